@@ -373,8 +373,8 @@ func newWheel(b *testing.B, opts ...timingwheel.Option) *timingwheel.TimingWheel
 	return w
 }
 
-// BenchmarkKeyed schedules the function of one of 100,000 keys at random, in place of what
-// the key had, three times out of four. The fourth time it cancels what the key has. Without
+// BenchmarkKeyed schedules the function of one of 100,000 keys at random, in place of the
+// key's function, three times out of four. The fourth time it cancels the key's function. Without
 // a Keyed, a program has a mutex, a map and package time's timers.
 func BenchmarkKeyed(b *testing.B) {
 	n := size(100_000, 100)

@@ -105,8 +105,8 @@ const howToRead = `
 ## How to read the tables
 
 The subjects of a benchmark alternate in one process, in up to seven rounds. A figure is the
-median of the rounds; after ± stands how far the farthest round is from it. In parentheses is
-the median of the ratios, within each round, to the first subject. Trust it rather than the
+median of the rounds; after ± stands how far the farthest round is from it. The figure in
+parentheses is the median of the ratios, within each round, to the first subject. Trust it rather than the
 times: other work of the machine moves whole rounds. Delays and random choices are the same
 for all subjects. Garbage is collected before each measurement. A subject that makes garbage
 also pays for its collection.

@@ -1,6 +1,6 @@
-// Package bucket is where pending tasks live: an [Arena] of entries addressed by
-// index and recycled through free lists, and the [Bucket], a ring of entries
-// threaded through the arena, with the time at which it expires.
+// Package bucket stores the pending tasks of timing wheels. An [Arena] holds entries,
+// which are addressed by index and recycled through free lists. A [Bucket] is a ring of
+// entries in the arena, with the time at which it expires.
 //
 // It is plain data: no lock, no clock, no goroutine. Package timingwheel puts one
 // lock around an arena and all the buckets that thread through it. Times are

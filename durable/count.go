@@ -2,15 +2,15 @@ package durable
 
 import "context"
 
-// Counts is how many jobs an engine keeps, whichever process works on them.
+// Counts has the numbers of jobs that an engine keeps, for all processes.
 type Counts struct {
 	Waiting, Running, Dead int64
 }
 
-// Count counts the jobs that are kept. When it fails, also because ctx has ended, it
-// returns what it has counted so far with the error. It goes over all jobs as [Queue.All]
-// does and costs as much: the engine reads every record once, some 30,000 a second of the
-// embedded engine. To ask often, ask [Queue.Stats].
+// Count counts the jobs that are kept. If it fails, also because ctx has ended, it
+// returns the counts so far with the error. It goes over all jobs as [Queue.All] does and
+// costs as much: the engine reads every record once, some 30,000 a second of the embedded
+// engine. Use [Queue.Stats] for frequent calls.
 func (q *Queue) Count(ctx context.Context) (Counts, error) {
 	var c Counts
 	for info, err := range q.All(ctx, Filter{}) {

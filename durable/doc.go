@@ -5,13 +5,13 @@
 //	ref, err := q.Add(ctx, durable.Job{Kind: "remind", After: time.Hour, Payload: text})
 //	err = q.Run(ctx) // until ctx ends
 //
-// The engine is the truth: it stores jobs, replicates them, and decides which worker has
-// which job. Package durable/jetstream keeps them in a stream of a NATS server or
-// cluster, and durable/jetstream/embedded in such a server within the process. Package
+// The engine stores jobs, replicates them, and decides which worker has which job.
+// Package durable/jetstream keeps them in a stream of a NATS server or cluster, and
+// durable/jetstream/embedded in such a server within the process. Package
 // durable/postgres, a module of its own, keeps them in a table of PostgreSQL. Package
-// durable/memory is for tests: there three days pass in microseconds. The Queue is small. It
-// has this API, the claim, and a timing wheel. The wheel holds the jobs that are due in the
-// next seconds, and starts them on time.
+// durable/memory is for tests: there three days pass in microseconds. The Queue is small.
+// It has this API, the claim, and a timing wheel. The wheel holds the jobs that are due
+// in the next seconds, and starts them on time.
 //
 // # Schedules
 //
@@ -26,17 +26,17 @@
 //	err = q.SetLimit(ctx, "per customer", durable.Limit{Kind: "mail", PerLane: true, Running: 4, Rate: 50, Burst: 100})
 //	err = q.Pause(ctx, durable.Pausable{Lane: "customer 7"})
 //
-// A limit holds in all processes together: at most so many jobs of a kind, or of each lane,
-// run at once, and at most so many begin in a second. It is stored, and so is a pause. The
-// engine counts in the same commit as it decides who has a job, so no count can drift. What
-// has to wait takes no place of a handler and no attempt. See [Queue.SetLimit], [Queue.Pause],
-// and [Queue.CancelRunning], which ends a job that runs.
+// A limit holds in all processes together: at most so many jobs of a kind, or of each
+// lane, run at once, and at most so many begin in a second. It is stored, and so is a
+// pause. The engine counts in the commit that gives a job to a worker, so no count can
+// drift. A job that waits for a limit takes no handler and no attempt. See
+// [Queue.SetLimit], [Queue.Pause], and [Queue.CancelRunning], which ends a job that runs.
 //
 // # Promises
 //
 //  1. A job that Add has accepted runs at least once, or it was canceled, or it is dead
-//     and listed. If any process is killed at any moment, no job is lost. Each engine
-//     says what else it survives.
+//     and listed. If any process is killed at any moment, no job is lost. The
+//     documentation of each engine lists what else it survives.
 //  2. After a Cancel that returned true, no attempt begins any more. If no attempt had
 //     failed or lost its worker before, the job has not run and never will. A job cannot
 //     be canceled in the last 50 to 300 ms before it is due: then Cancel returns false.
@@ -44,13 +44,13 @@
 //     worker that was cut off, or frozen, with the job claimed: a handler begins only
 //     under a lease that was renewed less than seven eighths of it ago.
 //  3. No job begins early by the engine's clock. The wall clock of a worker does not
-//     matter. If the engine's clock is set back, no job is lost, and what is due is so by
-//     the clock as it is then; one that is set forward makes due what it passes over. Where
-//     the servers of a cluster have clocks that differ, a job may be early by the difference
-//     after an election. Each step is logged, and counted in [Stats]. A worker follows within
-//     half a second; what begins before that begins by the clock as it was. A step forward by a
-//     lease or more ends all leases: the contexts of handlers end, and until these return, their
-//     jobs may run on another worker, too, beyond a limit on PostgreSQL.
+//     matter. If the engine's clock is set back, no job is lost, and jobs are due by the
+//     new time. If it is set forward, the jobs that it passes over are due. If the clocks
+//     of a cluster's servers differ, a job may be early by the difference after an
+//     election. Each step is logged, and counted in [Stats]. A worker follows within half
+//     a second; until then jobs begin by the old time. A step forward by a lease or more
+//     ends all leases: the contexts of handlers end, and until these return, their jobs
+//     may run on another worker, too, beyond a limit on PostgreSQL.
 //  4. While the workers keep up, jobs are late by a tick of the wheel. After the death of
 //     a worker, the jobs that it had begun are late by the lease, and the time until they
 //     are delivered again: up to as long, in PostgreSQL the next poll. After the death of a
@@ -58,30 +58,30 @@
 //  5. An attempt counts if it has certainly begun. So a job that kills its process ends
 //     as dead, after MaxAttempts and one starts, and none dies with it: see below. A
 //     handler may run for longer than the lease, because the lease is renewed. A process
-//     that was frozen for longer is told ([ErrLeaseLost]), begins nothing that it had
-//     claimed, and cannot finish what another one has taken over.
+//     that was frozen for longer gets [ErrLeaseLost], begins none of its claimed jobs,
+//     and cannot finish a job that another one has taken over.
 //  6. Any number of jobs may be overdue at the start. They take bounded memory, and run
 //     in about the order of their time. On JetStream two that are due within two minutes of
 //     each other may run in either order. A worker holds payloads of 64 MiB, and on JetStream
 //     at most 9 MiB are on their way to it, whatever the number of partitions.
 //  7. Bad input gets an error that names it, and nothing is written. If the store or the
 //     disk is full, Add returns [ErrFull], and accepts jobs again when there is room.
-//     Package embedded says what else becomes of it when others fill its disk.
-//  8. Never have more jobs that a limit covers a claim, in whichever processes, than it
-//     lets run, whatever is killed. A process that is cut off counts until its lease is
-//     over: then its places are free, for who takes its jobs over or for others. After a Pause that returned, no job
-//     is claimed any more that it is for.
+//     Package embedded describes the case that other programs fill its disk.
+//  8. A limit is never exceeded, across all processes and through any crash. The jobs of
+//     a process that is cut off count until its lease has ended: then their permits are
+//     free, for the worker that takes the jobs over or for others. After a Pause has
+//     returned, none of its jobs is claimed.
 //
 // # Jobs that kill their process
 //
 // A job is claimed a little ahead of its time, so that it begins on time. If its worker
-// dies with it, nobody knows whether it had begun. That counts no attempt, but the job
-// is a suspect, until an attempt of it ends. A suspect, and a job that is on its last
-// attempt, is claimed at the moment when it begins, so that the claim counts as the
-// attempt: it is late by a commit. Of suspects at most a sixteenth of WithConcurrency
-// run at a time, and of those with two crashes one, beside all other jobs; who has run
-// for a lease is not counted. So others lose an attempt or two to a job that kills. Of a
-// job with MaxAttempts 1 no second attempt begins, whatever fails.
+// dies with it, nobody knows whether it had begun. This does not count as an attempt, but
+// the job is a suspect until an attempt of it ends. A suspect, and a job that is on its
+// last attempt, is claimed at the moment when it begins, so that the claim counts as the
+// attempt: it is late by a commit. At most 1/16 of WithConcurrency suspects run at once,
+// beside all other jobs; after two crashes, one at a time. A suspect that has run for a
+// lease does not count. So other jobs lose an attempt or two to a job that kills its
+// process. A job with MaxAttempts 1 never begins a second attempt.
 //
 // A job that was running when its process was killed may run again. So handlers must be
 // idempotent, by Ref: package durable/crashtest tests that they are. Jobs have no order among each other.

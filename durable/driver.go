@@ -7,32 +7,32 @@ import "github.com/tickwheel/tickwheel/durable/driver"
 // may be stored; only the engine knows what is in it.
 type Ref = driver.Ref
 
-// State is what a job that is kept is doing.
+// State is the state of a job that is kept.
 type State = driver.State
 
 // The states of a job. One that is done or canceled is kept no longer.
 const (
-	Waiting = driver.Waiting // for its time, for its next attempt, or for a worker
-	Running = driver.Running // a worker has claimed it
-	Dead    = driver.Dead    // its last attempt failed, or its handler discarded it
+	Waiting = driver.Waiting // Waits for its time, for its next attempt, or for a worker.
+	Running = driver.Running // A worker has claimed it.
+	Dead    = driver.Dead    // Its last attempt failed, or its handler discarded it.
 )
 
 // Failure is an attempt that has failed: At is when it ended, by the engine's clock, Attempt its
 // number, and Error what its handler returned.
 type Failure = driver.Failure
 
-// The largest that a [Job] may be.
+// The largest size of the parts of a [Job].
 const (
-	MaxPayload = driver.MaxPayload // bytes: 256 KiB
-	MaxKind    = driver.MaxKind    // bytes: 128
-	MaxKey     = driver.MaxKey     // bytes: 256
-	MaxLane    = driver.MaxLane    // bytes: 128
-	MaxMeta    = driver.MaxMeta    // bytes of all names and values of Meta together: 4 KiB
+	MaxPayload = driver.MaxPayload // 256 KiB
+	MaxKind    = driver.MaxKind    // 128 bytes.
+	MaxKey     = driver.MaxKey     // 256 bytes.
+	MaxLane    = driver.MaxLane    // 128 bytes.
+	MaxMeta    = driver.MaxMeta    // 4 KiB, all names and values together.
 )
 
 // Errors to test for with errors.Is.
 var (
-	// ErrInvalid: there can be no such job, key, time, limit or Ref. The message says what is
+	// ErrInvalid: the job, key, time, limit or Ref is not valid. The message says what is
 	// wrong. Nothing was written.
 	ErrInvalid = driver.ErrInvalid
 

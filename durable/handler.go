@@ -13,16 +13,17 @@ import (
 // Attempt describes one attempt to its handler.
 type Attempt struct {
 	Ref    Ref
-	Job    Job       // At is when it was first due; After is zero
-	Number int       // of this attempt, from 1
-	Due    time.Time // of this attempt
+	Job    Job       // At is when it was first due; After is zero.
+	Number int       // The number of this attempt, from 1.
+	Due    time.Time // The due time of this attempt.
 
-	// Signaled says that a signal came, and Signal is its payload; see [Queue.Signal].
+	// Signaled reports whether a signal came, and Signal is its payload; see
+	// [Queue.Signal].
 	Signaled bool
 	Signal   []byte
 
-	// Of an occurrence of a schedule: the name of that, and the time by it, which is earlier
-	// than that of the job if there is a Jitter, or it was missed.
+	// For an occurrence: the name of its schedule, and its time by the schedule, which is
+	// earlier than the job's time with a Jitter, or if it was missed.
 	Schedule   string
 	Occurrence time.Time
 
@@ -38,10 +39,10 @@ func attemptOf(a *attempt.Attempt) *Attempt {
 	return made
 }
 
-// Complete has write store the end of the attempt, as done, before its handler has returned. It
-// is for engines that have a way of their own to do so, such as within a transaction of the
-// handler's: see [driver.Attempt]. A handler calls the method of its engine. It panics on an
-// Attempt that no handler was called with.
+// Complete stores the end of the attempt, as done, through write, before its handler has
+// returned. It is for engines that store it in their own way, such as within a
+// transaction of the handler: see [driver.Attempt]. A handler calls the method of its
+// engine instead. It panics on an Attempt that no handler was called with.
 func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {
 	if a.attempt == nil {
 		panic("durable: Complete: the Attempt is none that a handler was called with")
@@ -49,14 +50,15 @@ func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver
 	return a.attempt.Complete(ctx, write)
 }
 
-// Handle sets what runs the jobs of a kind. It is called before Run, and panics after,
-// and on an empty kind, a nil handler, and a kind that has one already.
+// Handle sets the handler of a kind. Call it before Run. It panics after Run has begun,
+// on an empty kind, on a nil handler, and on a kind that has a handler already.
 //
 // If the handler returns nil, the job is done. If it returns an error, the attempt has
 // failed, and the job is due again after the backoff. [RetryAfter] sets another time,
-// [Discard] ends the job, and [Snooze] asks for another attempt without counting this one. When MaxAttempts have begun and the last has failed, the job is
-// dead. A panic is a failure like any other, and so is a handler that ends its goroutine,
-// and an error or a backoff whose own code panics.
+// [Discard] ends the job, and [Snooze] asks for another attempt without counting this
+// one. When MaxAttempts have begun and the last has failed, the job is dead. A panic
+// counts as a failure, and so does a handler that ends its goroutine, and an error or a
+// backoff whose code panics.
 //
 // The handler's context ends with [ErrLeaseLost] as cause when the worker's lease is
 // lost, because another worker may have the job then; and with [ErrTimeout] when the
@@ -65,8 +67,8 @@ func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver
 // with Run's context: Run waits for the handler, unless [WithGrace] bounds that.
 //
 // A job may run again although its handler has returned nil, if the process dies before
-// that is written down. So handlers must be idempotent, by Ref: see package crashtest. With PostgreSQL a handler
-// can have the end of its job be a part of its own transaction: see CompleteTx there.
+// the end is stored. So handlers must be idempotent, by Ref: see package crashtest. With
+// PostgreSQL a handler can end its job within its own transaction: see CompleteTx there.
 func (q *Queue) Handle(kind string, h Handler) {
 	if kind == "" {
 		panic("durable: Handle: empty kind")

@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// Health returns nil if the engine answers before ctx ends and, while Run is under way, the
-// worker holds its lease and is handed jobs: for a probe that takes a process out of service
-// which can neither add jobs nor run them. A handler that fails is no reason, and a backlog is
-// none: another process would not help. Nor is a pause, also of the whole queue: that is what was
-// asked for, and Stats.Paused names it. It asks the engine for its time, and costs a round
-// trip. A store that is stuck gives no answer and closes no connection: give ctx a deadline, or
-// Health may wait for as long. Errors wrap what is wrong: [ErrClosed], [ErrLeaseLost], [ErrFull]
-// if the disk of the embedded engine is full, or that of the engine, which wraps that of ctx if
-// this has ended.
+// Health returns nil if the engine answers before ctx ends and, while Run is under way,
+// the worker holds its lease and polls with success. Use it as a readiness probe.
+// Handlers that fail, a backlog and a pause are not errors; Stats.Paused has the pauses.
+// Health reads the engine's time, which costs a round trip. A store that is stuck gives
+// no answer and closes no connection: give ctx a deadline, or Health may wait for as
+// long. Errors wrap the cause: [ErrClosed], [ErrLeaseLost], [ErrFull] if the disk of the
+// embedded engine is full, or an error of the engine, which wraps that of ctx if ctx has
+// ended.
 func (q *Queue) Health(ctx context.Context) error {
 	if q.closed.Err() != nil {
 		return ErrClosed

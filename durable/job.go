@@ -9,59 +9,61 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
-// Job is what is to be done, and when. The zero values of all fields but Kind are useful.
+// Job describes a job to add: its work and its time. The zero values of all fields but
+// Kind are useful.
 type Job struct {
-	Kind    string // says which handler runs it; printable, 1 to 128 bytes
-	Payload []byte // for the handler; at most 256 KiB
+	Kind    string // Selects the handler; printable, 1 to 128 bytes.
+	Payload []byte // For the handler; at most 256 KiB.
 
-	// At is when it is due, After how long from now, by the engine's clock; at most one
-	// of them is set. A time that has passed, or a delay that is not positive, is due
-	// now. A time beyond the year 9999 is refused.
+	// The due time: At, or After from now, by the engine's clock. Set at most one of
+	// them. A time that has passed, or a delay that is not positive, is due now. A time
+	// beyond the year 9999 is refused.
 	At    time.Time
 	After time.Duration
 
 	// Key, if not empty, is held by one job at a time: from Add until that job is done,
-	// canceled or dead, or, with FreeWhenBegun, until its attempt begins. What Add of another
-	// one with the key does is said by its OnKey. At most 256 bytes, printable.
+	// canceled or dead, or, with FreeWhenBegun, until its attempt begins. OnKey decides
+	// about another job with the key. At most 256 bytes, printable.
 	Key string
 
-	// OnKey says what Add does if a job waits under the key; see [OnKey]. Add returns [ErrExists]
-	// if the job that has the key has been claimed. The default is Refuse.
+	// OnKey decides about a job that waits under the key; see [OnKey]. Add returns
+	// [ErrExists] if the job that has the key has been claimed. The default is Refuse.
 	OnKey OnKey
 
-	// MaxWait, with Later, is how long after the first Add the job is due at the latest, however
-	// often it is pushed back; 0 is no bound. Whole microseconds.
+	// MaxWait, with Later, is the longest time from the first Add until the job is due,
+	// however often it is pushed back; 0 means no bound. It is in whole microseconds.
 	MaxWait time.Duration
 
-	// Found, if not nil, is set by Add to the Ref of the job that waited under the key, and to ""
-	// if none did. Each job has a Found of its own. Where Add repeats a lost answer by itself, it
-	// may be "" though there was one.
+	// Found, if not nil, is set by Add to the Ref of the job that waited under the key,
+	// and to "" without one. Give each job its own Found. If Add repeats a lost answer
+	// itself, Found may be "" although a job waited.
 	Found *Ref
 
-	// FreeWhenBegun leaves the key when an attempt begins, so that what is added while it runs
-	// waits under the key, as another job. Both may run at one time; a Limit PerLane with Running 1
-	// makes the second wait for the first. After a failed attempt the job takes the key again and
-	// waits for its next attempt. If another job has the key by then, the newer job supersedes this
-	// one, which ends as if it were done. A job whose process died runs again without the key.
+	// FreeWhenBegun frees the key when an attempt begins, so that a job added meanwhile
+	// waits under the key, as another job. Both may run at one time; a Limit PerLane with
+	// Running 1 makes the second wait for the first. After a failed attempt the job takes
+	// the key again and waits for its next attempt. If another job has the key by then,
+	// the newer job supersedes this one, which ends as if it were done. A job whose
+	// process died runs again without the key.
 	//
-	// The job is claimed when it begins, not 50 to 300 ms before it is due. Until then it can be
-	// canceled and replaced. It begins later by a commit.
+	// The job is claimed when it begins, not 50 to 300 ms before it is due. Until then it
+	// can be canceled and replaced. It begins later by a commit.
 	FreeWhenBegun bool
 
-	// Signals says that the job takes a signal: see [Queue.Signal]. It is claimed as with
+	// Signals allows a signal: see [Queue.Signal]. The job is claimed as with
 	// FreeWhenBegun.
 	Signals bool
 
-	// MaxAttempts is how many attempts there are; the last failure makes it dead. 0 is 25.
-	// An attempt whose process died before anybody knew that it had begun does not count,
-	// but for the last one.
+	// MaxAttempts is the largest number of attempts; the failure of the last makes the
+	// job dead. 0 means 25. An attempt whose process died before its begin was known does
+	// not count, except the last one.
 	MaxAttempts int
 
-	// Lane is whom the job belongs to, such as a customer: the jobs of one lane can be
-	// told from those of others. At most 128 bytes, printable.
+	// Lane is the owner of the job, such as a customer. Limits, pauses and filters can
+	// select a lane. At most 128 bytes, printable.
 	Lane string
 
-	// Priority says which job begins first of those that are due; see [Priority].
+	// Priority orders the jobs that are due; see [Priority].
 	Priority Priority
 
 	// Meta is kept with the job, such as the context of a trace, or tags to search for
@@ -75,15 +77,15 @@ type Job struct {
 	Timeout time.Duration
 
 	// Expires, if not zero, is until when an attempt may begin, by the engine's clock. No
-	// attempt begins from then on: the job is dead, with [ErrExpired] as its error. That is
-	// written down when its turn comes, so it may be listed as waiting for longer. It has to be
-	// after the time when the job is due. To redrive a job takes its Expires away.
+	// attempt begins from then on: the job is dead, with [ErrExpired] as its error. The
+	// end is stored when the job's turn comes, so a listing may show it as waiting for
+	// longer. Expires must be after the due time. Redrive clears Expires.
 	Expires time.Time
 }
 
-// Record returns what an engine stores of a job that is added now, by the engine's clock. It is
-// for engines that have a way of their own to add jobs, such as within a transaction. An error
-// wraps [ErrInvalid].
+// Record returns the record of a job that is added now, by the engine's clock. It is for
+// engines that add jobs in their own way, such as within a transaction. An error wraps
+// [ErrInvalid].
 func (j Job) Record(now time.Time) (driver.Record, error) {
 	if every := driver.OccurrenceKey(""); strings.HasPrefix(j.Key, every) {
 		return driver.Record{}, fmt.Errorf("%w: the key %q begins with %q, which is for schedules", ErrInvalid, j.Key, every)
@@ -116,22 +118,23 @@ func jobOf(r *driver.Record) Job {
 	}
 }
 
-// OnKey is what Add does where a job waits under the key of the new one.
+// OnKey is the action of Add if a job waits under the key of the new one.
 type OnKey int8
 
-// What Add may do. Replace and Later end the job that waits, as Cancel does, and store the new one
-// in the same commit. So of them and a claim one wins, and the Ref is that of the new job.
+// The actions of Add. Replace and Later end the waiting job, as Cancel does, and store the
+// new one in the same commit. So if they overlap with a claim, one wins, and the Ref is
+// that of the new job.
 const (
-	Refuse  = OnKey(driver.KeyRefuse)  // Add returns ErrExists
-	Replace = OnKey(driver.KeyReplace) // the new job takes the place of the other
-	Later   = OnKey(driver.KeyLater)   // the same, due no later than MaxWait after the first Add: a debounce
-	Keep    = OnKey(driver.KeyKeep)    // the other stays, and Add returns its Ref: a throttle
+	Refuse  = OnKey(driver.KeyRefuse)  // Add returns ErrExists.
+	Replace = OnKey(driver.KeyReplace) // The new job replaces the other.
+	Later   = OnKey(driver.KeyLater)   // The same, due no later than MaxWait after the first Add: a debounce.
+	Keep    = OnKey(driver.KeyKeep)    // The other stays, and Add returns its Ref: a throttle.
 )
 
-// Priority is one of three classes. Of the jobs that are due and that a worker has
-// fetched, those of a higher class begin first, and within a class those that have been
-// due for longest. So that no class starves, one begin in eight is of a lower class, if
-// such a job is due, and one in 64 of the lowest.
+// Priority is one of three classes. A worker begins the due jobs that it has fetched by
+// class, the highest first, and within a class those that have been due for longest. One
+// begin in eight is of a lower class, if such a job is due, and one in 64 of the lowest,
+// so that no class starves.
 //
 // A worker has fetched up to 65,536 jobs, those that have been due for longest. While more
 // than that are overdue, their class does not matter.
@@ -157,19 +160,19 @@ func (p Priority) String() string {
 	return fmt.Sprintf("Priority(%d)", int8(p))
 }
 
-// Info is what an engine knows of a job.
+// Info describes a job that is kept.
 type Info struct {
 	Ref       Ref
 	Job       Job // At is when it was first due; After is zero
 	State     State
-	Attempt   int       // attempts that have begun, and the one that is claimed
-	Due       time.Time // of the next attempt, or of the one that runs, or of the last one
-	LastError string    // of the last attempt that failed; at most 4 KiB
+	Attempt   int       // Attempts that have begun, including the claimed one.
+	Due       time.Time // The time of the next attempt, of the running one, or of the last.
+	LastError string    // The error of the last failed attempt; at most 4 KiB.
 
-	// Errors are those of the last ten attempts that failed, the newest last. An attempt whose
-	// process died is among them if it was the last one, and so is that a job has expired. They
-	// stay when a job is redriven. A job that failed before engines kept them has them from its
-	// next failure on.
+	// Errors are those of the last ten attempts that failed, the newest last. They
+	// include an attempt whose process died only if it was the last one, and the expiry
+	// of a job. Redrive keeps them. A job that failed before engines stored them has them
+	// from its next failure on.
 	Errors []Failure
 }
 
@@ -185,8 +188,8 @@ type Filter struct {
 	Kind  string // "": any
 	Lane  string // "": any
 
-	// Meta selects jobs that have all of these names with these values. In PostgreSQL there
-	// is an index for that; other engines look at each job.
+	// Meta selects jobs that have all of these names with these values. PostgreSQL has an
+	// index for that; other engines read each job.
 	Meta map[string]string
 }
 

@@ -22,26 +22,27 @@ const (
 	maxReturn  = 366 * 24 * time.Hour // until all of a burst is there again
 )
 
-// Limit says how many jobs run at once, and how many begin in a second, in all processes
-// together. See [Queue.SetLimit].
+// Limit bounds how many jobs run at once, and how many begin in a second, in all
+// processes together. See [Queue.SetLimit].
 type Limit struct {
-	// Kind is of which kind the jobs are that it covers; "": of all.
+	// Kind is the kind that the limit covers; empty for all kinds.
 	Kind string `json:"kind,omitempty"`
 
-	// PerLane has each value of [Job.Lane] counted for itself. A job without a lane is not
-	// covered then.
+	// PerLane counts each value of [Job.Lane] separately. The limit then does not cover
+	// jobs without a lane.
 	PerLane bool `json:"perLane,omitempty"`
 
-	// Running is how many may run at once, at most 1<<20. 0: as many as the Rate lets
-	// through, and without a Rate none, so that the limit pauses what it covers.
+	// Running is how many may run at once, at most 1<<20. 0 means no bound with a Rate,
+	// and without a Rate none, so that the limit pauses the jobs that it covers.
 	Running int `json:"running,omitempty"`
 
-	// Rate is how many may be claimed in a second; 0: any number. In any time of t seconds, by
-	// the engine's clock, no more than Burst + Rate * t are. A handler begins when its claim is
-	// stored, and its token has come. Handlers that are held up between the two, since their
-	// process stands still or its machine is overloaded, begin together: if by up to d, then
-	// within t seconds at most Burst + Rate * (t + d) begin. With a Rate the Burst is at least
-	// 1, and comes back within a year: Burst / Rate is at most that many seconds.
+	// Rate is how many may be claimed in a second; 0 means any number. In any t seconds,
+	// by the engine's clock, at most Burst + Rate * t jobs are claimed. A handler begins
+	// when its claim is stored, and its token has come. If a process stands still between
+	// the two, or its machine is overloaded, its handlers begin together: with delays of
+	// up to d, at most Burst + Rate * (t + d) begin within t seconds. With a Rate the
+	// Burst is at least 1, and comes back within a year: Burst / Rate is at most that
+	// many seconds.
 	Rate  float64 `json:"rate,omitempty"`
 	Burst int     `json:"burst,omitempty"`
 }
@@ -49,36 +50,36 @@ type Limit struct {
 // Pauses reports whether the limit lets nothing run.
 func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
 
-// Pausable is what can be paused: a kind, a lane, a lane of a kind. The zero value is all
-// jobs of the queue.
+// Pausable selects jobs to pause: a kind, a lane, or a lane of a kind. The zero value
+// selects all jobs of the queue.
 type Pausable struct {
 	Kind string `json:"kind,omitempty"`
 	Lane string `json:"lane,omitempty"`
 }
 
-// SetLimit stores a limit under a name, or changes the one that is there. It holds in all
-// processes together, from the next claim on, whichever makes it, and until it is removed:
-// by a zero Limit.
+// SetLimit stores a limit under a name, or changes the limit of that name. It holds in
+// all processes together, from the next claim on, until it is removed. A zero Limit
+// removes it.
 //
-// A job that has to wait takes no place of a handler and no attempt. It begins when a job
-// ends that has its place, or at the moment when its token comes. Where a limit covers jobs
-// of several lanes, these take turns. Of the jobs of one lane those begin first that have the
-// higher Priority, then those that are longest due. Each worker holds only so many of a lane
-// that waits, and hands the others back for a while, of which it asks for 500 a second again
-// at least, or for all within five minutes. When a limit or a pause is changed they are asked
-// for at once, except on NATS those of a worker that was killed before. A job that a limit covers is claimed when it begins, and is late by a commit.
-// The jobs of a worker that dies keep their places until its lease is over, and on PostgreSQL for
-// some seconds more.
+// A job that waits for a limit takes no handler and no attempt. It begins when another
+// job gives back its permit, or when its token comes. The lanes that a limit covers take
+// turns. The jobs of one lane begin by Priority, the highest first, then by due time.
+// Each worker holds only some jobs of a lane that waits, and hands the others back for a
+// while. It fetches at least 500 of these a second again, or all within five minutes, and
+// all at once after a change of a limit or a pause, except on NATS those of a worker that
+// was killed before. A job that a limit covers is claimed when it begins, and is late by
+// a commit. The jobs of a worker that dies keep their permits until its lease has ended,
+// and on PostgreSQL for some seconds more.
 //
-// A limit counts the jobs that begin after it was made. One that is changed goes on
-// counting, unless Kind or PerLane differ. If more run than it lets, it waits until they
-// end.
+// A limit counts the jobs that begin after it was made. A change keeps the count, unless
+// Kind or PerLane differ. If more jobs run than the limit allows, no further job begins
+// until enough have ended.
 //
-// A Limit with neither Running nor Rate lets nothing run, and that is logged; but the zero
-// Limit removes. [ErrInvalid]: the name is empty, unprintable or too long, Running or Burst
-// is negative, Rate is not a number from 0 to a million, Burst is 0 with a Rate or not without
-// one, or there would be more than 1000 limits and pauses; or the queue is on JetStream and has
-// several partitions. [ErrNotFound]: there is nothing to remove.
+// A Limit with neither Running nor Rate pauses its jobs, and a log message says so; but
+// the zero Limit removes. [ErrInvalid]: the name is empty, unprintable or too long;
+// Running or Burst is negative; Rate is not a number from 0 to a million; only one of
+// Rate and Burst is set; there would be more than 1000 limits and pauses; or the queue is
+// on JetStream and has several partitions. [ErrNotFound]: no limit has the name.
 func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 	if err := checkLimit(name, l); err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
@@ -175,10 +176,11 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 	return fmt.Errorf("%w: gave up after %d conflicting updates of limits and pauses", ErrUncertain, recur.Tries)
 }
 
-// Pause has no attempt begin any more of what it names, within a second in all processes,
-// until Resume. It is stored. Handlers that run go on. A job that waits keeps its time, and its order
-// unless a worker hands it back (see [Queue.SetLimit]). There need be no such jobs yet. To
-// pause what is paused changes nothing. [ErrInvalid]: there can be no such kind or lane.
+// Pause stops new attempts of the selected jobs, within a second in all processes, until
+// Resume. It is stored. Running handlers go on. A waiting job keeps its time, and its
+// order unless a worker hands it back (see [Queue.SetLimit]). The kind or lane need not
+// have jobs yet. A second Pause of the same jobs changes nothing. [ErrInvalid]: the kind
+// or lane is not valid.
 func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 	for name, text := range map[string]string{"kind": what.Kind, "lane": what.Lane} {
 		if len(text) > MaxKind || !valid.Printable(text) {
@@ -198,8 +200,8 @@ func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 	return nil
 }
 
-// Resume takes back a Pause of the same. Another one that covers the jobs, such as that of
-// the whole queue, stays. [ErrNotFound]: this is not paused.
+// Resume ends a Pause with the same arguments. Another pause that covers the jobs, such
+// as that of the whole queue, stays. [ErrNotFound]: no such pause is stored.
 func (q *Queue) Resume(ctx context.Context, what Pausable) error {
 	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
 		i := slices.Index(t.pauses, driver.Pausable(what))
@@ -215,7 +217,7 @@ func (q *Queue) Resume(ctx context.Context, what Pausable) error {
 	return nil
 }
 
-// String says what is paused in words, such as `lane "eu" of kind "mail"`.
+// String returns the selection in words, such as `lane "eu" of kind "mail"`.
 func (p Pausable) String() string {
 	switch {
 	case p == Pausable{}:
@@ -228,7 +230,7 @@ func (p Pausable) String() string {
 	return fmt.Sprintf("lane %q of kind %q", p.Lane, p.Kind)
 }
 
-// Paused returns what is paused, in the order in which it was.
+// Paused returns the pauses, in the order in which they were set.
 func (q *Queue) Paused(ctx context.Context) ([]Pausable, error) {
 	if q.closed.Err() != nil {
 		return nil, ErrClosed
@@ -248,19 +250,19 @@ func pausables(all []driver.Pausable) []Pausable {
 	return paused
 }
 
-// LimitInfo is what is known of a limit.
+// LimitInfo describes a limit and its counts.
 type LimitInfo struct {
 	Name string
 	Limit
 
-	Taken   int       // places: the jobs that run, in all processes
-	Lanes   int       // of a limit PerLane: in how many something runs, or tokens are missing
-	Waiting int64     // jobs that are due and wait for it in this process, where Run is under way
-	Next    time.Time // when the next token comes, if there is none; of several lanes the first; zero: a token is there, or there is no Rate
+	Taken   int       // Jobs that run, in all processes.
+	Lanes   int       // For a limit PerLane: lanes in which jobs run, or tokens are missing.
+	Waiting int64     // Due jobs that wait for it in this process, if Run is under way.
+	Next    time.Time // The time of the next token, the first of all lanes; zero if one is there, or without a Rate.
 }
 
-// Limits lists the limits that are stored, by name. It reads all that is counted for them: a
-// row for each lane in which something runs. An error is the last element.
+// Limits lists the stored limits, by name. It reads all their counts: a row for each lane
+// in which a job runs. An error is the last element.
 func (q *Queue) Limits(ctx context.Context) iter.Seq2[LimitInfo, error] {
 	return func(yield func(LimitInfo, error) bool) {
 		infos, err := q.limitInfos(ctx)
@@ -313,16 +315,16 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 	return infos, nil
 }
 
-// CancelRunning asks for an end to a job that a worker has claimed, in whichever process:
-// its handler's context ends with [ErrCanceled] as cause, at once or, if a message is lost,
-// within a third of the lease. The handler's result decides: if it returns nil the job is
-// done, and if it returns any error it is canceled. Then it is kept no longer, and not tried
-// again; of a schedule the next occurrence follows. A handler that has not begun never does.
+// CancelRunning requests the end of a job that a worker has claimed, in any process. The
+// handler's context ends with [ErrCanceled] as cause, at once or, if a message is lost,
+// within a third of the lease. The handler's result decides: with nil the job is done,
+// with any error it is canceled, which removes it. The next occurrence of a schedule
+// follows. A handler that has not begun never begins.
 //
 // True: the job was claimed, and the request is stored for this claim. If the worker dies
-// before it has read it, the job runs again. False without an error: it does not run; one that
-// waits, [Queue.Cancel] ends. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]:
-// ask again.
+// before it has read it, the job runs again. False without an error: it does not run;
+// [Queue.Cancel] ends a waiting job. [ErrNotFound]: the Ref is not one of this queue.
+// [ErrUncertain]: call it again.
 func (q *Queue) CancelRunning(ctx context.Context, r Ref) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed

@@ -200,7 +200,7 @@ var messages = map[string]struct {
 		add(t, q, durable.Job{Kind: "good"})
 		time.AfterFunc(time.Second, func() { s.set("finish", nil) })
 	}},
-	"a handler has not returned although its Timeout is over": {"WARN", []string{"kind", "ref", "running"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	"a handler has not returned although its Timeout has ended": {"WARN", []string{"kind", "ref", "running"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "hangs", Timeout: time.Second})
 		time.Sleep(30 * time.Second)
 		require.Zero(t, q.Stats().Stuck)

@@ -11,49 +11,48 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
-// Backlog is what waits in an engine.
+// Backlog describes the waiting jobs of an engine.
 type Backlog struct {
-	// Waiting is about how many jobs wait in all, also for a time that is far. From 100,000
-	// on it may be an estimate, and it may count what ended some seconds ago.
+	// Waiting is about the number of all waiting jobs, also those due far in the future.
+	// From 100,000 on it may be an estimate. It may count jobs that ended some seconds
+	// ago.
 	Waiting int64
 
-	// Kinds are those of which a job is due and waits, the longest due first; at most some
-	// hundred of them.
+	// Kinds are the kinds with a job that is due and waits, the longest due first. It has
+	// about a hundred kinds at most.
 	Kinds []Overdue
 }
 
-// Overdue is a kind of which jobs are due and wait.
+// Overdue is a kind with jobs that are due and wait.
 type Overdue struct {
 	Kind    string
-	Jobs    int64     // so many; above 10,000 a bound, or about
-	Oldest  Ref       // the one that is longest due
-	Due     time.Time // of that
-	Handled bool      // a worker that lives has a handler for the kind
+	Jobs    int64     // The number of jobs; above 10,000 a bound, or an estimate.
+	Oldest  Ref       // The job that is longest due.
+	Due     time.Time // Its due time.
+	Handled bool      // A living worker has a handler for the kind.
 }
 
-// WorkerInfo is a worker that lives, or that has died and still holds jobs that nobody has
-// taken over.
+// WorkerInfo describes a living worker, or a dead one whose jobs were not taken over yet.
 type WorkerInfo struct {
 	Name  string
-	Until time.Time // when its lease is over, unless it is renewed; has passed: it is dead
-	Jobs  int64     // that it has claimed
+	Until time.Time // The end of its lease, unless renewed; a worker whose lease has ended is dead.
+	Jobs  int64     // The number of jobs that it has claimed.
 
-	// Since is for how long about it has had the one of these that it has had for longest: since
-	// the claim, or, where an engine does not keep when that was, since the job was due, and no
-	// longer than since Began. Zero: it has none.
+	// Since is about when it claimed the oldest of these. If the engine does not store
+	// that, Since is when the job was due, but not before Began. Zero without jobs.
 	Since time.Time
 
-	// Label is what WithWorkerName has set; "": nothing. Host, Process and Began are of the
-	// process that called Run, and when. They are empty for workers of releases that did not
-	// say so.
+	// Label is the name of WithWorkerName, or empty. Host and Process are of the process
+	// that called Run, and Began is the time of that call. They are empty for workers of
+	// older releases.
 	Label   string
 	Host    string
 	Process int
 	Began   time.Time
 
-	// Kinds are those that the worker has handlers for, sorted: the first 100 of them.
-	// AllKinds is how many there are. A worker of an earlier release, or one that is dead, may
-	// have 0, or no Kinds beside their number.
+	// Kinds are the kinds with a handler in the worker, sorted: the first 100 of them.
+	// AllKinds is their number. For a worker of an earlier release, or a dead one,
+	// AllKinds may be 0, or Kinds empty.
 	Kinds    []string
 	AllKinds int
 }
@@ -61,15 +60,16 @@ type WorkerInfo struct {
 // maxPage is how many jobs List returns at most.
 const maxPage = 1000
 
-// List returns up to n jobs that are kept and selected, 1 to 1000 of them; other numbers are
-// [ErrInvalid]. Those that run come first, then those that wait, then those that are dead;
-// within these, those that have been due for longest. After is "" for the first page, and
-// else the text that the call before has returned; that is "" when there are no more. The
-// pages are no snapshot: a job that changes meanwhile may be on two of them, or on none.
+// List returns up to n jobs that are kept and selected, 1 to 1000 of them; other numbers
+// are [ErrInvalid]. Those that run come first, then those that wait, then those that are
+// dead; within these, those that have been due for longest. After is "" for the first
+// page, and otherwise the text that the call before has returned, which is "" after the
+// last page. The pages are no snapshot: a job that changes meanwhile may be on two of
+// them, or on none.
 //
-// The cost depends on the engine. PostgreSQL reads as far as it has to in the order of an
-// index, for dead ones past all of the kind that wait. JetStream reads the buckets of the
-// time where the page is, the hour if that is far, and for dead ones all that are dead.
+// The cost depends on the engine. PostgreSQL reads an index in order up to the page; for
+// dead jobs it passes all waiting jobs of the kind. JetStream reads the buckets at the
+// time of the page, an hour if that is far off; for dead jobs it reads all dead jobs.
 func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos []Info, next string, err error) {
 	if q.closed.Err() != nil {
 		return nil, "", ErrClosed
@@ -127,9 +127,9 @@ func parseCursor(text string, states int) (at int, m driver.Cursor, err error) {
 	return at, m, nil
 }
 
-// Backlog returns what waits. It asks the engine, which looks at what is due: in JetStream
-// 20,000 records, the rest are counted unseen, and each kind has the share of them that it has of
-// these; in PostgreSQL up to 10,000 rows of each kind, and up to 100,000 for the number in all.
+// Backlog describes the waiting jobs. The engine reads due jobs: JetStream reads 20,000
+// records, counts the rest unread, and divides these among kinds as the records;
+// PostgreSQL reads up to 10,000 rows of each kind, and up to 100,000 for the total.
 func (q *Queue) Backlog(ctx context.Context) (Backlog, error) {
 	if q.closed.Err() != nil {
 		return Backlog{}, ErrClosed
@@ -146,17 +146,17 @@ func backlogOf(b driver.Backlog) Backlog {
 	return all
 }
 
-// Unhandled is a kind of which a job is due, and no worker has a handler.
+// Unhandled is a kind with a due job, for which no worker has a handler.
 type Unhandled struct {
 	Kind   string
-	Oldest Ref       // the job of it that is longest due
-	Due    time.Time // of that
+	Oldest Ref       // The job that is longest due.
+	Due    time.Time // Its due time.
 }
 
-// Unhandled returns the kinds of which a job is due and no worker has a handler, in whatever
-// process, the longest due first; not all of them if they are many. It asks the engine, which
-// may be some seconds behind, and may look at each kind that there is. A process in which Run
-// is under way has it in its [Stats].
+// Unhandled returns the kinds with a due job for which no worker of any process has a
+// handler, the longest due first. It may leave out some of many kinds. It queries the
+// engine, which may be some seconds behind, and may query each kind. A process in which
+// Run is under way has the same list in its [Stats].
 func (q *Queue) Unhandled(ctx context.Context) ([]Unhandled, error) {
 	if q.closed.Err() != nil {
 		return nil, ErrClosed
@@ -173,8 +173,8 @@ func unhandledOf(found []driver.Unhandled) []Unhandled {
 	return all
 }
 
-// Workers returns the workers of all processes, in the order of their names. The engine looks
-// at all that is due or runs.
+// Workers returns the workers of all processes, in the order of their names. The engine
+// reads all jobs that are due or run.
 func (q *Queue) Workers(ctx context.Context) ([]WorkerInfo, error) {
 	if q.closed.Err() != nil {
 		return nil, ErrClosed

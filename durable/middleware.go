@@ -7,39 +7,40 @@ import (
 	"slices"
 )
 
-// AddFunc adds jobs, as [Queue.AddMany] does; of [Queue.Add] it is given one. It returns as
-// many Refs as there are jobs, with an error, too: those of what was not stored are empty.
+// AddFunc adds jobs, as [Queue.AddMany] does; [Queue.Add] passes one job. It returns one
+// Ref for each job, also with an error: the Ref of a job that was not stored is empty.
 type AddFunc func(ctx context.Context, jobs []Job) ([]Ref, error)
 
 // Handler runs an attempt; see [Queue.Handle].
 type Handler func(ctx context.Context, a *Attempt) error
 
-// Middleware goes around what adds jobs, what runs them, or both: for traces, logs, metrics,
-// a check, a field that all jobs are to have, or encrypted payloads. One of the two may be nil, and then that
-// is left as it is.
+// Middleware wraps the functions that add jobs, the handlers, or both: for traces, logs,
+// metrics, a check, a field of all jobs, or encrypted payloads. One of the two may be
+// nil.
 type Middleware struct {
-	// Add is called once, by Open, and returns what is called by each Add and AddMany, from
-	// several goroutines at once. That passes jobs on to next, or returns an error. The jobs
-	// and their Meta are copies that it may change; payloads are the caller's. It sees what
-	// goes through a Queue: no occurrence of a schedule, no RunNow, and no job that an
-	// engine adds by itself, such as AddTx of package postgres.
+	// Open calls Add once. Queue.Add and AddMany call the returned function, from several
+	// goroutines at once. It passes jobs on to next, or returns an error. The jobs and
+	// their Meta are copies that it may change; payloads are the caller's. It is not
+	// called for occurrences of a schedule, for RunNow, or for jobs that an engine adds
+	// itself, such as by AddTx of package postgres.
 	//
-	// It panics if it returns another number of Refs than there are jobs without an error.
+	// Queue.Add panics if the function returns another number of Refs than jobs without
+	// an error.
 	Add func(next AddFunc) AddFunc
 
-	// Handle is called once for each kind, by Queue.Handle, and returns what is called by each
-	// attempt in place of the handler. Its result counts as if the handler had returned it, a panic
-	// and an end of its goroutine as well; so it has to pass the handler's errors on, by
-	// errors.Is and As at least, or Discard, RetryAfter and Snooze have no effect. The context
-	// that it is given ends as the handler's does. A job that has expired, or whose last
-	// attempt never ended, comes by no handler, nor by this.
+	// Queue.Handle calls Handle once for each kind. Each attempt calls the returned
+	// function in place of the handler. Its result counts as the handler's, and so does a
+	// panic or an end of its goroutine. So it must wrap the handler's errors for
+	// errors.Is and As, or Discard, RetryAfter and Snooze have no effect. Its context
+	// ends as the handler's does. It is not called for expired jobs, or for jobs whose
+	// last attempt never ended.
 	Handle func(next Handler) Handler
 }
 
-// WithMiddleware puts middleware around Add, AddMany and handlers: of several the first is
-// the outermost. Given more than once, those of the earlier option are outside of those of
-// the later. Open panics on one of which both functions are nil, or whose Add returns nil;
-// Handle panics if its Handle does.
+// WithMiddleware puts middleware around Add, AddMany and handlers, the first outermost.
+// If the option is given more than once, the middleware of the first option is outermost.
+// Open panics if both functions of a middleware are nil, or if its Add returns nil;
+// Queue.Handle panics if its Handle returns nil.
 func WithMiddleware(m ...Middleware) Option {
 	return func(c *config) {
 		for i := range m {

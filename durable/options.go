@@ -35,16 +35,16 @@ func newConfig(opts []Option) *config {
 	return c
 }
 
-// WithAhead sets how long before they are due jobs are fetched from the engine. The
-// default is 5s, and no more than a quarter of the lease is used. More smooths bursts and
-// takes more memory. Open panics if d is not positive.
+// WithAhead sets how long before their due time jobs are fetched from the engine. The
+// default is 5s, at most a quarter of the lease. More smooths bursts and takes more
+// memory. Open panics if d is not positive.
 func WithAhead(d time.Duration) Option {
 	return func(c *config) { c.Ahead = positive("WithAhead", d) }
 }
 
-// WithLease sets how long a worker may be silent until others take over what it has
-// claimed. It is renewed three times in that time, for all jobs at once. The default is
-// 30s, which is longer than any election of NATS. Open panics on less than 100ms.
+// WithLease sets how long a worker may be silent until others take over its jobs. It is
+// renewed three times in that time, for all jobs at once. The default is 30s, which is
+// longer than any election of NATS. Open panics on less than 100ms.
 func WithLease(d time.Duration) Option {
 	return func(c *config) {
 		if d < 100*time.Millisecond {
@@ -54,21 +54,21 @@ func WithLease(d time.Duration) Option {
 	}
 }
 
-// WithGrace bounds how long [Queue.Run] waits for handlers once its context has ended: after d their
-// contexts end with a cause that is [ErrClosed] by errors.Is. If a handler returns an error after
-// that, the attempt has not failed and does not count: the job is handed back, and another worker
-// begins it at once. If it returns nil, the job is done. Run still waits for a handler that does not
-// return. Without WithGrace Run waits for ever, and no context ends. Open panics if d is not
-// positive.
+// WithGrace bounds how long [Queue.Run] waits for handlers after its context has ended:
+// after d their contexts end with a cause that is [ErrClosed] by errors.Is. If a handler
+// returns an error after that, the attempt does not fail and does not count: the job is
+// handed back, and another worker begins it at once. If it returns nil, the job is done.
+// Run still waits for a handler that does not return. Without WithGrace Run waits without
+// a bound, and no context ends. Open panics if d is not positive.
 func WithGrace(d time.Duration) Option {
 	return func(c *config) { c.Grace = positive("WithGrace", d) }
 }
 
-// WithConcurrency sets how many handlers run at once in this process. It also bounds how
-// many jobs have begun without their end being written down: to n, or to 64 if that is
-// more. As many may run again when the process is killed. Since one of them may have
-// killed it, few of these run at a time at first: n/16, or one; see the package comment.
-// The default is 256. Open panics on less than 1.
+// WithConcurrency sets how many handlers run at once in this process. It also bounds the
+// jobs that have begun and whose end is not stored: to n, or to 64 if that is more. As
+// many may run again when the process is killed. Since one of them may have killed it, at
+// first n/16 of them, or one, run at a time; see the package comment. The default is 256.
+// Open panics on less than 1.
 func WithConcurrency(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -89,10 +89,10 @@ func WithKindConcurrency(kind string, n int) Option {
 	}
 }
 
-// WithWorkerName names the worker of this process in listings ([WorkerInfo].Label), beside
-// its host and its process: by its deployment, say. Several workers may have one name. It is
-// stored with what the worker claims, so a short one costs less. Open panics if it is longer
-// than 63 bytes, or is not of letters, digits, - and _. The default is none.
+// WithWorkerName names the worker of this process in listings ([WorkerInfo].Label),
+// beside its host and its process: by its deployment, say. Several workers may have one
+// name. It is stored with each claim, so a short name costs less. Open panics if it is
+// longer than 63 bytes, or is not of letters, digits, - and _. The default is no name.
 func WithWorkerName(name string) Option {
 	return func(c *config) {
 		if len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool { return !worker.IsPlain(r) && r != '_' }) {
@@ -114,8 +114,8 @@ func WithRetention(d time.Duration) Option {
 }
 
 // WithBackoff sets how long after a failed attempt, numbered from 1, the next one is due.
-// The default doubles from a second up to an hour, and takes off up to a half at random,
-// so that what failed together does not come back together. Open panics on nil.
+// The default doubles from a second up to an hour, and subtracts up to a half at random,
+// so that jobs that failed together do not retry together. Open panics on nil.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(c *config) {
 		if f == nil {
@@ -125,9 +125,10 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 	}
 }
 
-// WithWheel has the Queue use a wheel of yours. The default is one of its own, with a
-// tick of 100us and precise wake-ups. The Queue does not stop yours; while Run is under
-// way it must not be stopped, nor may its executor discard. Open panics on nil.
+// WithWheel sets the timing wheel of the Queue. The default is its own wheel, with a tick
+// of 100us and precise wake-ups. The Queue does not stop your wheel. While Run is under
+// way the wheel must not be stopped, and its executor must not discard. Open panics on
+// nil.
 func WithWheel(w *timingwheel.TimingWheel) Option {
 	return func(c *config) {
 		if w == nil {
@@ -137,13 +138,13 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 	}
 }
 
-// WithLogger sets where the Queue logs what nobody is told otherwise. The default is what
+// WithLogger sets the logger for events that no method reports. The default is what
 // slog.Default returns when Open is called; for silence pass a logger with
 // slog.DiscardHandler. The Queue logs these messages, each after "durable: ", with these
 // attributes. While the engine fails, each message about that comes at most once in ten
 // seconds.
 //
-// At level Warn, what the Queue copes with by itself:
+// At level Warn, problems that the Queue handles itself:
 //
 //   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error (up to
 //     the first blank line: Info.LastError has the stack of a panic)
@@ -153,11 +154,11 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - an attempt was completed in its handler's transaction, or another worker has taken over:
 //     ref, error (of the handler, which has failed)
 //   - the end of an attempt could not be written down; trying again: ref, error, pause
-//   - a handler has not returned although its Timeout is over: kind, ref, running (for how long;
-//     once for each attempt, when the Timeout was over a lease ago)
+//   - a handler has not returned although its Timeout has ended: kind, ref, running (for
+//     how long; once for each attempt, a lease after the Timeout)
 //   - handlers have not returned within the grace of Run; their contexts end: handlers
 //   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),
-//     overdue (once, until it has one or there is none due)
+//     overdue (once, until a worker has one or no such job is due)
 //   - the spec of a schedule cannot be read; its jobs are left to other workers: name (once
 //     for each name and Run; a newer release has stored it)
 //   - a schedule could not be read; trying again: name, error
@@ -172,7 +173,7 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - the engine's clock was set, or another one answers, or this process stood still: by
 //     (forward, or back if negative; once for each step that [Stats] counts)
 //
-// At level Error, what is lost or has to be looked at:
+// At level Error, losses and problems that need attention:
 //
 //   - the lease was not renewed in time: silent, handlers (whose contexts end), dropped
 //     (jobs that have not begun, and are handed back)

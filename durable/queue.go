@@ -64,8 +64,8 @@ type Queue struct {
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
 // engine does not answer before ctx ends. Close of the Queue closes the engine, too;
-// after an error the engine is as it was. An engine serves one Queue: for an engine that has
-// one that is not closed Open returns an error. Open panics on nil.
+// after an error the engine is as it was. An engine serves one Queue: Open returns an
+// error while another Queue on the engine is not closed. Open panics on nil.
 func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) {
 	if e == nil {
 		panic("durable: Open: nil Engine")
@@ -174,11 +174,10 @@ func (q *Queue) followClock() {
 
 // Close ends the Queue and closes its engine. A Run that is under way ends as if its
 // context had, and the contexts of its handlers end with [ErrClosed] as cause; Close
-// waits until all have returned. To let handlers end in peace end Run's context first,
-// wait until Run has returned, then call Close. Later calls return what the first one
-// did.
+// waits until all have returned. To let handlers finish, end Run's context first, wait
+// until Run has returned, then call Close. Later calls return what the first one did.
 //
-// An engine that does not answer holds Close up for 15 seconds at most. Then calls of Add
+// An engine that does not answer delays Close by at most 15 seconds. Then calls of Add
 // that are under way return [ErrUncertain], or ErrClosed if the job was not sent to the
 // engine, and attempts whose end could not be stored run again.
 func (q *Queue) Close() error {
@@ -196,11 +195,11 @@ func (q *Queue) Close() error {
 }
 
 // Add stores a job. When it returns without an error, the job is durable. With an error
-// the Ref is empty. The errors are [ErrInvalid] for a job that there cannot be;
-// [ErrExists] for a Key that another job has; [ErrFull]; [ErrStorage]; [ErrClosed]; and
-// [ErrUncertain] if the answer was lost, or did not come before ctx ended. In the last case
-// the job may have been stored, and if it was, it will run. If ctx has ended before,
-// nothing is stored, and the error is the cause of that.
+// the Ref is empty. The errors are [ErrInvalid] for a job that is not valid; [ErrExists]
+// for a Key that another job has; [ErrFull]; [ErrStorage]; [ErrClosed]; and
+// [ErrUncertain] if the answer was lost, or did not come before ctx ended. In the last
+// case the job may have been stored, and if it was, it will run. If ctx has ended before
+// the call, nothing is stored, and the error is the cause of ctx.
 //
 // Jobs that are added at the same time by several goroutines share a commit.
 func (q *Queue) Add(ctx context.Context, j Job) (Ref, error) {
@@ -208,10 +207,10 @@ func (q *Queue) Add(ctx context.Context, j Job) (Ref, error) {
 	return refs[0], err
 }
 
-// AddMany is Add of several jobs, which share commits. It is no transaction: some may be
-// stored and others not. refs has as many elements as jobs. An error is about the jobs
+// AddMany is Add of several jobs, which share commits. It is not a transaction: some may
+// be stored and others not. refs has as many elements as jobs. An error covers the jobs
 // whose Ref is empty, and names each by its index; the others are stored. If one of them
-// cannot be, which is [ErrInvalid], none is stored. Of no jobs nothing is stored.
+// is not valid ([ErrInvalid]), none is stored. AddMany without jobs does nothing.
 func (q *Queue) AddMany(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
 	return q.addAll(ctx, jobs)
 }
@@ -319,11 +318,11 @@ func (q *Queue) insert(items []*adding) {
 // addTimeout is how long an engine may try to store: longer than an election.
 const addTimeout = 30 * time.Second
 
-// Cancel ends a job that waits. If it returns true, no attempt begins any more; if no
+// Cancel ends a waiting job. If it returns true, no attempt begins any more; if no
 // attempt had failed before, the job has not run and never will. If it returns false, the
 // job runs, has ended, or was canceled before. A job is claimed 50 to 300 ms before it is
-// due, and cannot be canceled from then on. [ErrNotFound]: the Ref is none of this
-// queue's. [ErrUncertain]: it may be canceled or not; ask again, and if that returns
+// due, and cannot be canceled from then on. [ErrNotFound]: the Ref is not one of this
+// queue. [ErrUncertain]: it may be canceled or not; call it again, and if that returns
 // false, the first call may have canceled it.
 //
 // A handler may call Cancel for its own job, and gets false.
@@ -338,7 +337,8 @@ func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
 	return oks[0], errs[0]
 }
 
-// CancelKey is Cancel of the job that has the key. If none has: false, without an error.
+// CancelKey is Cancel of the job that has the key. It returns false without an error if
+// no job has it.
 func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed
@@ -391,10 +391,9 @@ func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 }
 
 // Reschedule changes when a waiting job is due, also of one that waits for its next
-// attempt. It returns the Ref by which the job is known from then on, which for the
-// engines of this module is the same, and whether it was done; false as for
-// [Queue.Cancel]. A time that has passed is now. [ErrFull]: the store has room only for the
-// ends of jobs.
+// attempt. It returns the job's Ref, which the engines of this module do not change, and
+// whether it has moved the job; false as for [Queue.Cancel]. A time that has passed means
+// now. [ErrFull]: the store has room only for the ends of jobs.
 func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
 	if q.closed.Err() != nil {
 		return "", false, ErrClosed
@@ -412,8 +411,8 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 	return r, ok, err
 }
 
-// Get returns what is known of a job that is kept: that waits, runs or is dead. Of one
-// that is done or canceled it is [ErrNotFound].
+// Get returns the Info of a job that waits, runs or is dead. It returns [ErrNotFound] for
+// a job that is done or canceled.
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
@@ -425,9 +424,9 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	return infoOf(i), nil
 }
 
-// All goes over the jobs that are kept and selected, in no order; see [Engine] for what
-// it may see of changes that happen meanwhile. It reads all of the store, whatever the
-// Filter. An error is the last element.
+// All iterates over the jobs that are kept and selected, in no order; [Engine] says how
+// it treats changes during the loop. It reads the whole store, with any Filter. An error
+// is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if q.closed.Err() != nil {
@@ -445,9 +444,9 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	}
 }
 
-// Redrive has a dead job run once more, now and with all its attempts. It takes its key
-// again, and returns [ErrExists] if another job has that; [ErrNotFound] if the job is not
-// dead.
+// Redrive makes a dead job wait again, due now and with all its attempts. It takes the
+// job's key again, and returns [ErrExists] if another job has that key; [ErrNotFound] if
+// the job is not dead.
 func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 	if q.closed.Err() != nil {
 		return ErrClosed
@@ -459,11 +458,10 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 	return err
 }
 
-// Delete removes a dead job before its retention is over. Nothing of it is kept.
-// [ErrNotFound]: it is not dead. One that waits is ended by [Queue.Cancel]. If Redrive of
-// the same job is called at that time, one of the two gets ErrNotFound. [ErrUncertain]: it
-// may be deleted or not; ask again, and if that returns ErrNotFound the first call, or
-// another, has done it.
+// Delete removes a dead job before its retention has ended. [ErrNotFound]: it is not
+// dead; [Queue.Cancel] ends a waiting job. If Redrive of the same job overlaps, one of
+// the two returns ErrNotFound. [ErrUncertain]: it may be deleted or not; call it again,
+// and if that returns ErrNotFound the first call, or another, has deleted it.
 func (q *Queue) Delete(ctx context.Context, r Ref) error {
 	if q.closed.Err() != nil {
 		return ErrClosed

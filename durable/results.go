@@ -26,12 +26,11 @@ func RetryAfter(d time.Duration, err error) error {
 	return attempt.RetryAfter(d, err)
 }
 
-// Snooze returns what a handler returns if it is too early for the job: another attempt is
-// due d from now, and this one does not count. If d is not positive, that is now. The job
-// has not failed: its last error stays what it was. A job may be snoozed any number of
-// times.
+// Snooze returns an error for a handler whose job is too early: another attempt is due d
+// from now, and this one does not count. If d is not positive, that is now. The job has
+// not failed: its last error stays what it was. A job may be snoozed any number of times.
 func Snooze(d time.Duration) error { return attempt.Snooze(d) }
 
-// IsSnooze reports whether an error is one that [Snooze] has returned, or wraps one: then a
-// handler that returns it has not failed. It is for middleware.
+// IsSnooze reports whether an error is one of [Snooze], or wraps one. A handler that
+// returns such an error has not failed. It is for middleware.
 func IsSnooze(err error) bool { return attempt.IsSnooze(err) }

@@ -7,14 +7,14 @@ import (
 )
 
 // Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches
-// no more jobs, hands back at once those that have not begun, and waits for the handlers
-// that run and until their ends are written down ([WithGrace] bounds that). Then it returns nil. It returns nil, too,
-// and logs why, if ctx ends before the engine has made a worker. An engine that does not
-// answer never ends Run. One that refuses to make a worker ends Run with its error. So does
-// one that cannot go on, because its connection is closed for good ([ErrClosed]), or because
-// a newer version of it has changed the store ([ErrVersion]); this error is the cause with
-// which the contexts of the running handlers end. Run panics if another call is under way,
-// or if there is no handler.
+// no more jobs, hands back at once those that have not begun, and waits until the running
+// handlers have returned and their ends are stored ([WithGrace] bounds that). Then it
+// returns nil. It returns nil, too, and logs why, if ctx ends before the engine has made a
+// worker. An engine that does not answer never ends Run. One that refuses to make a worker
+// ends Run with its error. So does one that cannot go on, because its connection is closed
+// for good ([ErrClosed]), or because a newer version of it has changed the store
+// ([ErrVersion]); this error is the cause with which the contexts of the running handlers
+// end. Run panics if another call is under way, or if there is no handler.
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()
 	defer q.end()

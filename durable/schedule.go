@@ -20,21 +20,21 @@ import (
 // ScheduleOption sets how [Queue.Schedule] makes occurrences.
 type ScheduleOption func(*recur.Schedule) error
 
-// Missed says what becomes of occurrences whose time has passed while no worker was there,
-// or while the one before ran or waited for its next attempt.
+// Missed is a policy for missed occurrences: their time has passed while no worker was
+// there, or while the one before ran or waited for its next attempt.
 type Missed int
 
-// RunOnce and RunNone are what becomes of missed occurrences, and so is [RunEach].
+// The policies for missed occurrences; [RunEach] is another.
 const (
-	RunOnce Missed = 0  // one of them runs at once, for all of them
-	RunNone Missed = -1 // none: one that has not begun a minute after its time, or when the next is due, is left out
+	RunOnce Missed = 0  // One occurrence runs at once, for all that were missed.
+	RunNone Missed = -1 // An occurrence that has not begun a minute after its time, or when the next is due, is left out.
 )
 
-// RunEach has each of the last n occurrences that were missed run, one after the other.
-// Those before them are left out.
+// RunEach runs each of the last n missed occurrences, one after the other. Earlier ones
+// are left out.
 func RunEach(n int) Missed { return Missed(n) }
 
-// OnMissed sets what becomes of occurrences that were missed. The default is RunOnce.
+// OnMissed sets the policy for missed occurrences. The default is RunOnce.
 func OnMissed(m Missed) ScheduleOption {
 	return func(p *recur.Schedule) error {
 		if m < RunNone || m > 1<<20 {
@@ -45,17 +45,17 @@ func OnMissed(m Missed) ScheduleOption {
 	}
 }
 
-// Overlap says what becomes of an occurrence whose time comes while the one before runs.
-// Two never run at one time.
+// Overlap is a policy for an occurrence whose time comes while the one before runs. Two
+// never run at the same time.
 type Overlap int
 
-// The fates of such an occurrence.
+// The policies for such an occurrence.
 const (
-	OverlapWait Overlap = iota // it begins when the one before has ended; of several, what [Missed] says
-	OverlapSkip                // it is left out
+	OverlapWait Overlap = iota // It begins when the one before has ended; [Missed] decides about several.
+	OverlapSkip                // It is left out.
 )
 
-// OnOverlap sets what becomes of occurrences whose time comes while the one before runs.
+// OnOverlap sets the policy for occurrences whose time comes while the one before runs.
 // The default is OverlapWait.
 func OnOverlap(o Overlap) ScheduleOption {
 	return func(p *recur.Schedule) error {
@@ -67,9 +67,9 @@ func OnOverlap(o Overlap) ScheduleOption {
 	}
 }
 
-// Jitter has each occurrence begin later than its time by less than d, evenly spread, so
-// that many schedules of one time do not begin at once. It should be less than what is
-// between two occurrences.
+// Jitter delays each occurrence by a random time of less than d, evenly spread, so that
+// many schedules of one time do not begin at once. d should be less than the time between
+// two occurrences.
 func Jitter(d time.Duration) ScheduleOption {
 	return func(p *recur.Schedule) error {
 		if d < 0 {
@@ -80,7 +80,7 @@ func Jitter(d time.Duration) ScheduleOption {
 	}
 }
 
-// StartAt sets a time before which there is no occurrence. The intervals of @every are
+// StartAt sets a time before which no occurrence comes. The intervals of @every are
 // counted from it, and it is the first of them.
 func StartAt(t time.Time) ScheduleOption {
 	return func(p *recur.Schedule) error {
@@ -96,7 +96,7 @@ func checkMoment(t time.Time) error {
 	return nil
 }
 
-// EndAt sets a time from which on there is no occurrence any more.
+// EndAt sets a time from which on no occurrence comes.
 func EndAt(t time.Time) ScheduleOption {
 	return func(p *recur.Schedule) error {
 		p.End = clock.WholeMicros(t).UnixMicro()
@@ -110,29 +110,30 @@ func EndAt(t time.Time) ScheduleOption {
 //
 //	"30 8 * * MON-FRI"   "CRON_TZ=Europe/Berlin @daily"   "@every 15s"
 //
-// Package cron has all that it may be, and what happens when clocks are set. Since the
-// schedule is stored, each process that has a handler for the job can run its occurrences,
-// whether or not it knows the schedule: that of an older or newer release, too. The next
-// occurrence is stored with the end of the one before, in one commit, by whoever ran that.
+// Package cron documents the syntax, and what happens when clocks are set. Since the
+// schedule is stored, each process that has a handler for the job can run its
+// occurrences, whether or not it knows the schedule, also a process of an older or newer
+// release. The worker that ran an occurrence stores the next one with its end, in one
+// commit.
 //
-// Any number of processes may call Schedule when they start: one schedule is made. If
-// there is one of the name, and it is the same, nothing happens. If anything is different
-// it is changed. An occurrence that runs or is due is followed by the new ones. One that
-// waits is replaced: by one of the same time, unless the new spec has other times. A change
-// that keeps the spec and StartAt loses no occurrence, also none that was missed before. A
-// schedule that is paused stays so.
+// Any number of processes may call Schedule when they start: one schedule is made. If the
+// stored schedule of the name is the same, nothing changes; otherwise Schedule changes
+// it. An occurrence that runs or is due is followed by the new ones. A waiting occurrence
+// is replaced, by one of the same time unless the new spec has other times. A change that
+// keeps the spec and StartAt loses no occurrence, and no missed one. A paused schedule
+// stays paused.
 //
-// An occurrence runs at most once by its time by the schedule, apart from its attempts. If
-// the engine's clock is set back, the next one is after the last that has run. Call
-// DeleteSchedule, and Schedule again, to forget that one.
+// For each time of the schedule at most one occurrence runs, apart from its attempts. If
+// the engine's clock is set back, the next occurrence is after the last that has run.
+// Call DeleteSchedule, and Schedule again, to forget the last.
 //
-// There is one occurrence of a schedule at a time that waits or runs. It is tried again
-// like any other job; the next one follows when it is done or dead. If it is canceled, by
-// Ref or key, the schedule stands still until Schedule is called again, or ResumeSchedule.
+// At most one occurrence of a schedule waits or runs at a time. It is retried like any
+// other job; the next one follows when it is done or dead. If it is canceled, by Ref or
+// key, the schedule stands still until Schedule is called again, or ResumeSchedule.
 //
-// Bad input is ErrInvalid, with what is wrong, and nothing is written: the name is empty,
-// unprintable or too long, the spec cannot be read, there is no such zone, there is no time
-// left, or the job cannot be.
+// Bad input returns an ErrInvalid with the reason, and nothing is written: the name is
+// empty, unprintable or too long, the spec cannot be read, the zone does not exist, no
+// time is left, or the job is not valid.
 func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
 	p := &recur.Schedule{Spec: spec}
 	err := errors.New("empty")
@@ -263,25 +264,25 @@ func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error
 	return driver.Info{}, fmt.Errorf("durable: the schedule %.300q: %w: its occurrences end all the time", name, ErrUncertain)
 }
 
-// ScheduleInfo is what is known of a schedule.
+// ScheduleInfo describes a schedule.
 type ScheduleInfo struct {
 	Name   string
-	Spec   string // "": its times were code of an earlier release; the schedule ends
-	Job    Job    // what each occurrence does; At, After, Key and Expires are not set
+	Spec   string // Empty if its times were code of an earlier release; the schedule then ends.
+	Job    Job    // The job of each occurrence; At, After, Key and Expires are not set.
 	Paused bool
 	Missed Missed
 	Skip   bool // OverlapSkip
 	Jitter time.Duration
-	Start  time.Time // zero: none, like End
+	Start  time.Time // Zero if not set, like End.
 	End    time.Time
 
-	Last time.Time // of the last occurrence that has run to its end, by the schedule; zero: none has
-	Next time.Time // when the one that waits or runs is due; zero: there is none
-	Ref  Ref       // of that
+	Last time.Time // The time of the last occurrence that has ended, by the schedule; zero if none has.
+	Next time.Time // The due time of the occurrence that waits or runs; zero if none does.
+	Ref  Ref       // The Ref of that occurrence.
 }
 
-// Schedules lists the schedules that are stored, by name. It reads three or four times for
-// each. An error is the last element.
+// Schedules lists the stored schedules, by name. It makes three or four reads for each.
+// An error is the last element.
 func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 	return func(yield func(ScheduleInfo, error) bool) {
 		if q.closed.Err() != nil {
@@ -344,11 +345,12 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 	return fmt.Errorf("durable: %s(%.300q): %w: gave up after %d conflicting updates", what, name, ErrUncertain, recur.Tries)
 }
 
-// PauseSchedule stops a schedule until ResumeSchedule. The occurrence that waits is taken
-// away. One that a worker has claimed goes on to its end, with all of its attempts: if the
-// worker is killed, another takes it over after the lease, though the schedule is paused.
-// [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two attempts. A schedule
-// that is paused stays so over calls of Schedule. [ErrNotFound]: there is none.
+// PauseSchedule stops a schedule until ResumeSchedule. It removes the waiting occurrence.
+// An occurrence that a worker has claimed goes on to its end, with all of its attempts:
+// if the worker is killed, another takes it over after the lease, although the schedule
+// is paused. [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two
+// attempts. A paused schedule stays paused when Schedule is called. [ErrNotFound]: no
+// schedule has the name.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "PauseSchedule", name, func(p *recur.Schedule) bool {
 		was := p.Paused
@@ -357,10 +359,11 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 	})
 }
 
-// ResumeSchedule has a schedule that was paused go on, or one whose occurrence was canceled:
-// with the first time from now on. Occurrences that would have come meanwhile are left out.
-// [ErrNotFound]: there is none. [ErrInvalid]: its spec cannot be read here, since a newer
-// release has stored it, or it has none, since its times were code of an earlier release.
+// ResumeSchedule continues a schedule that was paused, or whose occurrence was canceled,
+// at its next time. Occurrences that would have come meanwhile are left out.
+// [ErrNotFound]: no schedule has the name. [ErrInvalid]: its spec cannot be read here,
+// since a newer release has stored it, or it has no spec, since its times were code of an
+// earlier release.
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "ResumeSchedule", name, func(p *recur.Schedule) bool {
 		if p.Paused {
@@ -370,9 +373,9 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	})
 }
 
-// RunNow adds a job that does at once what an occurrence of the schedule does, also if it
-// is paused. It is a job of its own: the occurrences come as they would, and one may run at
-// the same time. [ErrNotFound]: there is no such schedule.
+// RunNow adds the job of a schedule, due now, also if the schedule is paused. It does not
+// affect the occurrences, and one may run at the same time. [ErrNotFound]: no schedule
+// has the name.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if q.closed.Err() != nil {
 		return "", ErrClosed
@@ -389,9 +392,9 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	return refs[0], err
 }
 
-// DeleteSchedule deletes a schedule. The occurrence that waits is taken away. One that a
+// DeleteSchedule deletes a schedule and its waiting occurrence. An occurrence that a
 // worker has claimed goes on to its end, as with [Queue.PauseSchedule], and none follows.
-// [ErrNotFound]: there is none.
+// [ErrNotFound]: no schedule has the name.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 	if q.closed.Err() != nil {
 		return ErrClosed

@@ -7,64 +7,66 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// Stats are the figures of a Queue: what went through this process since Open, and what
-// it holds now. They do not say what the engine keeps in all: [Queue.All] does.
+// Stats are the figures of a Queue in this process: counts since Open, and its present
+// jobs. [Queue.Count] has the numbers of all jobs of the engine.
 type Stats struct {
-	Added       int64 // accepted by Add, and first and next occurrences
-	Canceled    int64 // calls of Cancel and CancelKey that returned true
-	Rescheduled int64 // calls of Reschedule that returned true
+	Added       int64 // Jobs accepted by Add, and first and next occurrences.
+	Canceled    int64 // Calls of Cancel and CancelKey that returned true.
+	Rescheduled int64 // Calls of Reschedule that returned true.
 	Redriven    int64
-	Deleted     int64 // calls of Delete that removed a dead job
+	Deleted     int64 // Calls of Delete that removed a dead job.
 
-	Attempts  int64 // claimed for a handler to begin
-	Done      int64 // attempts that ended well
-	Failed    int64 // attempts that failed and are followed by another
-	Snoozed   int64 // attempts whose handler has returned Snooze
-	Expired   int64 // jobs that expired before an attempt could begin
-	Dead      int64 // jobs that died here
-	Stopped   int64 // jobs that ended here because of CancelRunning
-	LeaseLost int64 // attempts that could not be finished, since another worker has taken over
+	Attempts  int64 // Attempts claimed for a handler to begin.
+	Done      int64 // Attempts that ended well.
+	Failed    int64 // Attempts that failed and are followed by another.
+	Snoozed   int64 // Attempts whose handler has returned Snooze.
+	Expired   int64 // Jobs that expired before an attempt could begin.
+	Dead      int64 // Jobs that died here.
+	Stopped   int64 // Jobs that ended here because of CancelRunning.
+	LeaseLost int64 // Attempts that could not be finished, since another worker has taken over.
 
-	Held    int64 // handed out by the engine and not finished; the next three are part of it
-	Claimed int64 // and not begun
-	Running int64 // handlers
-	Ending  int64 // attempts whose end is being written down
+	Held    int64 // Jobs handed out by the engine and not finished; includes the next three.
+	Claimed int64 // Jobs claimed and not begun.
+	Running int64 // Running handlers.
+	Ending  int64 // Attempts whose end is being stored.
 
-	// Stuck are the handlers of Running whose job has a Timeout that was over a lease ago or
-	// earlier. Their contexts have ended, and they have not returned: each keeps its place, and its
-	// job is tried by no other worker while this process lives.
+	// Stuck counts the handlers of Running whose job has a Timeout that ended at least a
+	// lease ago. Their contexts have ended, and they have not returned. Each keeps its
+	// slot, and no other worker tries its job while this process lives.
 	Stuck int64
 
-	// Limited are the jobs of Held that are due, and wait for a limit or for a pause to end.
-	// Limits says for which: there is one for each limit that is stored, by name, and the first,
-	// without a name, if any wait for a pause.
+	// Limited are the jobs of Held that are due, and wait for a limit or for the end of a
+	// pause. Limits divides them: one element for each stored limit, by name, and a first
+	// one without a name if jobs wait for a pause.
 	Limited int64
 	Limits  []LimitStats
 
-	// Paused is what is paused, as far as this process knows: within a second of a change. It is
+	// Paused are the pauses that this process knows, within a second of a change. It is
 	// empty while Run is not under way. The slice must not be changed.
 	Paused []Pausable
 
-	ClaimAhead time.Duration // how long before they are due jobs are claimed at present
+	ClaimAhead time.Duration // How long before their due time jobs are claimed at present.
 
 	// ClockSteps is how often the engine's clock was found to have been set by a tenth of a
 	// second or more, forward or back, or to be that of another server.
 	ClockSteps int64
 
-	// Unhandled are the kinds of which a job is due and no worker has a handler, in whatever
-	// process, the longest due first; at most some hundred of them. It is looked at once a
-	// lease while Run is under way, and empty else. The slice must not be changed.
+	// Unhandled are the kinds with a due job for which no worker of any process has a
+	// handler, the longest due first; about a hundred at most. The Queue reads them once
+	// a lease while Run is under way; otherwise it is empty. The slice must not be
+	// changed.
 	Unhandled []Unhandled
 
-	// LastPoll, LastClaim and LastHeartbeat are when Fetch has looked for jobs, a claim was answered,
-	// and the lease was renewed the last time, by the clock of this process. They are zero while
-	// Run is not under way, and from its beginning that time. A worker that has as many jobs as
-	// it can hold does not look; LastPoll is now, then. Nothing is claimed where nothing is due.
+	// LastPoll, LastClaim and LastHeartbeat are the times of the last successful poll,
+	// the last answered claim, and the last renewal of the lease, by the clock of this
+	// process. They are zero while Run is not under way, and begin with the time of Run.
+	// A full worker does not poll; LastPoll is then the present time. Without due jobs
+	// nothing is claimed.
 	LastPoll, LastClaim, LastHeartbeat time.Time
 
-	// Backlog is what [Queue.Backlog] has said at the time BacklogAt. It is looked at once a
-	// lease while Run is under way, less often where that takes long, and zero else. Its slice
-	// must not be changed.
+	// Backlog is the result of [Queue.Backlog] at the time BacklogAt. The Queue calls it
+	// once a lease while Run is under way, less often if it takes long; otherwise it is
+	// zero. Its slice must not be changed.
 	Backlog   Backlog
 	BacklogAt time.Time
 
@@ -73,11 +75,11 @@ type Stats struct {
 	Lateness timingwheel.Histogram
 }
 
-// LimitStats is what waits in this process for a limit.
+// LimitStats counts the jobs of this process that wait for a limit.
 type LimitStats struct {
-	Name    string    // "": for a pause to end
-	Waiting int64     // jobs that are due
-	Next    time.Time // when the next token comes that one waits for; zero: none does
+	Name    string    // Empty for the end of a pause.
+	Waiting int64     // Jobs that are due.
+	Next    time.Time // The time of the next token that a job waits for; zero if none does.
 }
 
 // Stats returns the figures. It costs some microseconds, and may be called on a closed

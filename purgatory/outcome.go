@@ -11,11 +11,11 @@ import (
 type Outcome uint8
 
 const (
-	Pending   Outcome = iota // it has not ended
-	Satisfied                // its condition held
-	Expired                  // its deadline came first
-	Canceled                 // by Cancel or CancelKey, or by the end of Wait's context
-	Closed                   // by Close, or because the wheel was stopped
+	Pending   Outcome = iota // It has not ended.
+	Satisfied                // Its condition held.
+	Expired                  // Its deadline came first.
+	Canceled                 // Ended by Cancel or CancelKey, or by the end of Wait's context.
+	Closed                   // Ended by Close, or because the wheel was stopped.
 )
 
 var outcomeNames = [...]string{"Pending", "Satisfied", "Expired", "Canceled", "Closed"}

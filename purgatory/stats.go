@@ -11,7 +11,7 @@ type Stats struct {
 	Expired   int64
 	Canceled  int64
 	Closed    int64
-	Pending   int64 // now
+	Pending   int64 // Pending now.
 
 	Immediate int64 // Operations whose condition held at the first call of try.
 	Watched   int64 // Now: each pending operation counts once for each of its keys.

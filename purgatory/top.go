@@ -13,9 +13,10 @@ type KeyCount struct {
 }
 
 // Top returns the n keys with the most parked operations, those with most first. It
-// returns fewer if there are fewer keys, and none if n is not positive. Among keys with
-// equal counts it picks any. Top is for diagnosis, not for decisions: operations come and
-// go while it counts, and the figures of different keys are from different moments.
+// returns fewer if there are fewer keys, and none if n is not positive. It picks any of
+// several keys with equal counts. Top is for diagnosis, not for decisions: operations
+// come and go while it counts, and the figures of different keys are from different
+// moments.
 //
 // It counts anew at each call: O(keys + operations that share a key), 40 to 400 ms with a
 // million parked. It holds one stripe's lock at a time: for one pass over 1/64 of the

@@ -245,9 +245,9 @@ func WithTrace(name string) Option {
 // The table has the lateness at the median and at the 99th percentile, in ms, and the
 // share of one processor that firing takes (BenchmarkPrecise). The figures are medians of
 // five runs on a machine of two processors that had other things to do. For the 99th
-// percentile the least of the runs stands beside the median: it is nearest to what an
-// idle machine shows. For time.AfterFunc, the median lateness is 0.53 ms, and the shares
-// at the three rates are 0.5, 1.3 and 7 to 11 %.
+// percentile the table also has the least of the runs: it is nearest to the value of an
+// idle machine. For time.AfterFunc, the median lateness is 0.53 ms, and the shares at the
+// three rates are 0.5, 1.3 and 7 to 11 %.
 //
 //	                     default                       precise
 //	timers/s   tick      p50    p99, least, CPU        p50    p99, least, CPU

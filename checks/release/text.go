@@ -25,7 +25,7 @@ func (r *rehearsal) fromCheckout(m goModule) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Until %s is published, use a checkout:\n\n", r.version)
+	fmt.Fprintf(&b, "Until %s is published, use a checkout. In the folder of your module (`go mod init` makes one):\n\n", r.version)
 	wanted := r.wants(file)
 	for _, other := range r.modules {
 		if _, needed := wanted[other.path]; needed || other == m {

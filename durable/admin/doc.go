@@ -1,4 +1,4 @@
-// Package admin shows a queue of durable jobs to who operates it, and lets them change it:
+// Package admin serves a page and JSON for the operators of a queue of durable jobs:
 //
 //	mux.Handle("/admin/jobs/", admin.NewHandler(q))
 //
@@ -10,32 +10,31 @@
 //
 // It is where the handler is mounted, with the slash at the end. It shows what was added,
 // begun, done and failed in a second, and how late, as curves; the backlog of each kind,
-// with the age of its oldest job; workers, schedules, limits and pauses, and the jobs that
-// are dead, run or wait, with their errors. With [Writable] it has buttons: redrive and
-// delete, run now, cancel and stop; run now, pause and resume of schedules; pause and resume
-// of a kind and of all; and what removes a limit. It loads nothing from elsewhere. The
-// curves are of the process that answers, and are kept by the page while it is open: behind
-// a balancer of load, mount it where one process answers.
+// with the age of its oldest job; workers, schedules, limits and pauses, and the jobs
+// that are dead, run or wait, with their errors. With [Writable] it has buttons: redrive,
+// delete, run now, cancel and stop for jobs; run now, pause and resume for schedules;
+// pause and resume for a kind and for the queue; and remove for limits. It loads nothing
+// from elsewhere. The curves show the process that answers. The page keeps them while it
+// is open. With a load balancer in front, mount it where one process answers.
 //
-// While somebody looks at it, it asks for the [Summary] every two seconds and for lists
-// every five, and less often for what takes long: each at most a tenth of the time.
+// An open page requests the [Summary] every two seconds and the lists every five. It
+// requests slow answers less often: each takes at most a tenth of the time.
 //
 // # Who may do what
 //
-// Without [Writable] a handler changes nothing. It asks nobody who they are: put it behind
-// whatever authenticates your operators, and tell it with [WithUser] who they are, for the
-// log. A write needs the header [Header]. A page of another site can send none, so that an
-// operator who looks at one cannot be made to write by it; requests that a browser marks as
-// from another site are refused, too. Where a browser needs no login, as on localhost, set
-// [WithHosts] besides.
+// Without [Writable] a handler changes nothing. It has no authentication: put it behind
+// your own, and set [WithUser] to log the names of operators. A write needs the header
+// [Header]. A page of another site cannot send it, so such a page cannot write through an
+// operator's browser; requests that a browser marks as from another site are refused,
+// too. Where a browser needs no login, as on localhost, set [WithHosts] besides.
 //
 // # JSON
 //
-// The last part of the path says what is asked for; without one it is the page. Times are
-// RFC 3339, by the clock of the engine; durations are seconds. Errors are {"error": "..."}
-// with a status that fits. A read takes 30 seconds at most, and counts ten minutes. While
-// the queue is not healthy a read takes a second after that is known, which is 5 seconds at
-// most. If it cannot be answered, its error is what Queue.Health says.
+// The last part of the path names the answer; without one the handler serves the page.
+// Times are RFC 3339, by the clock of the engine; durations are seconds. Errors are
+// {"error": "..."} with a status that fits. A read takes 30 seconds at most, and counts
+// ten minutes. If the queue is not healthy, which is known within 5 seconds, a read ends
+// a second later. The error of such a read is that of Queue.Health.
 //
 //	GET  list       [Listing]: ?state=waiting|running|dead &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=

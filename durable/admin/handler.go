@@ -17,7 +17,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// Header has to be there, with any value, for a request that writes.
+// Header is the header, with any value, that a request must have to write.
 const Header = "X-Tickwheel-Admin"
 
 const (
@@ -31,12 +31,12 @@ const (
 // Option sets up a handler.
 type Option func(*handler)
 
-// Writable has the handler do what it is asked to. Without it, it only shows.
+// Writable allows requests that write. Without it the handler only reads.
 func Writable() Option { return func(h *handler) { h.writable = true } }
 
-// WithUser sets the function that says who sends a request, for the log of writes, such as
-// by a header that a proxy sets which authenticates. The default says from which address a
-// request comes. It panics on nil.
+// WithUser sets the function that names the sender of a request for the log of writes,
+// for example by a header that an authenticating proxy sets. The default is the address
+// from which a request comes. WithUser panics on nil.
 func WithUser(user func(*http.Request) string) Option {
 	if user == nil {
 		panic("admin: WithUser: nil function")
@@ -53,11 +53,11 @@ func WithLogger(l *slog.Logger) Option {
 	return func(h *handler) { h.log = l }
 }
 
-// WithHosts has requests refused that ask for another host than these, names or addresses;
-// a port is of no matter. The default is any, for a proxy in front. Where a browser needs no
-// login, as on localhost, this is what keeps others out: a page of another site can have its
-// own name lead to your address (DNS rebinding), and then read, and write. It panics if there
-// is none, or one is empty.
+// WithHosts refuses requests whose Host header is not one of these names or addresses. It
+// ignores ports. The default allows any host, for a proxy in front. Set it where a
+// browser needs no login, as on localhost: another site can point its own name to your
+// address (DNS rebinding), and its pages can then read and write. WithHosts panics
+// without a host, and on an empty one.
 func WithHosts(hosts ...string) Option {
 	if len(hosts) == 0 {
 		panic("admin: WithHosts: no host")
@@ -88,10 +88,10 @@ type handler struct {
 	log      *slog.Logger
 }
 
-// NewHandler returns a handler for a path that ends with a slash, or for a part of it below
-// that; it takes the last part of a request's path for what is asked. It may be called by
-// any number of requests at once. Of a Queue that is closed it shows what went through, and
-// the rest is an error. NewHandler panics on a nil Queue and a nil Option.
+// NewHandler returns a handler for a path that ends with a slash. The last part of a
+// request's path names the answer. The handler is safe for concurrent use. For a closed
+// Queue it shows the counts of this process, and an error for the rest. NewHandler panics
+// on a nil Queue and a nil Option.
 func NewHandler(q *durable.Queue, opts ...Option) http.Handler {
 	if q == nil {
 		panic("admin: NewHandler: nil Queue")

@@ -8,27 +8,27 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// Job is a job as the handler shows it. Of a listing it has no payload, and of the error the
-// first 300 bytes.
+// Job is a job as the handler shows it. In a listing it has no payload, and only the
+// first 300 bytes of the error.
 type Job struct {
 	Ref         durable.Ref       `json:"ref"`
 	Kind        string            `json:"kind"`
-	State       string            `json:"state"` // waiting, running or dead
+	State       string            `json:"state"` // Either waiting, running or dead.
 	Attempt     int               `json:"attempt"`
 	MaxAttempts int               `json:"maxAttempts"`
-	Due         time.Time         `json:"due"` // of the next attempt, of the one that runs, or of the last one
+	Due         time.Time         `json:"due"` // The time of the next attempt, of the running one, or of the last.
 	First       time.Time         `json:"first"`
 	Key         string            `json:"key,omitempty"`
 	Lane        string            `json:"lane,omitempty"`
-	Priority    string            `json:"priority,omitempty"` // low or high; else normal
+	Priority    string            `json:"priority,omitempty"` // Either low or high; empty for normal.
 	Meta        map[string]string `json:"meta,omitempty"`
-	Timeout     float64           `json:"timeout,omitempty"` // seconds
+	Timeout     float64           `json:"timeout,omitempty"` // In seconds.
 	Expires     *time.Time        `json:"expires,omitempty"`
-	Error       string            `json:"error,omitempty"`  // of the last attempt that failed
-	Errors      []durable.Failure `json:"errors,omitempty"` // the newest last; not in a listing
+	Error       string            `json:"error,omitempty"`  // The error of the last failed attempt.
+	Errors      []durable.Failure `json:"errors,omitempty"` // The newest last. Not in a listing.
 	Payload     string            `json:"payload,omitempty"`
-	Bytes       []byte            `json:"bytes,omitempty"` // of a payload that is not UTF-8, in base64
-	Size        int               `json:"size"`            // of the payload, in bytes
+	Bytes       []byte            `json:"bytes,omitempty"` // A payload that is not UTF-8, in base64.
+	Size        int               `json:"size"`            // The size of the payload in bytes.
 }
 
 const shortError = 300 // bytes, in a listing
@@ -84,16 +84,16 @@ func timeOf(t time.Time) *time.Time {
 // dead; within these, those that have been due for longest.
 type Listing struct {
 	Jobs []Job  `json:"jobs"`
-	Next string `json:"next,omitempty"` // for after; empty: there are no more
+	Next string `json:"next,omitempty"` // The value of after for the next page; empty on the last.
 }
 
 // Summary is how a queue is at a moment.
 type Summary struct {
 	Now      time.Time `json:"now"`
 	Writable bool      `json:"writable"`
-	Healthy  string    `json:"healthy"` // "" or what Queue.Health says
+	Healthy  string    `json:"healthy"` // The error of Queue.Health; empty if healthy.
 
-	// Of this process.
+	// The figures of this process.
 	Added      int64   `json:"added"`
 	Attempts   int64   `json:"attempts"`
 	Done       int64   `json:"done"`
@@ -102,23 +102,24 @@ type Summary struct {
 	LeaseLost  int64   `json:"leaseLost"`
 	Held       int64   `json:"held"`
 	Running    int64   `json:"running"`
-	Stuck      int64   `json:"stuck"`      // of these: handlers that have not returned though their Timeout is over
-	Lateness   []int64 `json:"lateness"`   // handlers that began late by less than 1, 2, 4... microseconds, each
-	ClaimAhead float64 `json:"claimAhead"` // seconds
+	Stuck      int64   `json:"stuck"`      // Counts running handlers whose Timeout ended at least a lease ago.
+	Lateness   []int64 `json:"lateness"`   // Counts handlers that began late by less than 1, 2, 4... microseconds.
+	ClaimAhead float64 `json:"claimAhead"` // In seconds.
 
-	// Of all processes. If they cannot be read, BacklogError says why, and they are empty.
+	// The figures of all processes. If they cannot be read, they are empty and
+	// BacklogError has the reason.
 	BacklogError string    `json:"backlogError"`
-	Waiting      int64     `json:"waiting"` // about
-	Kinds        []Overdue `json:"kinds"`   // those with a job that is due and waits
+	Waiting      int64     `json:"waiting"` // About the number of waiting jobs.
+	Kinds        []Overdue `json:"kinds"`   // Kinds with a job that is due and waits.
 }
 
-// Overdue is a kind of which jobs are due and wait; see [durable.Overdue].
+// Overdue is a kind with jobs that are due and wait; see [durable.Overdue].
 type Overdue struct {
 	Kind    string      `json:"kind"`
 	Jobs    int64       `json:"jobs"`
 	Oldest  durable.Ref `json:"oldest"`
 	Due     time.Time   `json:"due"`
-	Age     float64     `json:"age"` // seconds since Due
+	Age     float64     `json:"age"` // The seconds since Due.
 	Handled bool        `json:"handled"`
 }
 
@@ -126,7 +127,7 @@ type Overdue struct {
 type Counts struct {
 	Groups  []Group    `json:"groups"`
 	Overdue int64      `json:"overdue"`
-	First   *time.Time `json:"first,omitempty"` // when the first of those that wait is due
+	First   *time.Time `json:"first,omitempty"` // The due time of the first waiting job.
 }
 
 // Group is how many jobs of a kind are in a state.
@@ -136,22 +137,22 @@ type Group struct {
 	Jobs  int64  `json:"jobs"`
 }
 
-// Schedule is what durable.ScheduleInfo has.
+// Schedule has the fields of durable.ScheduleInfo.
 type Schedule struct {
 	Name   string      `json:"name"`
-	Spec   string      `json:"spec,omitempty"` // empty: its times were code of an earlier release
+	Spec   string      `json:"spec,omitempty"` // Empty if the times were code of an earlier release.
 	Kind   string      `json:"kind"`
 	Paused bool        `json:"paused,omitempty"`
 	Last   *time.Time  `json:"last,omitempty"`
 	Next   *time.Time  `json:"next,omitempty"`
-	Ref    durable.Ref `json:"ref,omitempty"` // of the occurrence that waits or runs
+	Ref    durable.Ref `json:"ref,omitempty"` // The Ref of the occurrence that waits or runs.
 }
 
-// Worker is what durable.WorkerInfo has.
+// Worker has the fields of durable.WorkerInfo.
 type Worker struct {
 	Name    string     `json:"name"`
 	Alive   bool       `json:"alive"`
-	Until   time.Time  `json:"until"` // the end of its lease
+	Until   time.Time  `json:"until"` // The end of its lease.
 	Jobs    int64      `json:"jobs"`
 	Since   *time.Time `json:"since,omitempty"`
 	Host    string     `json:"host,omitempty"`
@@ -159,39 +160,39 @@ type Worker struct {
 	Began   *time.Time `json:"began,omitempty"`
 
 	Label    string   `json:"label,omitempty"` // durable.WithWorkerName
-	Kinds    []string `json:"kinds,omitempty"` // that it has handlers for: the first 100
-	AllKinds int      `json:"allKinds"`        // how many; 0: not known
+	Kinds    []string `json:"kinds,omitempty"` // Kinds with a handler: the first 100.
+	AllKinds int      `json:"allKinds"`        // The number of kinds; 0 if unknown.
 }
 
-// Limit is what durable.LimitInfo has, with the fields of durable.Limit among its own.
+// Limit has the fields of durable.LimitInfo and of durable.Limit.
 type Limit struct {
 	Name string `json:"name"`
 	durable.Limit
-	Taken   int        `json:"taken"` // places, in all processes
+	Taken   int        `json:"taken"` // Permits taken, in all processes.
 	Lanes   int        `json:"lanes,omitempty"`
-	Waiting int64      `json:"waiting"`        // in the process that answers
-	Next    *time.Time `json:"next,omitempty"` // token
+	Waiting int64      `json:"waiting"`        // Jobs that wait in the process that answers.
+	Next    *time.Time `json:"next,omitempty"` // The time of the next token.
 }
 
 // Command is the body of a write.
 type Command struct {
 	Refs  []durable.Ref `json:"refs,omitempty"`
-	Names []string      `json:"names,omitempty"` // of schedules or limits
+	Names []string      `json:"names,omitempty"` // Names of schedules or limits.
 	Key   string        `json:"key,omitempty"`
 	At    time.Time     `json:"at,omitzero"`
-	All   bool          `json:"all,omitempty"` // redrive: the dead jobs; pause, resume: the queue
+	All   bool          `json:"all,omitempty"` // For redrive all dead jobs; for pause and resume the whole queue.
 	Kind  string        `json:"kind,omitempty"`
 	Lane  string        `json:"lane,omitempty"`
 	Limit durable.Limit `json:"limit,omitzero"`
 }
 
-// Result is what came of a write to one job, schedule or limit, or to what is paused.
+// Result is the result of a write for one job, schedule, limit or pause.
 type Result struct {
-	Ref   string `json:"ref,omitempty"` // or key, or name
+	Ref   string `json:"ref,omitempty"` // A Ref, key or name.
 	Done  bool   `json:"done"`
-	Why   string `json:"why,omitempty"` // not, without an error
+	Why   string `json:"why,omitempty"` // Set if nothing was done, without an error.
 	Error string `json:"error,omitempty"`
-	Jobs  int64  `json:"jobs,omitempty"` // of redrive of all: how many
+	Jobs  int64  `json:"jobs,omitempty"` // The number of jobs, for redrive of all.
 }
 
 // byKind sorts groups.

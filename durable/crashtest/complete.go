@@ -12,10 +12,11 @@ type completion struct{ called bool }
 
 type completionKey struct{}
 
-// Complete stands in for CompleteTx and CompleteSQL of package postgres. A handler that has
-// called it and returns nil has committed its effect and the end of its job together: no crash
-// comes between them. One that returns an error has rolled back both. ctx is the handler's, or
-// derived from it; Complete panics on any other. It does not fail.
+// Complete stands in for CompleteTx and CompleteSQL of package postgres. A handler that
+// has called it and returns nil has committed its effect and the end of its job together:
+// no crash comes between them. A handler that returns an error has rolled back both. ctx
+// must be the handler's, or derived from it; Complete panics on any other. It always
+// returns nil.
 func Complete(ctx context.Context, _ driver.Attempt) error {
 	c, ok := ctx.Value(completionKey{}).(*completion)
 	if !ok {

@@ -1,9 +1,9 @@
 // Package crashtest crashes a program's handlers everywhere, to test that they are idempotent.
 //
-// [Run] runs a scenario on durable/memory in virtual time: once as it is, then once for each
-// attempt with the process gone right before its handler begins, and once for each with the
-// process gone between the handler's return and the commit of its end. The scenario has to
-// leave the same behind each time.
+// [Run] runs a scenario on durable/memory in virtual time: first without a crash, then
+// twice for each attempt. One of these runs crashes the process right before the handler
+// begins, the other between the handler's return and the commit of its end. The scenario
+// must leave the same result behind each time.
 //
 //	func TestShop(t *testing.T) {
 //		crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
@@ -19,9 +19,9 @@
 //		})
 //	}
 //
-// A crash ends the Queue and all jobs that it has claimed, as kill -9 does. The function that
-// was given to Start then makes the next process, on the same store. So variables of that
-// function do not survive a crash, and variables outside it stand for the database and for
+// A crash ends the Queue and all jobs that it has claimed, as kill -9 does. The function
+// that was given to Start then makes the next process, on the same store. So variables of
+// that function do not survive a crash. Variables outside it stand for the database and
 // other services. Another process takes the jobs over at once, and not after a lease.
 //
 // As in production, a job whose process dies in its last attempt is dead. So a job with
@@ -30,8 +30,8 @@
 // # Handlers that end their job in a transaction
 //
 // CompleteTx of package postgres makes the effect and the end of a job one commit. On
-// durable/memory [Complete] stands in for it, so such a handler takes the function that it calls
-// as a parameter:
+// durable/memory [Complete] stands in for it, so such a handler takes the function as a
+// parameter:
 //
 //	q.Handle("charge", charge(pool, engine.CompleteTx)) // in production
 //	q.Handle("charge", charge(pool, func(ctx context.Context, _ pgx.Tx, a *durable.Attempt) error {
@@ -49,18 +49,18 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// Scenario starts processes, adds jobs and advances the clock. It returns what it has left
-// behind, such as the rows of a table, for a comparison by [reflect.DeepEqual]. Everything
-// outside the processes has to be new in each call.
+// Scenario starts processes, adds jobs and advances the clock. It returns its result,
+// such as the rows of a table, for a comparison by [reflect.DeepEqual]. Everything
+// outside the processes must be new in each call.
 //
 // A scenario has to be the same each time: the same jobs at the same virtual times. It should not
 // return Refs, which are random, nor the order of jobs that were due at the same time. Jobs that
 // have not ended when it returns may have begun or not: let the last call be [World.Advance].
 type Scenario func(t *testing.T, w *World) any
 
-// Run runs the scenario twice without a crash, then with each crash in a subtest. It stops at the
-// first crash after which the scenario leaves something else behind. The subtest is named after
-// the crash: begin or end, kind, attempt and virtual time; the failure says how to run it alone.
+// Run runs the scenario twice without a crash, then with each crash in a subtest. It
+// stops at the first crash that changes the result. The subtest is named after the crash:
+// begin or end, kind, attempt and virtual time; the failure says how to run it alone.
 //
 // All Queues get the options. A process runs one handler at a time, whatever WithConcurrency
 // says, so that a crash is that of one attempt. The default logger is silent.

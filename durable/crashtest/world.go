@@ -82,9 +82,10 @@ func (w *World) Start(setup func(context.Context, *durable.Queue) error) {
 	})
 }
 
-// Advance moves the clock by d, from one time at which a job is due to the next, and waits at
-// each until the jobs that are due have ended. It fails the test if they have not after a minute
-// of real time, and panics if d is negative. See [memory.Clock.Advance].
+// Advance moves the clock by d, from one time at which a job is due to the next, and
+// waits at each until the jobs that are due have ended. It fails the test if they have
+// not ended after a minute of real time, and panics if d is negative. See
+// [memory.Clock.Advance].
 func (w *World) Advance(d time.Duration) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, patience)

@@ -5,7 +5,7 @@
 //	at := s.Next(time.Now())
 //
 // A [Spec] fits [timingwheel.TimingWheel.ScheduleFunc] as it is. Package durable stores
-// its text, so that any process can tell what comes next.
+// its text, so that any process can compute the next time.
 //
 // # Text
 //
@@ -20,19 +20,21 @@
 //
 // # Daylight saving
 //
-// An expression says what the clock on the wall shows. Where that is set, there are two
-// rules, without exceptions:
+// An expression says what the clock on the wall shows. Two rules hold when that clock is
+// set, without exceptions:
 //
-//   - A time that is skipped comes at the first moment after the gap. All that are skipped
-//     at once are one.
+//   - A skipped time comes at the first moment after the gap. Several times skipped by
+//     one gap come once.
 //   - A time that is repeated comes once, the first time. So in autumn an expression such as
 //     */10 * * * * leaves out an hour. For intervals write @every 10m.
 //
-// A zone that changes its offset for good is the same thing. The zones are those of the
-// machine (see time.LoadLocation): import time/tzdata where there may be none.
+// The same rules hold for a zone that changes its offset for good. The zones are those of
+// the machine (see time.LoadLocation): import time/tzdata if the machine may have no
+// zones.
 //
-// The fields are read by github.com/netresearch/go-cron, a kept fork of robfig/cron. It is
-// asked in UTC, where there is no gap: its own rules are for changes of whole hours.
+// The fields are read by github.com/netresearch/go-cron, a kept fork of robfig/cron. This
+// package calls it in UTC, which has no gap: its own rules are for changes of whole
+// hours.
 package cron
 
 import (
@@ -46,7 +48,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// MaxText is how long the text of a schedule may be, in bytes.
+// MaxText is the largest length of the text of a schedule, in bytes.
 const MaxText = 1024
 
 // Spec is a schedule that was read from a text. It is never changed, and may be used by
@@ -135,11 +137,11 @@ func (s *Spec) String() string { return s.text }
 // Zone returns the time zone; UTC for an interval.
 func (s *Spec) Zone() *time.Location { return s.zone }
 
-// Interval returns that of @every, or 0.
+// Interval returns the interval of @every, or 0.
 func (s *Spec) Interval() time.Duration { return s.every }
 
-// Next returns the first time after prev, or the zero time if there is none within twelve
-// years. It takes a microsecond for most, and longer for what is rare.
+// Next returns the first time after prev, or the zero time if no time comes within twelve
+// years. It takes a microsecond for most schedules, and longer for rare times.
 func (s *Spec) Next(prev time.Time) time.Time {
 	if s.every > 0 {
 		return s.NextFrom(time.UnixMilli(0), prev)
@@ -155,8 +157,8 @@ func (s *Spec) Next(prev time.Time) time.Time {
 	return time.Time{}
 }
 
-// NextFrom is Next of an interval whose multiples are counted from a moment: start itself
-// is the first. Of an expression it is Next, but not before start.
+// NextFrom returns Next for an interval whose multiples count from start, which is the
+// first. For an expression it returns Next, but no time before start.
 func (s *Spec) NextFrom(start, prev time.Time) time.Time {
 	if prev.Before(start) {
 		prev = start.Add(-1)

@@ -4,7 +4,7 @@ import "errors"
 
 // Errors to test for with errors.Is.
 var (
-	// ErrInvalid: there can be no such job, key, time, limit or Ref. The message says what is
+	// ErrInvalid: the job, key, time, limit or Ref is not valid. The message says what is
 	// wrong. Nothing was written.
 	ErrInvalid = errors.New("durable: invalid")
 
@@ -29,8 +29,8 @@ var (
 	// ErrExpired is the error of a job that had not begun when it expired.
 	ErrExpired = errors.New("durable: expired: it had not begun in time")
 
-	// ErrChanged: a schedule, or the limits and pauses, were changed meanwhile. Engines tell the
-	// Queue, which tries anew.
+	// ErrChanged: a schedule, or the limits and pauses, were changed meanwhile. The Queue
+	// reads them again and repeats the call.
 	ErrChanged = errors.New("durable: changed meanwhile")
 
 	// ErrUncertain: the engine's answer was lost. The request may have been carried out.

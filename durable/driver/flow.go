@@ -9,18 +9,18 @@ import (
 
 // Limit is a limit as it is stored: see Limit in package durable.
 type Limit struct {
-	Kind    string  `json:"kind,omitempty"`    // the jobs that it covers; "": all
-	PerLane bool    `json:"perLane,omitempty"` // each lane is counted for itself, and jobs without one not at all
-	Running int     `json:"running,omitempty"` // how many may run at once; 0: no bound, and without a Rate none may
-	Rate    float64 `json:"rate,omitempty"`    // how many may be claimed in a second; 0: any number
-	Burst   int     `json:"burst,omitempty"`   // how many may be claimed at once after a rest; with a Rate at least 1
+	Kind    string  `json:"kind,omitempty"`    // The kind that it covers; empty for all.
+	PerLane bool    `json:"perLane,omitempty"` // Counts each lane separately, and jobs without a lane not at all.
+	Running int     `json:"running,omitempty"` // At most so many run at once; 0 is no bound, or without a Rate none runs.
+	Rate    float64 `json:"rate,omitempty"`    // At most so many are claimed in a second; 0 is any number.
+	Burst   int     `json:"burst,omitempty"`   // At most so many are claimed at once after a rest; with a Rate at least 1.
 }
 
 // Pauses reports whether the limit lets nothing run.
 func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
 
-// Pausable is what is paused: a kind, a lane, a lane of a kind. The zero value is all jobs of
-// the queue.
+// Pausable selects jobs to pause: a kind, a lane, or a lane of a kind. The zero value
+// selects all jobs of the queue.
 type Pausable struct {
 	Kind string `json:"kind,omitempty"`
 	Lane string `json:"lane,omitempty"`
@@ -42,8 +42,9 @@ type FlowControl struct {
 type StoredLimit struct {
 	Name string `json:"name"`
 
-	// ID is the revision of the FlowControl in which it was made. A limit that covers other jobs
-	// than the one that had the name is another limit: with another ID, and nothing counted.
+	// ID is the revision of the FlowControl in which it was made. If a limit is replaced
+	// by one that covers other jobs, the new one has another ID, and its counts begin at
+	// zero.
 	ID int64 `json:"id"`
 	Limit
 }
@@ -106,7 +107,7 @@ func (r *FlowControl) Limits() []*StoredLimit {
 	return r.limits
 }
 
-// Pauses returns what is paused. The slice must not be changed.
+// Pauses returns the pauses. The slice must not be changed.
 func (r *FlowControl) Pauses() []Pausable {
 	if r == nil {
 		return nil
@@ -132,13 +133,13 @@ func (r *FlowControl) Covering(kind, lane string) (limits []*StoredLimit, paused
 	return limits, paused
 }
 
-// LimitKey says what is counted: a limit, or of a limit PerLane one lane.
+// LimitKey is the key of a Counter: a limit, or one lane of a limit PerLane.
 type LimitKey struct {
-	Limit int64  // the ID of the StoredLimit
-	Lane  string // "": the limit is not PerLane
+	Limit int64  // The ID of the StoredLimit.
+	Lane  string // Empty if the limit is not PerLane.
 }
 
-// Key returns where a job of the lane is counted.
+// Key returns the key of the Counter for a job of the lane.
 func (r *StoredLimit) Key(lane string) LimitKey {
 	if !r.PerLane {
 		lane = ""
@@ -146,33 +147,35 @@ func (r *StoredLimit) Key(lane string) LimitKey {
 	return LimitKey{r.ID, lane}
 }
 
-// Counter is what an engine keeps of a LimitKey. Zero is that of a LimitKey where nothing has run.
-// One without permits taken whose tokens are all back may be forgotten: see IsIdle.
+// Counter is the state of a LimitKey. The zero Counter is that of a LimitKey where no job
+// has run. An engine may forget an idle one: no permit is taken, and all tokens are back.
+// See IsIdle.
 type Counter struct {
-	Taken int `json:"taken,omitempty"` // permits: of jobs that are claimed and have not ended
+	Taken int `json:"taken,omitempty"` // Permits taken, by jobs that are claimed and have not ended.
 
 	// TAT is the theoretical arrival time of the generic cell rate algorithm: when all of a Burst
 	// will be there again, in nanoseconds since 1970 by the engine's clock.
 	TAT int64 `json:"tokens,omitempty"`
 
-	// ReservedFor is the worker that was refused a permit and has the next that comes free, until
-	// ReservedUntil passes without another call, in nanoseconds since 1970. Without it the worker
-	// whose job has ended would always be the first to have the permit again. LastHolder is the
-	// worker that took the last permit: it has to let others be next.
+	// ReservedFor is the worker that was refused a permit and has the next that comes
+	// free, until ReservedUntil passes without another call, in nanoseconds since 1970.
+	// Without the reservation the worker whose job has ended would always take the permit
+	// again. LastHolder is the worker that took the last permit: others go before it.
 	ReservedFor   string `json:"turn,omitempty"`
 	ReservedUntil int64  `json:"until,omitempty"`
 	LastHolder    string `json:"last,omitempty"`
 }
 
-// IsIdle reports whether the Counter says no more than a zero one.
+// IsIdle reports whether the Counter is equivalent to a zero one.
 func (c Counter) IsIdle(now time.Time) bool {
 	return c.Taken == 0 && c.TAT <= now.UnixNano() && c.ReservedUntil <= now.UnixNano()
 }
 
-// The engines agree on these. The rest of what a limit means is in Take.
+// Constants that all engines share. Take has the rest of the arithmetic.
 const (
-	// TokenAhead is how long before its time a token is given to a claim, so that the commit
-	// is over then: with one token at a time, each would be late by a commit else.
+	// TokenAhead is how long before its time a claim gets a token, so that its commit has
+	// ended by then. Otherwise, with one token at a time, each job would be late by a
+	// commit.
 	TokenAhead = 100 * time.Millisecond
 
 	// RetryInterval is when a worker retries a claim that was refused for a permit, or for a pause,
@@ -192,14 +195,15 @@ func (l Limit) Gap() time.Duration {
 	return time.Duration(math.Ceil(1e9 / l.Rate))
 }
 
-// Take takes a permit and a token of each limit for one claim of a worker, or nothing: then
-// the ClaimResult is Throttled, with when to ask again. Else it is Granted, and its At is not before
-// which moment the job may begin. The slices have one element for each limit that covers
-// the job. Has says where the job has a permit already: that of a claim which never ended,
-// and is taken over. There it takes a token alone.
+// Take takes a permit and a token of each limit for one claim of a worker, or none of
+// them. Then the ClaimResult is Throttled, with the time of the next claim in After.
+// Otherwise it is Granted, and the job must not begin before At. The slices have one
+// element for each limit that covers the job. Has marks limits of which the job has a
+// permit already, from a claim that never ended and is taken over. Take takes only a
+// token of these.
 //
-// Also where the ClaimResult is Throttled a reservation may have changed. An engine should store
-// it, and may leave it out.
+// A reservation may change also if the ClaimResult is Throttled. An engine should store
+// it, but need not.
 func Take(limits []*StoredLimit, counters []*Counter, has []bool, worker string, now time.Time) ClaimResult {
 	v := ClaimResult{Status: Granted}
 	full := -1
@@ -241,8 +245,8 @@ func Take(limits []*StoredLimit, counters []*Counter, has []bool, worker string,
 	return v
 }
 
-// TokenValidBy returns a time by which the token of a claim whose answer was lost is valid; zero if
-// none of the limits has a Rate.
+// TokenValidBy returns a time by which the token of a claim whose answer was lost is
+// valid; zero if no limit has a Rate.
 func TokenValidBy(limits []*StoredLimit, now time.Time) (at time.Time) {
 	for _, l := range limits {
 		if l.Rate > 0 {
@@ -298,15 +302,15 @@ func (l *StoredLimit) hasPermit(c *Counter, worker string, now time.Time) bool {
 	return taken < l.Running
 }
 
-// Usage is what is counted for a limit now.
+// Usage is a limit's Counter at present.
 type Usage struct {
 	LimitKey
 	Counter
 }
 
-// Notice is what an engine tells a worker, by WorkConfig.Tell.
+// Notice is a message of an engine to a worker, by WorkConfig.Tell.
 type Notice struct {
-	FlowControl bool       // it was changed: it is to be read
-	Freed       []LimitKey // a permit may have become free there
-	Canceled    []Ref      // CancelRunning was called for these
+	FlowControl bool       // It was changed, and must be read.
+	Freed       []LimitKey // A permit of these may have become free.
+	Canceled    []Ref      // CancelRunning was called for these.
 }

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// KindGate says which jobs a worker can be handed: the kinds that it has handlers for, and which of
-// these it has room for at the moment. The set of kinds never changes. At first all are open; the
-// Queue shuts a kind that it has too many jobs of, and opens it again. Jobs that were on their way
-// when a kind was shut may still be handed out.
+// KindGate has the kinds that a worker has handlers for, and knows for which of these it
+// has room now. The set of kinds never changes. At first all are open; the Queue shuts a
+// kind that it has too many jobs of, and opens it again. Jobs that were on their way when
+// a kind was shut may still be handed out.
 //
 // All methods may be called by several goroutines at once. Their cost does not grow with the number
 // of kinds, except that of Open after a change. Nil has no kinds.
@@ -55,7 +55,7 @@ func (k *KindGate) Has(kind string) bool {
 	return ok
 }
 
-// Limited reports whether a kind has a limit of its own.
+// Limited reports whether a kind has its own limit.
 func (k *KindGate) Limited(kind string) bool { return k != nil && k.limited[kind] }
 
 // Open returns the kinds that are open, sorted, and a channel that is closed when that

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Cursor is a place in a listing by [Engine].Page: after one job and before the next.
+// Cursor is a position in a listing by [Engine].Page: after one job and before the next.
 type Cursor struct {
-	At  time.Time // by this jobs are in order; for most it is Due
-	Ref Ref       // and those of one At by this
+	At  time.Time // The sort key, usually Due.
+	Ref Ref       // The second sort key, for jobs with the same At.
 }
 
-// IsZero reports whether it is the beginning, or, where Page returns it, the end.
+// IsZero reports whether c is the beginning, or, as a result of Page, the end.
 func (c Cursor) IsZero() bool { return c == Cursor{} }
 
-// Compare returns -1 if c comes before o, 0 if they are the same, and 1 else.
+// Compare returns -1 if c comes before o, 0 if they are equal, and 1 otherwise.
 func (c Cursor) Compare(o Cursor) int {
 	if n := c.At.Compare(o.At); n != 0 {
 		return n
@@ -22,43 +22,43 @@ func (c Cursor) Compare(o Cursor) int {
 	return strings.Compare(string(c.Ref), string(o.Ref))
 }
 
-// Backlog is what waits in an engine.
+// Backlog describes the waiting jobs of an engine.
 type Backlog struct {
-	// Waiting is about how many jobs wait in all, also for a time that is far. From 100,000
-	// on it may be an estimate, and it may count what ended some seconds ago.
+	// Waiting is about the number of all waiting jobs, also those due far in the future.
+	// From 100,000 on it may be an estimate. It may count jobs that ended some seconds
+	// ago.
 	Waiting int64
 
-	// Kinds are those of which a job is due and waits, the longest due first; at most some
-	// hundred of them.
+	// Kinds are the kinds with a job that is due and waits, the longest due first. It has
+	// about a hundred kinds at most.
 	Kinds []Overdue
 }
 
-// Overdue is a kind of which jobs are due and wait.
+// Overdue is a kind with jobs that are due and wait.
 type Overdue struct {
 	Kind    string
-	Jobs    int64     // so many; above 10,000 a bound, or about
-	Oldest  Ref       // the one that is longest due
-	Due     time.Time // of that
-	Handled bool      // a worker that lives has a handler for the kind
+	Jobs    int64     // The number of jobs; above 10,000 a bound, or an estimate.
+	Oldest  Ref       // The job that is longest due.
+	Due     time.Time // Its due time.
+	Handled bool      // A living worker has a handler for the kind.
 }
 
-// WorkerInfo is a worker that lives, or that has died and still holds jobs that nobody has
-// taken over.
+// WorkerInfo describes a living worker, or a dead one whose jobs were not taken over yet.
 type WorkerInfo struct {
 	Name  string
-	Until time.Time // when its lease is over, unless it is renewed; has passed: it is dead
-	Jobs  int64     // that it has claimed
+	Until time.Time // The end of its lease, unless renewed; a worker whose lease has ended is dead.
+	Jobs  int64     // The number of jobs that it has claimed.
 
-	// Since is for how long about it has had the one of these that it has had for longest: since
-	// the claim, or, where an engine does not keep when that was, since the job was due. Zero: it
-	// has none.
+	// Since is about when it claimed the oldest of these. If the engine does not store
+	// that, Since is when the job was due. Zero without jobs.
 	Since time.Time
 
-	// Kinds are those that the worker has handlers for, sorted: the first ShownKinds of them.
-	// AllKinds is how many there are. A dead worker may have neither.
+	// Kinds are the kinds with a handler in the worker, sorted: the first ShownKinds of
+	// them. AllKinds is their number. A dead worker may have neither.
 	Kinds    []string
 	AllKinds int
 }
 
-// ShownKinds is how many kinds of a worker are listed. An engine may store no more.
+// ShownKinds is the number of kinds of a worker that are listed. An engine may store no
+// more.
 const ShownKinds = 100

@@ -13,13 +13,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
-// The largest that a job may be.
+// The largest size of the parts of a job.
 const (
-	MaxPayload = 256 << 10 // bytes
-	MaxKind    = 128       // bytes
-	MaxKey     = 256       // bytes
-	MaxLane    = 128       // bytes
-	MaxMeta    = 4 << 10   // bytes of all names and values of Meta together
+	MaxPayload = 256 << 10 // In bytes.
+	MaxKind    = 128       // In bytes.
+	MaxKey     = 256       // In bytes.
+	MaxLane    = 128       // In bytes.
+	MaxMeta    = 4 << 10   // Bytes of all names and values of Meta together.
 
 	defaultMaxAttempts = 25
 )
@@ -27,8 +27,8 @@ const (
 // occurrenceKeys is what the keys of occurrences begin with. No other key may.
 const occurrenceKeys = "every/"
 
-// OccurrenceKey returns the key that the occurrence of a schedule has: so there is one of them
-// at a time that waits or runs.
+// OccurrenceKey returns the key of a schedule's occurrences, so that at most one of them
+// waits or runs.
 func OccurrenceKey(name string) string { return occurrenceKeys + name }
 
 // IsOccurrence reports whether the record is an occurrence of a schedule.
@@ -36,10 +36,10 @@ func (r *Record) IsOccurrence() bool {
 	return r.Schedule != "" && r.Key == OccurrenceKey(r.Schedule)
 }
 
-// OnKey says what Insert does where a job waits under the key.
+// OnKey is the action of Insert if a job waits under the key.
 type OnKey int8
 
-// What Insert does. See OnKey of package durable.
+// The actions of Insert. See OnKey of package durable.
 const (
 	KeyRefuse OnKey = iota
 	KeyReplace
@@ -47,8 +47,8 @@ const (
 	KeyKeep
 )
 
-// Succeed has a record that is to be stored take over from the job that it ends, whose First, or Born
-// if that is zero, it gets: with Later it is due no later than MaxWait after that.
+// Succeed changes a record before it is stored. First is the FirstBorn of the job that it
+// ends: with Later the record is due no later than MaxWait after that. Other records stay.
 func (r *Record) Succeed(first time.Time) {
 	if r.OnKey != KeyLater {
 		return

@@ -10,14 +10,14 @@ import (
 // may be stored; only the engine knows what is in it.
 type Ref string
 
-// State is what a job that is kept is doing.
+// State is the state of a job that is kept.
 type State int
 
 // The states of a job. One that is done or canceled is kept no longer.
 const (
-	Waiting State = iota + 1 // for its time, for its next attempt, or for a worker
-	Running                  // a worker has claimed it
-	Dead                     // its last attempt failed, or its handler discarded it
+	Waiting State = iota + 1 // Waits for its time, for its next attempt, or for a worker.
+	Running                  // A worker has claimed it.
+	Dead                     // Its last attempt failed, or its handler discarded it.
 )
 
 // String returns "waiting", "running" or "dead"; for other values "State(0)" and the like.
@@ -33,13 +33,14 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Info is what an engine knows of a job.
+// Info describes a job that is kept.
 type Info struct {
 	Ref   Ref
 	State State
 
-	// Record is the job, with Attempt, Due, LastError and Errors as they are now; of one that is
-	// claimed, its attempt counts. ID, Born, Version, Crashes, Schedule and Occurrence need not be set.
+	// Record is the job, with its present Attempt, Due, LastError and Errors. The attempt
+	// of a claimed job counts. ID, Born, Version, Crashes, Schedule and Occurrence need
+	// not be set.
 	Record
 }
 
@@ -49,8 +50,8 @@ type Failure struct {
 	// before engines kept this.
 	At time.Time `json:"at,omitzero"`
 
-	Attempt int    `json:"attempt,omitempty"` // its number, from 1; 0: it is not known, or none began
-	Error   string `json:"error"`             // at most 512 bytes, without the stack of a panic
+	Attempt int    `json:"attempt,omitempty"` // Its number, from 1; 0 if it is unknown, or no attempt began.
+	Error   string `json:"error"`             // At most 512 bytes, without the stack of a panic.
 }
 
 // Filter selects jobs. The zero Filter selects all that are kept.
@@ -58,7 +59,7 @@ type Filter struct {
 	State State             // 0: any
 	Kind  string            // "": any
 	Lane  string            // "": any
-	Meta  map[string]string // the job has all of these names with these values
+	Meta  map[string]string // The job has all of these names with these values.
 }
 
 // Match reports whether the Filter selects the job.

@@ -1,12 +1,12 @@
 // Package enginetest has the tests that every engine of package durable must pass, and
-// [Memory], the engine in memory, as the simplest that they can be run on.
+// [Memory], the simplest engine to run them on.
 //
 //	func TestEngine(t *testing.T) { enginetest.Run(t, newStore) }
 //
-// Most of the tests run in parallel, each on a store of its own, and in real time but for
-// [RunInBubbles]. The environment variable ENGINETEST_RACES sets how many races between Cancel
-// and Claim are run, by default 200, and ENGINETEST_OVERDUE how many jobs are overdue when a
-// worker starts, by default 1000.
+// Most of the tests run in parallel, each on a store of its own, and in real time except
+// for [RunInBubbles]. The environment variable ENGINETEST_RACES sets how many races
+// between Cancel and Claim are run, by default 200, and ENGINETEST_OVERDUE how many jobs
+// are overdue when a worker starts, by default 1000.
 package enginetest
 
 import (
@@ -33,8 +33,8 @@ type Store interface {
 // Run runs all tests on stores that newStore makes; each is empty, and its test's alone.
 func Run(t *testing.T, newStore func(t testing.TB) Store) { RunOnly(t, newStore) }
 
-// RunOnly runs the tests of these names, or all if none is given. Those that one process
-// can do, such as "Restart", suit a store that only one engine can have open.
+// RunOnly runs the tests of these names, or all without a name. Tests of one process,
+// such as "Restart", suit a store that only one engine can have open.
 func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
 	runAll(t, func(t *testing.T, f func(*testing.T, Store)) { f(t, newStore(t)) }, names...)
 }

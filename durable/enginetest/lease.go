@@ -332,7 +332,7 @@ func (w *stoppedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)
 	})
 }
 
-// Claim is held up before and after: what was claimed is told when the stop is over.
+// Claim is delayed before and after: its result arrives when the stop has ended.
 func (w *stoppedWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()

@@ -13,18 +13,18 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// Silencer is a Store whose connections to one of its engines can fail without an end. A
-// Store that is none is left out of the tests Silence and HalfOpen.
+// Silencer is a Store whose connections to one of its engines can fail without being
+// closed. The tests Silence and HalfOpen skip other Stores.
 type Silencer interface {
 	// OpenSilent is Open of an engine that has such connections.
 	OpenSilent(t testing.TB) (driver.Engine, Line)
 }
 
-// Line is what an engine's connections go through.
+// Line carries the connections of an engine.
 type Line struct {
-	Silence func() // from now on nothing passes, and what is sent fills up the connection
-	Heal    func() // ends the silence: all that was sent passes
-	Sever   func() // nothing passes any more on the connections that there are; new ones work
+	Silence func() // Stops all data, so that sent data fills up the connection.
+	Heal    func() // Ends the silence: all that was sent passes.
+	Sever   func() // Stops all data on the present connections; new ones work.
 }
 
 // soon is how long after its context a call may return. It is a bound, not a measure: what

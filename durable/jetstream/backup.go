@@ -39,11 +39,11 @@ type backup struct {
 	State  json.RawMessage `json:"state"`
 }
 
-// Backup writes what a queue has to a directory, which it makes: each stream as it is at
-// one moment, while all goes on. Workers of a queue that is made from it begin where the
-// queue was then; see BACKUP.md for what that means. Of the options it takes Queue and
-// Domain. It returns ErrNoQueue if there is no such queue, and an error if the directory has a
-// backup of it. After an error what is there is of no use.
+// Backup writes a queue to a directory, which it makes: each stream as it is at one
+// moment, while the queue works on. Workers of a restored queue begin where the queue was
+// then; see BACKUP.md. It uses the options Queue and Domain. It returns ErrNoQueue if the
+// queue does not exist, and an error if the directory has a backup of it. After an error
+// the directory is of no use.
 func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Backup", nc, opts)
 	d := watch(nc)
@@ -58,10 +58,10 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 	return nil
 }
 
-// Restore makes a queue from what Backup has written to a directory, on a server or cluster
-// that has none of the name. Queue, which has to be the name that it had, says which, and
-// Replicas may be given another number. It takes Domain, too. After an error it deletes the
-// stream that it could not restore to its end. Those of other partitions may be there, and have to be deleted.
+// Restore makes a queue from a directory that Backup has written, on a server or cluster
+// that has no queue of the name. The option Queue must be the name of the original, and
+// Replicas may differ from it. It also uses Domain. After an error it deletes the stream
+// that it has restored in part. Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Restore", nc, opts)
 	d := watch(nc)

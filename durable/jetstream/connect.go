@@ -15,14 +15,14 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// ErrNoQueue is what Connect returns with [Existing] if there is no such queue.
+// ErrNoQueue is the error of Connect with [Existing] if the queue does not exist.
 var ErrNoQueue = errors.New("jetstream: there is no such queue")
 
 // errDiffers: an option contradicts the queue that is there.
 var errDiffers = errors.New("jetstream: the queue is there, and differs")
 
-// Existing has Connect make nothing: if the queue is not there, it returns ErrNoQueue. It
-// is for tools, where a name that was mistyped must not become a queue.
+// Existing prevents Connect from making the queue: it returns ErrNoQueue if the queue
+// does not exist. Use it in tools, where a mistyped name must not become a queue.
 func Existing() Option {
 	return func(c *config) { c.existing = true }
 }

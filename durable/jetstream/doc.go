@@ -10,27 +10,28 @@
 // accepted last; on a cluster with three replicas that takes a power cut of two servers
 // at once. NATS.md has configurations, and the rights that a user of the server needs.
 //
-// A queue is one stream, or one for each of its [Partitions]. Jobs are stored by the hour in which
-// they are due, and ten minutes before it by the 5 s, from which workers fetch them. A pending job
-// takes 1 to 3 bytes of the server's memory.
+// A queue is one stream, or one for each of its [Partitions]. Jobs are stored by the hour
+// in which they are due, and ten minutes before it by the 5 s, from which workers fetch
+// them. A pending job takes 1 to 3 bytes of the server's memory.
 //
 // # Kinds
 //
-// The number of kinds costs next to nothing: 20,000 overdue jobs of 3,000 kinds take as long as
-// those of 30. The number of sets of kinds that workers have costs a consumer for each set in each
-// 5 s. A server makes and removes some 40 consumers in a second; 100 sets are 20 a second. A kind
-// that has a limit in a worker, or that a worker had no room for, is a set by itself; a worker has
-// at most 64 such kinds.
+// The number of kinds costs almost nothing: 20,000 overdue jobs of 3,000 kinds take as
+// long as those of 30. Each different set of kinds that workers have costs a consumer in
+// each 5 s. A server makes and removes about 40 consumers a second; 100 sets are 20 a
+// second. A kind that has a limit in a worker, or that a worker had no room for, is a set
+// by itself; a worker has at most 64 such kinds.
 //
-// A worker with other kinds than those that are there finds jobs that were stored for the others
-// within a second. Of two kinds that have the same hash, workers that cannot run one of them
-// get its jobs, too, and give them back for a quarter of their lease.
+// A worker whose kinds are new finds jobs that were stored for other workers within a
+// second. If two kinds have the same hash, each is also handed to workers that cannot run
+// it, which give it back for a quarter of their lease.
 //
-// A job that no worker can run costs nothing while it waits, but it keeps its 5 s open: the
-// statuses of the other jobs that were due then stay, 200 bytes on disk each. If such a job
-// comes due in each 5 s, no status is removed at all, which at 1000 jobs a second is some
-// 17 GB a day. Statuses go within five minutes after a worker has come that runs the kind, or the jobs
-// were canceled. Stats.Unhandled, the log and a metric name such a kind from the first lease on.
+// A job that no worker can run costs nothing while it waits, but it keeps its 5 s open:
+// the statuses of the other jobs that were due then stay, 200 bytes on disk each. If such
+// a job comes due in each 5 s, no status is removed at all, which at 1000 jobs a second is
+// some 17 GB a day. Statuses are removed within five minutes after a worker comes that
+// runs the kind, or the jobs are canceled. Stats.Unhandled, the log and a metric name such
+// a kind from the first lease on.
 //
 // # Limits
 //
@@ -38,13 +39,14 @@
 // message; a limit with a rate has one message more for all claims of a call. Such a commit takes
 // 3 ms on one disk, and the claims of all workers under one rate come one after the other.
 //
-// Workers tell one another by messages below TWA_<queue>, which no stream keeps, that a permit is
-// free, that the rules have changed, or that a job is to be canceled. A worker whose user may not
-// publish and subscribe there learns it within a second, or with the next heartbeat.
+// Messages that no stream keeps, below TWA_<queue>, notify other workers at once: that a
+// permit is free, that the limits have changed, that a job is to be canceled. A worker
+// whose user may not publish and subscribe there learns it within a second, or with the
+// next heartbeat.
 //
-// A queue of several partitions has pauses, but no limits: SetLimit returns durable.ErrInvalid. A
-// commit is of one stream, and a job and its permit would be in two. Use a queue of one partition
-// for the kinds that need limits.
+// A queue of several partitions has pauses, but no limits: SetLimit returns
+// durable.ErrInvalid. A commit covers one stream, and a job and its permit would be in
+// two. Use a queue of one partition for the kinds that need limits.
 //
 // # Versions
 //
@@ -52,7 +54,7 @@
 // raises it to its own; from then on programs with an older version of this package are
 // refused with durable.ErrVersion, and end their Run with it. Their jobs are taken over.
 // So processes of two versions do not work on one queue at a time, and there is no way
-// back. Programs of before the versions know nothing of them: end them first.
+// back. Programs from before the first version do not check it: end them first.
 //
 // # Time
 //
@@ -84,29 +86,30 @@ package jetstream
 //	a.<worker>.<id>               a job that the worker runs is to be canceled
 //	b                             a backup is being made (archive.go)
 //
-// Two levels, since what waits costs next to no memory in a bucket that holds an hour,
-// and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
-// grows each time that its time changes: by a reschedule, a failed attempt, a redrive.
+// There are two levels, since a waiting job costs almost no memory in a bucket of an
+// hour, and a bucket of 5 s soon ends and is removed as a whole. A job's version grows
+// each time that its time changes: by a reschedule, a failed attempt, a redrive.
 //
 // Time:
 //
-//   - What a clock has once closed stays closed: the watermark (floor.go) is written with the mark,
-//     and falls only when an older backup is restored. A job that is stored after that, and is due below the watermark, is
-//     stored in the first bucket above it, which is read from then on.
-//   - When a job is due is never changed but by its user. So no step makes a job early by
-//     the clock as it then is. A step forward makes due what it passes over. A job that is
-//     stored in the bucket of its time is found though that lies in the future again.
-//   - What is held in a process for long is measured by the process's own clock: handles
-//     that are stale, and the heartbeats of others while the server's clock cannot be trusted.
-//   - The server keeps marks and heartbeats for as long as its clock says. They are not relied on
-//     after a step.
+//   - A bucket that a clock has closed stays closed: the watermark (floor.go) is written
+//     with the mark, and falls only when an older backup is restored. A job that is stored
+//     after that, and is due below the watermark, is stored in the first bucket above it,
+//     which is read from then on.
+//   - Only its user changes when a job is due. So no step makes a job early by the new
+//     time. The jobs that a step forward passes over are due. A job that is stored in the
+//     bucket of its time is found although that lies in the future again.
+//   - Long times within a process are measured by the process's own clock: stale handles,
+//     and the heartbeats of others while the server's clock cannot be trusted.
+//   - The server removes marks and heartbeats by its clock. They are not relied on after
+//     a step.
 //
 // Invariants:
 //
-//   - A status is created on the condition that there is none, and replaced on the
-//     condition that it is as it was read. So of a claim, a cancel and a move one wins.
-//     The condition is always on one literal subject: the server does not check wildcards
-//     against what is under way.
+//   - A status is created on the condition that none exists, and replaced on the
+//     condition that it is as it was read. So if a claim, a cancel and a move overlap,
+//     one wins. The condition is always on one literal subject: the server does not check
+//     wildcards against what is under way.
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - Each end of an occurrence, and each change of its schedule, writes the schedule anew,
@@ -115,35 +118,35 @@ package jetstream
 //   - A copy of a job, by a retried insert or a cascade that was cut off, has the id, the
 //     version and the bucket of the first, and so its status.
 //   - The status of a claim says whether it was exact, and how many claims before it
-//     never ended: who takes over tells by it whether an attempt counts.
+//     never ended, so that a worker that takes over knows whether an attempt counts.
 //   - A permit of a limit is a job's if, and only if, the status of that is a claim that names
 //     it: the two change in one commit. One that was left behind when a status was removed
 //     with its bucket is found by reading first the permit, and then the status, as of when
 //     the permit was taken; it is freed if it is as it was read.
-//   - The rules that a claim is judged by are looked at after it: if others were stored since,
-//     it is given back. So each claim that was asked for after that obeys them.
+//   - The limits are read again after a claim: if others were stored meanwhile, the claim
+//     is given back. So each claim started after that sees the new limits.
 //   - A beat that comes later than a lease after the one before, by the server's clock,
 //     tells its worker that the lease is lost. A clock that is set forward by as much
 //     costs each worker a lease: the contexts of its handlers end.
 //   - The bucket of a version is that of the subject where it is stored. If that is not
 //     the one of its time, a forward leads there, which is written in the same commit.
 //   - A bucket closes when the consumers of all queues that it has something in say that
-//     all has ended, and nothing in it is in a queue without one. Each queue is purged up to the
-//     position of its own consumer, never up to that of another, before which jobs may wait. With
-//     several replicas the leader must have nothing after that position, since a consumer may be on
-//     a server that is behind.
-//   - Nothing is acknowledged but what was found to have ended, to be gone from the
-//     stream, or to be stored elsewhere. A conflict is none of these.
-//   - A message leaves a far bucket when its version has ended as canceled or moved and that
-//     is sure, and not before. Its status stays until the near bucket is over.
-//   - A status outlives all copies of its job: close.go. Nothing that may be a copy
-//     enters a bucket that is marked; who has created a status looks at the mark after
-//     that, and if the bucket is closed takes it back.
-//   - What a claim, a cancel or a takeover depends on is read as of its own write: a leader
-//     that was deposed and does not know answers as things were (stream.go, lastSince).
-//   - No consumer is trusted: it may hand out anything any number of times. But it
-//     is right about what is acknowledged, since only what has ended is; and that is all that
-//     is removed.
+//     all has ended, and nothing in it is in a queue without one. Each queue is purged up
+//     to its own consumer's ack position, never another's, before which jobs may wait.
+//     With several replicas the leader must have nothing after that position, since a
+//     consumer may be on a server that is behind.
+//   - Only messages that have ended, are gone from the stream, or are stored elsewhere
+//     are acknowledged, and never after a conflict.
+//   - A message leaves a far bucket when its version has ended as canceled or moved and
+//     that is sure, and not before. Its status stays until the near bucket closes.
+//   - A status outlives all copies of its job: close.go. No possible copy enters a bucket
+//     that is marked. A worker that has created a status reads the mark after that, and
+//     removes the status if the bucket is closed.
+//   - A claim, a cancel and a takeover read their conditions as of their own write: a
+//     deposed leader that does not know it answers with old data (stream.go, lastSince).
+//   - No consumer is trusted: it may hand out anything any number of times. But its ack
+//     position is right, since only ended messages are acknowledged, and only those are
+//     removed.
 //
 // Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move,

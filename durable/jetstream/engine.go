@@ -44,7 +44,7 @@ type config struct {
 }
 
 // Queue sets the name of the queue: letters, digits, - and _. The default is "default".
-// Queues of one server have nothing in common. Connect panics on another name.
+// Queues of one server are independent. Connect panics on another name.
 func Queue(name string) Option {
 	return func(c *config) {
 		if !validName(name) {
@@ -64,8 +64,8 @@ func validName(name string) bool {
 }
 
 // Replicas sets on how many servers of a cluster each partition is kept when it is made:
-// 1, the default, 3 or 5. Of a queue that is there and has another number, Connect returns
-// an error. Connect panics on less than 1.
+// 1, the default, 3 or 5. Connect returns an error if the queue exists with another
+// number. It panics on less than 1.
 func Replicas(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -78,10 +78,10 @@ func Replicas(n int) Option {
 	}
 }
 
-// Partitions sets over how many streams the queue is spread when it is made, by default
-// 1. It cannot be changed later: a Connect with another number is an error, and one
-// without this option takes the number that is there. A partition carries some 10,000
-// jobs a second. Connect panics on less than 1, or more than 1000.
+// Partitions sets the number of streams over which the queue is spread when it is made;
+// the default is one. It cannot be changed later: Connect with another number returns an
+// error, and without this option it takes the stored number. A partition carries some
+// 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
 func Partitions(n int) Option {
 	return func(c *config) {
 		if n < 1 || n > maxPartitions {
@@ -98,9 +98,9 @@ const maxPartitions = 1000
 
 // MaxBytes sets how large each partition may get on a server's disk when it is made. A
 // fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
-// rest is full. The default, 0, is no limit but the server's. Of a queue that is there and
-// has another limit, Connect returns an error, but see [Alone]. Connect panics on less
-// than 1 MiB.
+// rest is full. The default, 0, leaves only the server's limit. Connect returns an error
+// if the queue exists with another limit, except with [Alone]. It panics on less than 1
+// MiB.
 func MaxBytes(n int64) Option {
 	return func(c *config) {
 		if n != 0 && n < 1<<20 {
@@ -113,14 +113,14 @@ func MaxBytes(n int64) Option {
 	}
 }
 
-// Buckets sets how time is cut up when the queue is made: the widths of near and far
-// buckets, how long before it begins a far bucket is moved to its near ones, and how long
+// Buckets sets the buckets of time when the queue is made: the widths of near and far
+// buckets; how long before its begin a far bucket is moved to its near ones; and how long
 // after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and
 // 10s. Narrower buckets take more work and less memory for jobs that have just ended. A
 // near bucket, the Queue's WithAhead, half a second and what a commit takes have to be
-// less than half a lease, and less than lead. Of a queue that is there and has others,
-// Connect returns an error. Connect panics if one is not positive, or far is not a
-// multiple of near.
+// less than half a lease, and less than lead. Connect returns an error if the queue
+// exists with other values. It panics if one is not positive, or far is not a multiple of
+// near.
 func Buckets(near, far, lead, settle time.Duration) Option {
 	return func(c *config) {
 		if near < time.Millisecond || far <= 0 || far%near != 0 || lead <= 0 || settle <= 0 {
@@ -148,25 +148,25 @@ func Domain(name string) Option {
 	}
 }
 
-// LocalClock says that the server's clock is that of this machine, so that it need not be
-// asked.
+// LocalClock declares that the server's clock is that of this machine, so that the engine
+// need not query it.
 func LocalClock() Option {
 	return func(c *config) { c.local = true }
 }
 
-// Alone says that no other process uses the queue, so that the leases of workers that
-// have been there before are over, and the limit of MaxBytes can be changed; with Existing
-// it stays. It is for a server within the process.
+// Alone declares that no other process uses the queue, so that the leases of earlier
+// workers have ended, and the limit of MaxBytes can be changed; with Existing the limit
+// stays. It is for a server within the process.
 func Alone() Option {
 	return func(c *config) { c.alone = true }
 }
 
-// Disk sets what tells how many bytes are free on the server's disk. The limit of
-// MaxBytes is lower while there is less. While free returns an error that wraps
-// durable.ErrFull, the engine asks the server for nothing that would be written, and
-// returns that error. It is for a server within the process: one that runs into the end of
-// its disk does not answer any more until it is started anew. If free returns another error
-// the disk is left out of account. Connect panics on nil.
+// Disk sets a function that returns how many bytes are free on the server's disk. The
+// limit of MaxBytes is lower while the disk has less room. While free returns an error
+// that wraps durable.ErrFull, the engine sends the server no request that writes, and
+// returns that error. Use it with a server within the process: a server whose disk is
+// full does not answer any more until it is restarted. The engine ignores any other error
+// of free. Connect panics on nil.
 func Disk(free func() (int64, error)) Option {
 	return func(c *config) {
 		if free == nil {
@@ -176,9 +176,9 @@ func Disk(free func() (int64, error)) Option {
 	}
 }
 
-// Until ends the engine when ctx ends, for good: the cause of ctx is the error of all that is
-// asked then. If it wraps durable.ErrClosed it also ends Queue.Run. It is for a server within
-// the process that has failed. Connect panics on nil.
+// Until ends the engine for good when ctx ends: all calls then return the cause of ctx.
+// If that wraps durable.ErrClosed it also ends Queue.Run. Use it for the failure of a
+// server within the process. Connect panics on nil.
 func Until(ctx context.Context) Option {
 	if ctx == nil {
 		panic("jetstream: Until(nil)")
@@ -235,19 +235,19 @@ type part struct {
 }
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12 or later),
-// and makes the queue's streams if they are not there; see [Existing]. Options that are
-// not given take what is there, and one that contradicts it is an error. While the
-// servers are starting, or elect a leader, Connect asks again until ctx ends, or for a
-// minute if ctx has no deadline. A server's refusal is an error at once.
+// and makes the queue's streams if they are not there; see [Existing]. An option that is
+// not given takes the stored value, and one that contradicts it is an error. While the
+// servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
+// or for a minute if ctx has no deadline. A server's refusal is an error at once.
 //
-// So is what it denies the connection's user, of Connect and of all else: an error that
-// wraps nats.ErrPermissionViolation and names the subject. To be told Connect adds to the
-// connection's error handler; one that is set later has to call the one that was there.
+// If the server denies a request of the connection's user, in Connect or later, the error
+// wraps nats.ErrPermissionViolation and names the subject. For this Connect wraps the
+// connection's error handler; a handler that is set later must call the earlier one.
 // NATS.md says which rights a user needs.
 //
-// The connection stays the caller's: Close of the engine leaves it open. It has to be one
-// that reconnects for ever, made with nats.MaxReconnects(-1): one that gives up some time
-// is an error, since the queue would stand still from then on. Connect panics on nil.
+// The connection stays the caller's: Close of the engine leaves it open. It must
+// reconnect for ever: make it with nats.MaxReconnects(-1). Any other connection is an
+// error, since the queue would stand still once it gave up. Connect panics on nil.
 func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine, error) {
 	if nc == nil {
 		panic("jetstream: Connect: nil connection")
@@ -618,15 +618,15 @@ func pick[T any](s []T, indices []int) []T {
 	return picked
 }
 
-// errNoOnKey: a job asks for what streams do not keep.
-var errNoOnKey = fmt.Errorf("%w: jetstream: OnKey, FreeWhenBegun and Signals are kept by the engines of packages postgres and memory alone", driver.ErrInvalid)
+// errNoOnKey refuses the fields that streams do not keep.
+var errNoOnKey = fmt.Errorf("%w: jetstream: OnKey, FreeWhenBegun and Signals need the engine of package postgres or memory", driver.ErrInvalid)
 
 // Signal is refused, as are jobs that take signals.
 func (e *engine) Signal(context.Context, string, []byte, time.Time) (bool, error) {
 	return false, errNoOnKey
 }
 
-// Insert stores records, but for those that it refuses.
+// Insert stores records. It refuses those with OnKey, FreeWhenBegun or Signals.
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refused := func(r driver.Record) bool { return r.OnKey != driver.KeyRefuse || r.FreeWhenBegun || r.Signals }
 	if !slices.ContainsFunc(recs, refused) {

@@ -46,7 +46,7 @@ func (f *firsts) isFull(begins time.Time) bool {
 	return len(f.jobs) == f.n && f.jobs[f.n-1].mark.At.Before(begins)
 }
 
-// Page reads the buckets in their order, and of dead jobs all.
+// Page reads the buckets in their order, and all dead jobs.
 func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	found := &firsts{after: after, n: n + 1}
 	for _, p := range e.parts {
@@ -155,9 +155,9 @@ type backlog struct {
 	unread int64
 }
 
-// Backlog reads what is due until it has read enough. The rest is counted by the server, also
-// what of it has ended and is in a bucket that is not closed yet. Of which kinds that is in queues
-// of several kinds it takes from what it has read.
+// Backlog reads due jobs until it has read enough. The server counts the rest, including
+// ended jobs in a bucket that is not closed yet. For queues of several kinds, Backlog
+// divides the rest among kinds as the jobs that it has read.
 func (e *engine) Backlog(ctx context.Context) (driver.Backlog, error) {
 	b := &backlog{}
 	kinds, err := e.overdue(ctx, b)
@@ -287,7 +287,7 @@ func (b *backlog) add(r *driver.Record, ref driver.Ref, handled map[string]bool)
 	return o
 }
 
-// Workers reads the beats, and the statuses of what is due.
+// Workers reads the heartbeats, and the statuses of due jobs.
 func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
 	all := map[string]*driver.WorkerInfo{}
 	for _, p := range e.parts {

@@ -101,10 +101,11 @@ func isUnanswered(err error) bool {
 	return (errors.Is(err, driver.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)) && !isDenial(err)
 }
 
-// Heartbeat writes the message anew, and looks when the server did that: if it is longer than
-// a lease after the beat before, that was over in between. A server whose clock is set
-// forward by as much looks the same, and costs a lease. It says so when the lease is renewed
-// in all partitions: from then on jobs of all may begin.
+// Heartbeat writes the message anew, and reads when the server stored it: if that is
+// longer than a lease after the heartbeat before, the lease had ended in between. A
+// server whose clock is set forward by as much has the same effect, and costs a lease. It
+// says so when the lease is renewed in all partitions: from then on jobs of all may
+// begin.
 func (w *worker) Heartbeat(ctx context.Context) error {
 	err := w.each(func(p *part) error {
 		written, err := w.beat(ctx, p)

@@ -9,9 +9,8 @@
 //	_, err = q.Add(ctx, durable.Job{Kind: "remind", After: 72 * time.Hour})
 //	err = clock.Advance(ctx, 72*time.Hour) // the reminder has run when it returns
 //
-// The clock goes for when jobs are due and when they expire, for backoff, schedules,
-// retention and the Rate of limits. A job's Timeout and the worker's lease are of the process,
-// and pass in real time.
+// The clock governs due times, expiry, backoff, schedules, retention and the Rate of
+// limits. A job's Timeout and the worker's lease pass in real time.
 //
 // Stores with no clock work in a testing/synctest bubble, by its time. There all of a Queue
 // runs by the bubble's clock, its timers and its heartbeats, so three days are some hundred
@@ -28,8 +27,8 @@ import (
 )
 
 // Clock is a clock that stands still until it is set. Several Stores may have one. All
-// methods may be called by several goroutines at once, also by handlers, but for Advance: in
-// a handler it would wait for itself.
+// methods are safe for concurrent use. Handlers may call all of them except Advance,
+// which would wait for its own handler.
 type Clock struct {
 	turn sync.Mutex // of Advance
 
@@ -38,10 +37,10 @@ type Clock struct {
 	stores []*Store
 }
 
-// NewClock returns a Clock that shows a time.
+// NewClock returns a Clock that is set to a time.
 func NewClock(t time.Time) *Clock { return &Clock{now: t.Round(0)} }
 
-// Now returns what the clock shows.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,14 +67,13 @@ func (c *Clock) add(m *Store) {
 	c.stores = append(c.stores[:len(c.stores):len(c.stores)], m)
 }
 
-// Advance moves the clock by d, from one time at which a job is due to the next, and waits
-// at each until what is due has ended: is done, dead, or due later. So a retry, or the next
-// occurrence of a schedule, comes at its own time, too. With 0 it waits for what is due now.
+// Advance moves the clock by d, from one due time to the next, and waits at each until
+// the due jobs are done, dead, or due later. So a retry, or the next occurrence of a
+// schedule, comes at its own time, too. With 0 it waits for the jobs that are due now.
 //
-// If ctx ends before, Advance returns an error that wraps its cause and names a job that was
-// due: of a kind that nobody runs, of one that is paused, or one whose handler does not
-// return. The clock stays where it is then. Where that is what a test is about, use
-// [Clock.Set]. Advance panics if d is negative.
+// If ctx ends first, Advance returns an error that wraps its cause and names a due job:
+// its kind has no handler or is paused, or its handler does not return. The clock then
+// keeps its time. Use [Clock.Set] in tests of such jobs. Advance panics if d is negative.
 func (c *Clock) Advance(ctx context.Context, d time.Duration) error {
 	if d < 0 {
 		panic(fmt.Sprintf("memory: Advance(%v): negative", d))

@@ -17,8 +17,8 @@ import (
 // Store keeps jobs in a map. Make one with [New]. Its methods may be called by several
 // goroutines at once.
 //
-// There is one lock, and a job's fields say all about it. A scan of the whole map answers
-// every question.
+// A Store has one lock. All state of a job is in its fields, and each query scans the
+// whole map.
 type Store struct {
 	clock *Clock // nil: the time that passes
 
@@ -106,8 +106,8 @@ func (m *Store) Open() driver.Engine {
 	return &engine{m: m, closed: ctx, close: cancel}
 }
 
-// Restart does what the restart of a server would: it forgets to whom it has handed out what
-// waits.
+// Restart simulates the restart of a server: the Store forgets which waiting jobs it has
+// handed out.
 func (m *Store) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,8 +131,9 @@ func (e *engine) Now(context.Context) (time.Time, time.Duration, error) {
 	return e.m.now(), 0, e.open()
 }
 
-// Manual is for package durable: it returns what tells the time if that is set by hand, or
-// nil. A Queue then reads no clock of its own, and waits for no commit to be shared.
+// Manual is for package durable: it returns a function that returns the time of a clock
+// that is set by hand, or nil. A Queue then reads no clock of its own, and waits for no
+// commit to be shared.
 func (e *engine) Manual() func() time.Time {
 	if e.m.clock == nil {
 		return nil

@@ -12,10 +12,11 @@
 // Its context travels in the Meta of each job, under the names of the propagator, such as
 // traceparent. It is left out of a job whose Meta would become larger than durable takes.
 //
-// Each attempt is a span of kind consumer, "run <kind>", a trace of its own, with a link to
-// the span of Add. A job may run days later, and several times: as a child it would keep a
-// trace open for as long. The handler's context has the span. If the handler returns an
-// error, panics or ends its goroutine, that is the span's status; a snooze is none.
+// Each attempt is a span of kind consumer, "run <kind>", a trace of its own, with a link
+// to the span of Add. A job may run days later, and several times: as a child it would
+// keep a trace open for as long. The handler's context has the span. If the handler
+// returns an error, panics or ends its goroutine, the span has the status Error; a snooze
+// does not set it.
 //
 // Jobs that do not go through Add have no such span: occurrences of schedules and, if
 // [Inject] is not called for them, jobs that an engine adds in a transaction.
@@ -62,7 +63,7 @@ const scope = "github.com/tickwheel/tickwheel/durable/otel"
 // schema is the version of the semantic conventions that the names follow.
 const schema = "https://opentelemetry.io/schemas/1.43.0"
 
-// Option sets up what [Middleware] and [Inject] use.
+// Option sets the providers and the propagator of [Middleware] and [Inject].
 type Option func(*config)
 
 type config struct {
@@ -94,8 +95,8 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 }
 
 // WithPropagator sets how a context is written into Meta and read from it. The default is
-// that of the W3C (traceparent and tracestate), whatever the global one is: what is stored
-// must be read by all releases of a service. Middleware and Inject panic on nil.
+// that of the W3C (traceparent and tracestate), not the global one: all releases of a
+// service must be able to read stored jobs. Middleware and Inject panic on nil.
 func WithPropagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) {
 		if p == nil {
@@ -124,8 +125,9 @@ type instruments struct {
 	addDuration, runLength metric.Float64Histogram
 }
 
-// Middleware returns what makes spans and metrics of a Queue. An instrument that the meter
-// provider refuses is reported to OpenTelemetry's error handler, and does nothing.
+// Middleware returns a middleware that makes spans and metrics of a Queue. An instrument
+// that the meter provider refuses is reported to OpenTelemetry's error handler, and does
+// nothing.
 func Middleware(opts ...Option) durable.Middleware {
 	c := newConfig(opts)
 	in := &instruments{config: c, tracer: c.tracers.Tracer(scope, trace.WithSchemaURL(schema))}

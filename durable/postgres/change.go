@@ -40,7 +40,7 @@ func (e *Engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, 
 	return n > 0, err
 }
 
-// Redrive has a dead job wait again.
+// Redrive makes a dead job wait again.
 func (e *Engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
 	n, err := e.change(ctx, ref, e.redrive, at)
 	switch {

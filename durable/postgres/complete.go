@@ -10,9 +10,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// CompleteTx ends the job of an attempt, as done, in a transaction of its handler's. What
-// the handler has written in it and the end of the job are committed together, so that the
-// job's effect is there exactly once, however often it is attempted:
+// CompleteTx ends the job of an attempt, as done, in a transaction of its handler's. The
+// handler's writes and the end of the job are committed together, so that the job's
+// effect exists exactly once, however often it is attempted:
 //
 //	q.Handle("charge", func(ctx context.Context, a *durable.Attempt) error {
 //		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -23,28 +23,30 @@ import (
 //		})
 //	})
 //
-// From then on the transaction says whether the job is done, and not what the handler
-// returns: if it is committed the job is done, and if it is not the attempt has failed, with
-// the handler's error or, if that is nil, one that says so. The handler may roll back and
-// try another transaction. A job that CompleteTx has ended can be followed by others that
-// AddTx stores in the same transaction. The next occurrence of a schedule is stored with it.
+// From then on the transaction decides whether the job is done, and not the handler's
+// result: if it is committed the job is done; otherwise the attempt has failed, with the
+// handler's error or, if that is nil, an error that says so. The handler may roll back
+// and try another transaction. A job that CompleteTx has ended can be followed by others
+// that AddTx stores in the same transaction. The next occurrence of a schedule is stored
+// with it.
 //
 // If the process dies before the commit, the job runs again after the lease; if it dies
 // after, it does not. durable.ErrLeaseLost: another worker has taken over, the handler has
 // returned, or CompleteTx was called before in this transaction; nothing was changed. After
 // any error roll the transaction back, and return the error.
 //
-// From CompleteTx to the end of the transaction nobody else can take the job over, cancel
-// it, or change the schedule that it is an occurrence of, and whoever tries the last waits. So
-// do claims under a limit that the job has a place of. A transaction that is stricter than read
-// committed cannot be serialized (40001) if such a claim has been committed since it began: try
-// another one, or leave those jobs without a limit.
-// So call it right before the commit. A transaction that is neither committed nor rolled
-// back keeps the job running: set idle_in_transaction_session_timeout. One that is prepared
-// for a commit in two phases ends the job when that comes; the handler need not wait for it.
+// From CompleteTx to the end of the transaction no other call can take the job over,
+// cancel it, or change its schedule; a change of the schedule waits. Claims under a limit
+// wait, too, if the job holds a permit of it. A transaction that is stricter than read
+// committed cannot be serialized (40001) if such a claim has been committed since it
+// began: try another one, or leave those jobs without a limit. So call it right before
+// the commit. A transaction that is neither committed nor rolled back keeps the job
+// running: set idle_in_transaction_session_timeout. One that is prepared for a commit in
+// two phases ends the job when that comes; the handler need not wait for it.
 //
-// CompleteTx takes the Engine of the Queue that has called the handler, and a transaction on
-// its database. It panics on others' attempts, and on a nil transaction.
+// Call CompleteTx of the Engine of the Queue that has called the handler, with a
+// transaction on its database. It panics on attempts of other engines, and on a nil
+// transaction.
 //
 // In tests on package durable/memory, Complete of package durable/crashtest stands in for it.
 func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a driver.Attempt) error {

@@ -59,8 +59,8 @@ type Engine struct {
 
 var _ driver.Engine = (*Engine)(nil)
 
-// Connect returns an engine on the database of a pool. Call [Engine.Migrate] before
-// anything else, or have had it called: without its tables all other methods fail. The
+// Connect returns an engine on the database of a pool. Call [Engine.Migrate] first,
+// unless the schema was migrated before: without its tables all other methods fail. The
 // pool stays the caller's: Close of the engine leaves it open. It must not be closed
 // before.
 //

@@ -70,11 +70,11 @@ func newFeed(w *worker) *feed {
 	return &feed{worker: w, polled: true, owed: true, marks: map[string]*mark{}, rest: map[string]*mark{}}
 }
 
-// Fetch looks for what is due soon and free: of the kinds that are announced at once, of
-// those that are opened again or had more than a look takes, too, and of all every 200 ms.
-// Each of the latter looks is full if full looks are cheap: then what is overdue, and what
-// dead workers have left, is found in that time, too. Where they are dear quick ones come
-// between.
+// Fetch polls for free jobs that are due soon: at once for kinds that are announced, are
+// opened again, or had more jobs than a poll takes, and every 200 ms for all kinds. The
+// polls of all kinds are full if full polls are cheap: then overdue jobs, and the jobs of
+// dead workers, are found in that time, too. If full polls are expensive, quick polls
+// come in between.
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

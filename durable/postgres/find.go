@@ -34,7 +34,7 @@ func (e *Engine) Lookup(ctx context.Context, key string) (ref driver.Ref, err er
 	return e.refOf(ids[0]), nil
 }
 
-// Get returns what is known of a job that is kept.
+// Get returns the Info of a job that is kept.
 func (e *Engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 	id, err := e.parse(ref)
 	if err != nil {
@@ -50,7 +50,7 @@ func (e *Engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 	return infos[0], nil
 }
 
-// Scan goes over the table by id, a page at a time.
+// Scan iterates over the table by id, a page at a time.
 func (e *Engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		state, ok := states[f.State]

@@ -96,7 +96,7 @@ func (e *Engine) claimsUnderWay(ctx context.Context) ([]string, error) {
 	})
 }
 
-// Usage reads what is counted.
+// Usage reads the counters.
 func (e *Engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	return retry(ctx, e, true, func() ([]driver.Usage, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Usage, err error) {
@@ -106,7 +106,7 @@ func (e *Engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	})
 }
 
-// CancelRunning stores that a claim is to end, and has its worker told.
+// CancelRunning stores the request for a claim's end, and notifies its worker.
 func (e *Engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
 	id, err := e.parse(ref)
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 )
 
 // Page goes by the index on kind and due. Dead jobs come in the order in which they are
-// forgotten, which is that in which they died where the retention is the same.
+// removed. With one retention that is the order in which they died.
 func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	from, id := time.Unix(0, 0), ""
 	if !after.IsZero() {
@@ -85,8 +85,8 @@ func (e *Engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
 	return b, nil
 }
 
-// Workers returns those that live, and dead ones that hold jobs. Since is when the first of
-// its jobs was due: when it was claimed is not kept.
+// Workers returns the living workers, and dead ones that hold jobs. Since is when the
+// first of its jobs was due: the time of the claim is not stored.
 func (e *Engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
 	return retry(ctx, e, true, func() ([]driver.WorkerInfo, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {

@@ -29,10 +29,10 @@ var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", dr
 // database, unless it is there; then to create tables in it. It returns [ErrVersion] for a
 // schema of a newer version that this one cannot work with.
 //
-// Processes of several versions may run beside one another where the newest says so in the
-// schema. Where it does not, all that is called in an older process returns ErrVersion some
-// seconds after the migration, and its worker ends. A process that is newer than the schema
-// can do nothing before it has migrated.
+// Processes of several versions may run side by side if the newest allows it in the
+// schema. Otherwise all calls in an older process return ErrVersion some seconds after
+// the migration, and its worker ends. A process that is newer than the schema can do
+// nothing before it has migrated.
 func (e *Engine) Migrate(ctx context.Context) error {
 	_, err := retry(ctx, e, true, func() (struct{}, error) { return struct{}{}, e.migrate(ctx) })
 	if err != nil {
@@ -148,9 +148,10 @@ func (e *Engine) usable() error {
 	return nil
 }
 
-// Migration returns the version of the schema, 0 if it has none, and the statements that
-// Migrate would run, for somebody to run who has the right to: in one transaction, under the
-// lock that Migrate takes. They are empty if there is nothing to do. It changes nothing.
+// Migration returns the version of the schema, 0 without one, and the statements that
+// Migrate would run, so that a database administrator can run them: in one transaction,
+// under the lock that Migrate takes. They are empty if the schema is up to date. It
+// changes nothing.
 func (e *Engine) Migration(ctx context.Context) (version int, script string, err error) {
 	version, err = retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
 	if err != nil || version >= latest {

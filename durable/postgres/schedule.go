@@ -12,9 +12,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// SetSchedule changes a schedule and what waits of it in one transaction. Like the end of an
-// occurrence it locks the job first, then the schedule: so one of the two waits for the
-// other, and sees what it has done.
+// SetSchedule changes a schedule and its waiting occurrence in one transaction. Like the
+// end of an occurrence it locks the job first, then the schedule: so one of the two waits
+// for the other, and sees what it has done.
 func (e *Engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
 	next, err := retry(ctx, e, true, func() (*driver.Record, error) {
 		next, err := e.setSeries(ctx, was, s, replace)

@@ -12,11 +12,11 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// AddTx stores jobs in a transaction of yours: they are there if and only if it is
-// committed. Until then no worker sees them. It is Queue.Add in all else: the same
-// limits, the same errors, and on durable.ErrExists the jobs whose Ref is not empty are
-// stored and the transaction goes on. After any other error roll it back. After counts
-// from this call, not from the commit. AddTx panics on a nil transaction.
+// AddTx stores jobs in a transaction of yours: they exist if and only if it is committed.
+// Until then no worker sees them. Otherwise it works as Queue.Add, with the same limits
+// and errors. On durable.ErrExists the jobs whose Ref is not empty are stored and the
+// transaction goes on. After any other error roll it back. After counts from this call,
+// not from the commit. AddTx panics on a nil transaction.
 //
 // A job that is due within a second is announced with the commit, by one NOTIFY for each
 // transaction: workers see it within 50 ms, and if announcements do not reach them,
@@ -25,10 +25,11 @@ import (
 // max_prepared_transactions above zero no job of AddTx is announced, since PREPARE
 // TRANSACTION fails after a NOTIFY: there, too, such jobs are seen within 250 ms.
 //
-// A Key is taken from this call on: whoever adds it elsewhere waits until the transaction
-// has ended. A job with an OnKey locks the job that waits under the key until the transaction ends. It
-// needs the rights of the role tickwheel_work. Queue.Add waits a second, and then returns ErrExists, whether you commit or
-// not. So keep transactions with keys short.
+// A Key is taken from this call on: another call that adds the key waits until the
+// transaction has ended. Queue.Add waits a second, and then returns ErrExists, whether
+// you commit or not. A job with an OnKey locks the job that waits under the key until the
+// transaction ends, and needs the rights of the role tickwheel_work. So keep transactions
+// with keys short.
 func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...driver.Job) ([]driver.Ref, error) {
 	if tx == nil {
 		panic("postgres: AddTx: nil tx")
@@ -40,10 +41,10 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...driver.Job) ([]dr
 	return refs, err
 }
 
-// AddSQL is [Engine.AddTx] for a transaction of package database/sql, with whatever driver
-// it was opened: pgx's stdlib and lib/pq are tested. It takes a round trip more or two. The
-// transaction has to be of a connection to the Engine's database; the Engine's pool is not
-// used.
+// AddSQL is [Engine.AddTx] for a transaction of package database/sql, with any driver;
+// pgx's stdlib and lib/pq are tested. It takes one or two more round trips. The
+// transaction has to be of a connection to the Engine's database; the Engine's pool is
+// not used.
 func (e *Engine) AddSQL(ctx context.Context, tx *sql.Tx, jobs ...driver.Job) ([]driver.Ref, error) {
 	if tx == nil {
 		panic("postgres: AddSQL: nil tx")

@@ -11,7 +11,7 @@ import (
 // mostUnhandled is how many kinds Unhandled returns at most.
 const mostUnhandled = 100
 
-// Unhandled returns the kinds of which a job is due and no worker has a handler.
+// Unhandled returns the kinds with a due job for which no worker has a handler.
 func (e *Engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
 	return retry(ctx, e, true, func() ([]driver.Unhandled, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Unhandled, err error) {

@@ -44,7 +44,7 @@ const unknown = -1
 
 func handleOf(h *driver.Delivery) *handle { return h.Handle.(*handle) }
 
-// Work makes a worker known.
+// Work registers a worker.
 func (e *Engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close ends the worker. Others may have its jobs at once, and are told.
+// Close ends the worker. Others may take over its jobs at once, and are notified.
 func (w *worker) Close(ctx context.Context) error {
 	w.stay()
 	w.hangUp()
@@ -362,8 +362,8 @@ func (r *endedRow) error() error {
 // by another's claim that comes too late, or by one who stays.
 var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond, 320 * time.Millisecond}
 
-// Finish writes ends down in one commit. Those whose rows are locked are tried again for a
-// moment; then they are left for the next call, so that the others need not wait.
+// Finish stores ends in one commit. It retries ends whose rows are locked for a moment,
+// and then leaves them for the next call, so that the others need not wait.
 func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := w.finishAll(ctx, outs)
 	for _, pause := range lockedPauses {

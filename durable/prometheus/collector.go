@@ -30,7 +30,7 @@
 //	durable_claimed              gauge
 //	durable_running              gauge
 //	durable_ending               gauge
-//	durable_stuck                gauge: handlers that have not returned though their Timeout is over
+//	durable_stuck                gauge: handlers that have not returned although their Timeout ended at least a lease ago
 //	durable_claim_ahead_seconds  gauge
 //	durable_limited              gauge
 //	durable_paused               gauge: how many pauses are stored
@@ -41,7 +41,7 @@
 //	durable_unhandled_seconds    gauge, with the label kind: for how long its oldest job is due
 //	durable_lateness_seconds     histogram
 //
-// These are there while Run is under way, and of the backlog once that was looked at:
+// These exist while Run is under way; those of the backlog after its first poll:
 //
 //	durable_pending              gauge: jobs that wait in all, about
 //	durable_overdue              gauge, with the label kind: jobs that are due and wait
@@ -51,8 +51,8 @@
 //	durable_claim_age_seconds    gauge: since the last claim that was answered, or Run began
 //	durable_beat_age_seconds     gauge: since the lease was renewed
 //
-// Each process of a queue shows the same backlog: take its maximum. Lateness counts what has
-// begun; a store that is stuck is told by the ages.
+// Each process of a queue shows the same backlog: take its maximum. Lateness counts
+// attempts that have begun; the ages show a store that is stuck.
 //
 // The file rules.yml beside this one has alerts on them, and dashboard.json is a dashboard
 // for Grafana. The bounds of its buckets are 1us times powers of two.
@@ -96,9 +96,9 @@ type age struct {
 }
 
 // NewCollector returns a Collector of the Queue's figures, for a prometheus.Registerer.
-// Name is the value of their label queue; for several Queues register a Collector each,
-// under different names. Each scrape calls Stats once. The Queue may be closed before or
-// after: its counters then stand. NewCollector panics on a nil Queue.
+// Name is the value of their label queue; register one Collector for each Queue, under
+// different names. Each scrape calls Stats once. The Queue may be closed before or after:
+// its counters then stand. NewCollector panics on a nil Queue.
 func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	if q == nil {
 		panic("prometheus: NewCollector of a nil Queue")

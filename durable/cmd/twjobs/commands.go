@@ -330,7 +330,7 @@ func (t *tool) stats(args []string) error {
 		return err
 	}
 	if s.Stuck > 0 {
-		fmt.Fprintf(t.out, "stuck: %d handlers of the process that answers have not returned though their Timeout is over; its log names the jobs\n", s.Stuck)
+		fmt.Fprintf(t.out, "stuck: %d handlers of the process that answers have not returned although their Timeout has ended; its log names the jobs\n", s.Stuck)
 	}
 	if s.BacklogError != "" {
 		return errors.New("which kinds no worker runs cannot be read: " + s.BacklogError)

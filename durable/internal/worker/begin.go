@@ -159,7 +159,7 @@ func (w *Worker) logStuck(now time.Time) {
 		if !r.logged && r.isStuck(now) {
 			r.logged = true
 			rec := &j.Delivery.Record
-			w.c.Log.Warn("durable: a handler has not returned although its Timeout is over", "kind", rec.Kind, "ref", j.Delivery.Ref,
+			w.c.Log.Warn("durable: a handler has not returned although its Timeout has ended", "kind", rec.Kind, "ref", j.Delivery.Ref,
 				"running", (now.Sub(r.overdue) + rec.Timeout + w.c.Lease).Round(time.Millisecond))
 		}
 	}

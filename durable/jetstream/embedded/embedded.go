@@ -4,10 +4,10 @@
 //	engine, err := embedded.Open(ctx, "/var/lib/reminders")
 //	q, err := durable.Open(ctx, engine)
 //
-// What Add has accepted survives the death of the process and a power cut, but not that
-// of the disk. Open finds out whether the directory is damaged; see [Open] for what it can
-// find. The engine is that of package jetstream; to outgrow one machine give that
-// a connection to a cluster instead.
+// Jobs that Add has accepted survive the death of the process and a power cut, but not
+// the loss of the disk. [Open] checks whether the directory is damaged. The engine is
+// that of package jetstream; for more than one machine, use that package with a
+// connection to a cluster.
 package embedded
 
 import (
@@ -44,15 +44,16 @@ type config struct {
 
 // MaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
 // durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs,
-// and goes on when jobs have ended. Where the disk has less room, that counts.
+// and goes on when jobs have ended. If the disk has less room, that is the limit.
 //
-// 8 MiB of the disk stay free, for the server's own needs. If others take of these, the
-// engine writes nothing: Add returns durable.ErrFull, no attempt begins or ends, leases run
-// out, and Health and the log say why. When there is room again all goes on. If others are
-// so fast that a write of the server has failed, no later one succeeds in this process. Then
-// the engine ends as soon as there is room: Run and all else return an error that wraps
-// durable.ErrStorage and names the cause, so that what supervises the process starts it
-// anew. Open then has all that was accepted. Open panics on less than 8 MiB.
+// 8 MiB of the disk stay free, for the server's own needs. If other programs use these,
+// the engine writes nothing: Add returns durable.ErrFull, no attempt begins or ends,
+// leases run out, and Health and the log say why. When the disk has room again, work goes
+// on. If the disk fills up so fast that a write of the server fails, no later one
+// succeeds in this process. Then the engine ends as soon as the disk has room: Run and
+// all other calls return an error that wraps durable.ErrStorage and names the cause, so
+// that a supervisor restarts the process. Open then finds all accepted jobs. Open panics
+// on less than 8 MiB.
 func MaxStore(bytes int64) Option {
 	return func(c *config) {
 		if bytes < 8<<20 {
@@ -62,10 +63,9 @@ func MaxStore(bytes int64) Option {
 	}
 }
 
-// Logger sets where the server's warnings and errors go, slog.Default() by default. What
-// it says of lost or damaged messages is at level Error, the rest of its warnings at Warn:
-// after a kill it warns that it reads its files anew, which is in order. Open panics on
-// nil.
+// Logger sets where the server's warnings and errors go, slog.Default() by default.
+// Reports of lost or damaged messages have level Error, other warnings Warn. After a kill
+// the server warns that it reads its files anew, which is normal. Open panics on nil.
 func Logger(l *slog.Logger) Option {
 	return func(c *config) {
 		if l == nil {
@@ -75,14 +75,15 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// AcceptLoss has Open go on with what is left of a damaged store, instead of returning an
-// error. It logs what is lost at level Error. Messages that cannot be read are then removed for
-// good, so copy the directory before.
+// AcceptLoss makes Open continue with the readable part of a damaged store, instead of
+// returning an error. Open logs the losses at level Error. It removes unreadable messages
+// for good, so copy the directory before.
 //
-// A lost message may be a job, or say something of one. A job whose end or cancellation is lost
-// waits again, and runs. The key of a lost job is free. A schedule whose next occurrence is lost
-// stands still until Queue.Schedule or Queue.ResumeSchedule is called for it, as programs do
-// that store their schedules at each start. Lost limits and pauses hold no more.
+// A lost message may be a job, or a part of its state. A job whose end or cancellation is
+// lost waits again, and runs. The key of a lost job is free. A schedule whose next
+// occurrence is lost stands still until Queue.Schedule or Queue.ResumeSchedule is called
+// for it, as programs do that store their schedules at each start. Lost limits and pauses
+// have no effect any more.
 func AcceptLoss() Option {
 	return func(c *config) { c.acceptLoss = true }
 }
@@ -106,19 +107,19 @@ type engine struct {
 	err     error
 }
 
-// Open starts a server on the directory, which is made if it is not there, and returns an
-// engine on it. If another process has the directory, or another engine of this one, it
+// Open starts a server on the directory, makes the directory if necessary, and returns an
+// engine on it. If another process, or another engine of this one, has the directory, it
 // returns durable.ErrLocked at once. If the disk is full it returns durable.ErrFull.
 //
-// It first reads all that is there, which takes about a second for a GB in memory or on a
-// good disk. If something is damaged it returns durable.ErrStorage and says what; see
-// [AcceptLoss]. After a Close in order it finds every file that is missing, was added or
+// It first reads the whole directory, which takes about a second for each GB in memory or
+// on a good disk. If it finds damage, it returns a durable.ErrStorage that names it; see
+// [AcceptLoss]. After a regular Close it finds every file that is missing, was added or
 // has another length, and every record that was changed. After a kill or a power cut it
-// finds what was changed within a file, and a queue that is gone. Then it cannot tell a
-// file, one of many, or the end of one that is missing to the byte from what the server
-// has removed, nor damage to what was written last from a write that was cut off: nobody
-// was told that such a write was done, and it is no error. The next Open finds damage that
-// is done while the store is open.
+// finds changes within a file, and a missing queue. It then cannot distinguish two kinds
+// of damage: one missing file of many, or a file's end missing at a record's boundary,
+// looks like data that the server has removed; damage to the last write looks like a
+// write that was cut off. Such a write was never acknowledged, so it is not an error. The
+// next Open finds damage that is done while the store is open.
 func Open(ctx context.Context, dir string, opts ...Option) (driver.Engine, error) {
 	c := config{maxStore: defaultMaxStore, log: slog.Default(), free: freeBytes}
 	for _, opt := range opts {
@@ -233,7 +234,7 @@ func (e *engine) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Health is for durable.Queue: a full disk is why nothing is accepted and nothing begins.
+// Health is for durable.Queue: it returns an error while the disk is full.
 func (e *engine) Health(context.Context) error {
 	if _, err := e.disk.free(); errors.Is(err, driver.ErrFull) {
 		return err
@@ -244,9 +245,9 @@ func (e *engine) Health(context.Context) error {
 // closeTimeout is how long the server may take to end. One that has failed may never.
 const closeTimeout = 15 * time.Second
 
-// Close ends the engine and the server, and gives the directory free. A server that does not
-// end keeps the directory locked until this process ends, since it may still write there;
-// then Close returns ErrStorage after 15 seconds.
+// Close ends the engine and the server, and releases the directory. A server that does
+// not end keeps the directory locked until this process ends, since it may still write
+// there; then Close returns ErrStorage after 15 seconds.
 func (e *engine) Close() error {
 	e.closing.Do(func() {
 		if e.Engine != nil {

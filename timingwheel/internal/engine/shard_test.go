@@ -4,9 +4,9 @@ import (
 	"math"
 	"reflect"
 	"testing"
-	"unsafe"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tickwheel/tickwheel/bucket"

@@ -239,7 +239,7 @@ func ofJob(i, n int, err error) error {
 type adding struct {
 	rec   driver.Record
 	ref   Ref
-	found Ref // for Job.Found, which is not to be written once Add has returned
+	found Ref // for Job.Found, which must not change after Add has returned
 	err   error
 	done  chan struct{} // closed when ref, found and err are set
 }
@@ -357,11 +357,11 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 }
 
 // Signal makes the job that waits under the key due now, and stores the payload, of at most
-// 256 KiB, as Attempt.Signal of its next attempt, and of later attempts if that one fails. True: the
-// next attempt has it. False: the attempt of the deadline has begun, or no job waits under the
-// key, or the job has no Signals set, or it has a signal already, which stays. A job that takes
-// signals is claimed when it begins, so Signal works until then. [ErrUncertain]: the signal may
-// be stored or not.
+// 256 KiB, as Attempt.Signal of its next attempt, and of later attempts if that one fails.
+// If it returns true, the next attempt has the signal. If it returns false, the attempt of
+// the deadline has begun, or no job waits under the key, or the job has no Signals set, or
+// it already has a signal, which stays. A job with Signals is claimed when it begins, so
+// Signal works until then. [ErrUncertain]: the signal may be stored or not.
 func (q *Queue) Signal(ctx context.Context, key string, payload []byte) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed

@@ -12,20 +12,22 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// The snapshot that a server makes is not of one moment. It reads message by message up to the last one that
-// was there when it began, and what others replace or remove meanwhile is in it neither before nor after: jobs
-// that were moved would be lost with it, and a claim may be there without its place.
+// A snapshot that a server makes is not of one moment. The server reads message by message
+// up to the last one at its begin. A message that is replaced or removed meanwhile may be
+// missing, and its replacement is missing, too: the snapshot would lack jobs that were
+// moved, and could have a claim without its permit.
 //
-// So a backup reads the stream itself, in order and up to a message that it has written for that. All
-// that was there at that moment has been read, since it was there when its turn came. What was removed before
-// the end, but after its turn, is there besides. That harms nobody: its replacement comes later in the order. Only
-// a job and its status are removed without one, in this order, when a bucket closes. While the
-// message b is there no status is removed (close.go), so each job is read with its status.
+// So a backup reads the stream itself, in order, up to a message that it writes for that. A
+// message that exists at that moment has been read, since it existed at its turn. A message
+// that was removed after its turn is also in the backup. That does no harm, since its
+// replacement comes later in the order. Only a job and its status are removed without a
+// replacement, in this order, when a bucket closes. While the message b exists no status is
+// removed (close.go), so each job is read with its status.
 //
-// What is read is written as the server writes its snapshots from version 2.15 on, so that it restores them.
+// A backup has the format of the snapshots of servers from version 2.15 on, which restore it.
 
-// backupTTL is for how long statuses stay after the last word of a backup. There is none that says that it
-// has ended: another one may be under way.
+// backupTTL is the time that statuses stay after the last message b of a backup. No message
+// marks the end of a backup, since another one may be under way.
 const backupTTL = time.Minute
 
 func (p *part) backupSubject() string { return p.subject("b") }
@@ -36,14 +38,14 @@ func (p *part) isBackedUp(ctx context.Context) (bool, error) {
 	return m.Seq > 0, err
 }
 
-// markBackup says that a backup is being made.
+// markBackup stores the message b: a backup is under way.
 func (p *part) markBackup(ctx context.Context) (witness, error) {
 	w := write{subject: p.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
 	written, err := p.writeSeq(ctx, w)
 	return witness{w.subject, written}, err
 }
 
-// copyTo writes the stream to an archive, and returns what there is to say of it.
+// copyTo writes the stream to an archive, and returns its description.
 func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	err = p.ask(ctx, "STREAM.INFO."+p.stream, nil, &b)
 	if isCode(err, codeNoStream) {
@@ -74,7 +76,7 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	return b, errors.Join(a.err, compressed.Close())
 }
 
-// copyAll reads all there is, and then up to a message that it writes.
+// copyAll reads all messages, up to one that it writes itself.
 func (p *part) copyAll(ctx context.Context, a *archive) error {
 	from, until, marked := uint64(1), uint64(0), time.Now()
 	for until == 0 || from <= until {
@@ -113,7 +115,7 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 	return nil
 }
 
-// header is what is kept of a message's header, as the server stores it.
+// header returns the stored part of a message's header, in the server's format.
 func (m *stored) header() []byte {
 	if m.ttl == "" {
 		return nil
@@ -127,7 +129,7 @@ type archive struct {
 	err error // the first
 }
 
-// open writes what comes before the messages. The rest of the state is of no use to who restores it.
+// open writes the head of the archive. A restore does not use the rest of the state.
 func (a *archive) open(state json.RawMessage) {
 	var s struct {
 		Bytes uint64 `json:"bytes"`

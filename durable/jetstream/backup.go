@@ -20,8 +20,8 @@ import (
 // A backup has a directory for each stream, with these files, as the NATS command makes
 // them.
 const (
-	metaFile = "backup.json"   // what the server says of the stream; written last
-	dataFile = "stream.tar.s2" // what is in it: archive.go
+	metaFile = "backup.json"   // the server's description of the stream; written last
+	dataFile = "stream.tar.s2" // its messages: archive.go
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 	silenceTimeout = time.Minute // of a server that takes a backup
 )
 
-// backup is what is in metaFile, and what a server is told to restore.
+// backup is the content of metaFile, and of the request to restore.
 type backup struct {
 	Config map[string]any  `json:"config"`
 	State  json.RawMessage `json:"state"`
@@ -90,7 +90,7 @@ func backupConfig(name string, nc *nats.Conn, opts []Option) *config {
 	return c
 }
 
-// partitions returns over how many streams the queue is spread.
+// partitions returns the number of streams of the queue.
 func (b *backup) partitions() int {
 	metadata, _ := b.Config["metadata"].(map[string]any)
 	text, _ := metadata[metaPartitions].(string)
@@ -150,7 +150,7 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 	return b, nil
 }
 
-// send has the server take a stream, chunk by chunk. An empty one is the end.
+// send sends a stream to the server, chunk by chunk. An empty chunk is the end.
 func (c *config) send(ctx context.Context, nc *nats.Conn, stream string, b backup, from io.Reader) error {
 	var to struct {
 		Subject string `json:"deliver_subject"`
@@ -190,7 +190,7 @@ func (c *config) call(ctx context.Context, nc *nats.Conn, subject string, reques
 	return c.askOnce(ctx, nc, subject, body, answer)
 }
 
-// askOnce asks once, and reads the answer, which may be empty.
+// askOnce sends a request once, and reads the answer, which may be empty.
 func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, body []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, silenceTimeout)
 	defer cancel()

@@ -188,8 +188,8 @@ func (m *Store) insert(r driver.Record) (driver.Ref, error) {
 	return ref, nil
 }
 
-// meet does what a record asks for where another job has its key, and reports whether that stays
-// instead of it.
+// meet applies the OnKey of a record to the job that has its key, and reports whether that
+// job stays instead of the record.
 func (m *Store) meet(there driver.Ref, r *driver.Record) (kept bool, err error) {
 	j := m.jobs[there]
 	if r.OnKey == driver.KeyRefuse || j.state != driver.Waiting {

@@ -19,12 +19,12 @@ type metRow struct {
 	Claimed       bool
 }
 
-// meeting are records on their way, and what became of them.
+// meeting holds records that are being stored, and their results.
 type meeting struct {
 	recs []driver.Record
 	refs []driver.Ref
 	errs []error
-	left []int // those that have had no turn yet
+	left []int // indexes of records that have had no turn yet
 }
 
 func newMeeting(recs []driver.Record) *meeting {
@@ -35,7 +35,7 @@ func newMeeting(recs []driver.Record) *meeting {
 	return m
 }
 
-// meetingTries bounds how often those are tried again whose key others take and leave meanwhile.
+// meetingTries bounds the tries of a record whose key others take and free meanwhile.
 const meetingTries = 20
 
 // next returns the arguments of the next turn.
@@ -47,8 +47,8 @@ func (m *meeting) next() []any {
 	return c.onKeyArgs()
 }
 
-// turn takes what a turn has returned, and returns those of which that says nothing: they were stored
-// before, or it is too late to tell.
+// turn reads the rows of a turn, and returns the records without a row: they were stored
+// before, or were born too long ago.
 func (m *meeting) turn(e *Engine, rows []metRow) (unsaid []int) {
 	byID, keys := map[string]*metRow{}, map[string]bool{}
 	for i := range rows {
@@ -81,8 +81,8 @@ func (m *meeting) turn(e *Engine, rows []metRow) (unsaid []int) {
 	return unsaid
 }
 
-// insertOnKeys stores records that have an OnKey, in one commit for those with different keys. If one of
-// several has to wait for a key, each goes by itself.
+// insertOnKeys stores records that have an OnKey. Records with different keys share a
+// commit. If one of several has to wait for a key, each gets a commit of its own.
 func (e *Engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	m := newMeeting(recs)
 	for try := 0; len(m.left) > 0 && try < len(recs)+meetingTries; try++ {
@@ -116,7 +116,7 @@ func (e *Engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driv
 	return m.refs, m.errs
 }
 
-// meetEach has each that is left go by itself, after an error that is perhaps of one alone.
+// meetEach stores each record that is left by itself, after an error that may concern only one.
 func (e *Engine) meetEach(ctx context.Context, m *meeting, err error) {
 	for _, i := range m.left {
 		if m.errs[i] = err; len(m.recs) > 1 && errors.Is(err, driver.ErrExists) {
@@ -164,7 +164,7 @@ func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 	return nil
 }
 
-// Signal makes a job due that waits under a key, with a payload.
+// Signal makes the job that waits under a key due, with a payload.
 func (e *Engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
 	kinds, err := retry(ctx, e, false, func() ([]string, error) {
 		return ask(ctx, e, pgx.RowTo[string], e.signal, []any{key, notNull(payload), &at}, hot)
@@ -177,9 +177,10 @@ func (e *Engine) Signal(ctx context.Context, key string, payload []byte, at time
 
 func notNull(b []byte) []byte { return append([]byte{}, b...) }
 
-// SignalTx is Queue.Signal in a transaction of yours: the job is signaled if and only if that
-// is committed. True: no attempt begins before the transaction has ended, and if it is
-// committed the next attempt has the signal. So keep it short. It panics on a nil transaction.
+// SignalTx is Queue.Signal in your transaction: the job gets the signal if and only if you
+// commit. If it returns true, no attempt begins before the transaction has ended, and after
+// a commit the next attempt has the signal. So keep the transaction short. It panics on a
+// nil transaction.
 func (e *Engine) SignalTx(ctx context.Context, tx pgx.Tx, key string, payload []byte) (bool, error) {
 	if tx == nil {
 		panic("postgres: SignalTx: nil tx")
@@ -187,7 +188,7 @@ func (e *Engine) SignalTx(ctx context.Context, tx pgx.Tx, key string, payload []
 	return e.signalTx(ctx, pgxCaller{tx}, "SignalTx", key, payload)
 }
 
-// SignalSQL is [Engine.SignalTx] for a transaction of package database/sql: see [Engine.AddSQL].
+// SignalSQL is [Engine.SignalTx] for a transaction of package database/sql; see [Engine.AddSQL].
 func (e *Engine) SignalSQL(ctx context.Context, tx *sql.Tx, key string, payload []byte) (bool, error) {
 	if tx == nil {
 		panic("postgres: SignalSQL: nil tx")

@@ -1,11 +1,11 @@
--- Stores records that say what becomes of the job that waits under their key ($21): 1, replace, and
--- 2, later, end it, and 3, keep, leaves it and stores nothing. Of records with one key the first has
--- its turn. One that is there already, or was born too long ago, is left out: see insert.sql. Of each other it
--- returns which job has the key now, null if that is another's; the job that has waited; and
--- whether one that is claimed has the key.
+-- Stores records with an OnKey ($21), which decides about the job that waits under their key: 1,
+-- replace, and 2, later, end it, and 3, keep, leaves it and stores nothing. The first of the records
+-- with one key has its turn. A record that exists already, or was born too long ago, is left out: see
+-- insert.sql. The row of each other record has the job that has the key now, null if that is
+-- another's; the job that has waited; and whether a claimed job has the key.
 --
--- A job that waits is locked before it is ended: whoever has changed or claimed it meanwhile
--- wins, and it is no longer found by its key.
+-- A waiting job is locked before it is ended: a change or a claim that came first wins, and the job
+-- is no longer found by its key.
 with asked as materialized (
     select distinct on (r.key) r.*
     from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[],

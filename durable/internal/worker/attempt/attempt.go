@@ -1,5 +1,5 @@
-// Package attempt is one attempt at a job: it calls the handler, and makes of the error that it returns
-// what is to be written down.
+// Package attempt is one attempt at a job: it calls the handler, and makes a Completion of
+// the handler's error.
 package attempt
 
 import (
@@ -56,8 +56,8 @@ func (a *Attempt) Call(ctx context.Context, h Handler, ended func(error)) {
 // maxErrorText is how much of a handler's error is kept.
 const maxErrorText = 4 << 10
 
-// Undecided returns what becomes of a job whose handler has returned err, if Decide does
-// not come to say more.
+// Undecided returns the Completion of a job whose handler has returned err, for the case
+// that Decide does not return.
 func (a *Attempt) Undecided(err error, now time.Time) driver.Completion {
 	if err == nil {
 		return driver.Completion{Delivery: a.Delivery, End: driver.Done}
@@ -70,8 +70,8 @@ func (a *Attempt) Undecided(err error, now time.Time) driver.Completion {
 	return out
 }
 
-// Decide completes what becomes of a job whose handler has failed. The methods of err and the
-// backoff are the user's: if they panic, the Completion's Error says so.
+// Decide finishes the Completion of a job whose handler has failed. The methods of err and
+// the backoff are the user's: if they panic, the Completion's Error describes the panic.
 func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backoff func(attempt int) time.Duration) {
 	var after *retryLater
 	var snooze *snoozed
@@ -102,7 +102,7 @@ func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backo
 	}
 }
 
-// protect calls a function of the user's. If it panics that is the error.
+// protect calls a function of the user's. It returns a panic as an error.
 func protect(f func()) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -120,9 +120,8 @@ func clip(t time.Time) time.Time {
 	return valid.Farthest.Add(-time.Microsecond)
 }
 
-// errorText is what is kept of an error: text that every engine can store. A database
-// refuses bytes that are not UTF-8 and NUL, and the end of an attempt must not fail for
-// its error's text.
+// errorText returns the stored text of an error. A database refuses NUL, and bytes that are
+// not UTF-8, and the end of an attempt must not fail because of its error's text.
 func errorText(err error) string {
 	s := err.Error()
 	s = s[:min(len(s), maxErrorText)]

@@ -9,12 +9,12 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 )
 
-// An engine may have a handler write the end of its attempt down by itself, in a
-// transaction of the handler's: then what the handler has done and the end of the job are
-// committed together, or not at all. Whether they are only the transaction knows. So once
-// an end was written in one, what the handler returns is written down as the end of an
-// attempt that has failed. If the transaction was committed nothing is left that this
-// could be the end of; while it is open the engine has it wait.
+// An engine may let a handler store the end of its attempt itself, in a transaction of the
+// handler's, so that the handler's work and the end of the job are committed together, or
+// not at all. Only the transaction knows whether it was committed. So after such an end,
+// the handler's result is stored as the end of a failed attempt. If the transaction was
+// committed, that end finds no claim and changes nothing; while the transaction is open, the
+// end waits in the engine.
 
 // errNotCommitted is the failure of a handler that has returned nil, and has not committed.
 var errNotCommitted = errors.New("durable: the handler has returned nil, but the transaction in which it completed its attempt was not committed")
@@ -51,7 +51,7 @@ func (a *Attempt) hasReturned() bool {
 	return a.returned
 }
 
-// Returned notes that the handler has returned err, and returns what that comes to.
+// Returned notes that the handler has returned err, and returns the error of the attempt.
 func (a *Attempt) Returned(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,6 +62,6 @@ func (a *Attempt) Returned(err error) error {
 	return err
 }
 
-// Own returns what the handler has written down by itself, and whether it has returned nil. It is
-// to be called after Returned; nil: nothing was written.
+// Own returns the Completion that the handler has stored itself, nil without one, and
+// whether the handler has returned nil. Call it after Returned.
 func (a *Attempt) Own() (out *driver.Completion, fine bool) { return a.own, a.fine }

@@ -22,8 +22,8 @@ const (
 	MaxLead = 300 * time.Millisecond
 )
 
-// schedule has a job that was fetched wait for its time to be claimed, and for least at least. It
-// looks at the clock once a lease or sooner, because that may be set forward.
+// schedule makes a fetched job wait until it may be claimed, and at least for least. It
+// reads the clock at least once a lease, since the clock may be set forward.
 func (d *Dispatcher) schedule(j *Job, least time.Duration, now Moment) {
 	left, what := now.until(j.Delivery.Record.Due), due
 	if !j.Delivery.Exact {
@@ -52,7 +52,7 @@ func (d *Dispatcher) interval() time.Duration {
 	return every
 }
 
-// joinRound has a job claimed in the first round that is not before a time has passed.
+// joinRound adds a job to the first round after a time.
 func (d *Dispatcher) joinRound(j *Job, left time.Duration, now Moment) {
 	since, every := now.Local.Sub(d.since), d.interval()
 	at := (since + left + every - 1) / every * every

@@ -1,7 +1,7 @@
 // Package dispatch decides which of a worker's jobs is claimed and which begins next: by time,
 // priority, the limits of kinds, stored limits, pauses and quarantine. A [Dispatcher] is a plain
 // structure: it does no I/O, reads no clock, and has no goroutine and no lock. Its caller guards it,
-// tells it what has happened and when, and carries out the [Actions] that Next returns.
+// reports each event with its time, and carries out the [Actions] that Next returns.
 package dispatch
 
 import (
@@ -53,13 +53,13 @@ type Job struct {
 	newer  *driver.Delivery // a newer version, to be added when this one is forgotten
 }
 
-// Config is what a Dispatcher has to know of its worker.
+// Config describes a worker to its Dispatcher.
 type Config struct {
 	Kinds       []string       // that the worker has handlers for
 	Limits      map[string]int // of kinds: how many handlers may run at once; without one: Concurrency
 	Concurrency int
 	Lease       time.Duration
-	Manual      bool // the engine's clock is set by hand: what waits for it is looked at each millisecond
+	Manual      bool // the engine's clock is set by hand: jobs that wait for it are checked each millisecond
 }
 
 // Dispatcher holds the jobs of a worker. Calls must not overlap.
@@ -113,7 +113,7 @@ func New(c Config, now Moment) *Dispatcher {
 	return d
 }
 
-// Actions are what a worker has to do. They are valid until the next call of Next.
+// Actions are the next tasks of a worker. They are valid until the next call of Next.
 type Actions struct {
 	Begin    []*Job             // their handlers are to begin
 	Bury     []*Job             // they have no attempt left, and are to end
@@ -207,10 +207,9 @@ func (d *Dispatcher) queuesOf(j *Job) *kindQueue { return d.kinds[j.Delivery.Rec
 // Handles reports whether the worker has a handler for a kind.
 func (d *Dispatcher) Handles(kind string) bool { return d.kinds[kind] != nil }
 
-// Has reports whether a job is held already. It was moved, or waits for its next attempt, and this
-// worker does not know yet: a newer version is added when that which is here is forgotten. The
-// same version once more is dropped: the engine hands it out again, or it is settled by the end of
-// the one that is here.
+// Has reports whether a job is held already. A newer version, of a job that was moved or
+// that waits for its next attempt, is added when the held one is forgotten. The same
+// version is dropped: the engine hands it out again, or the end of the held one settles it.
 func (d *Dispatcher) Has(h *driver.Delivery) bool {
 	j := d.jobs[h.Ref]
 	if j != nil && h.Record.Version > j.Delivery.Record.Version {
@@ -308,9 +307,9 @@ func (d *Dispatcher) End(r driver.Ref) *Job {
 	return j
 }
 
-// LoseLease drops all that has not begun, since others may have taken it over, and may have ended
-// it. It is handed back in case that they have not. Jobs that are being claimed are dropped when the
-// answer comes. It returns how many were dropped.
+// LoseLease drops all jobs that have not begun, since other workers may have taken them
+// over and ended them. It hands them back, in case that no worker has. A job that is being
+// claimed is dropped when the answer comes. LoseLease returns the number of dropped jobs.
 func (d *Dispatcher) LoseLease() int {
 	before := len(d.out.Dropped)
 	for _, j := range d.jobs {
@@ -354,7 +353,7 @@ func (d *Dispatcher) clearQueues() {
 	}
 }
 
-// Counts are how many jobs a Dispatcher holds.
+// Counts are the numbers of jobs that a Dispatcher holds.
 type Counts struct {
 	Held    int // all; the next three are part of it
 	Claimed int // and not begun
@@ -362,10 +361,10 @@ type Counts struct {
 	Ending  int
 }
 
-// Counts returns how many jobs there are.
+// Counts returns the numbers of jobs.
 func (d *Dispatcher) Counts() Counts {
 	return Counts{len(d.jobs), d.counts[claimed] + d.counts[ready], d.counts[running], d.counts[ending]}
 }
 
-// Lead returns how long before it is due a job is claimed at present.
+// Lead returns the current time from the claim of a job until it is due.
 func (d *Dispatcher) Lead() time.Duration { return d.lead }

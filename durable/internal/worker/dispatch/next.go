@@ -32,10 +32,10 @@ func kept[T any](s []T) []T {
 	return s[:0]
 }
 
-// start begins jobs that are ready, or reserves a slot for them and has them claimed, the longest
-// due first, while there is a slot. Jobs that run, and jobs that have ended but whose end is not
-// written down yet, may run again after a kill, so both are bounded. True: it has to be called again
-// once the lease is sound.
+// start begins jobs that are ready, or reserves a slot for them and queues them for the
+// claim, the longest due first, while there is a slot. Running jobs, and ended jobs whose
+// end is not stored yet, may run again after a kill, so both are bounded. True: call it
+// again when the lease is sound.
 func (d *Dispatcher) start(now Moment, sound bool) bool {
 	for {
 		taken := d.counts[running] + d.reserved
@@ -168,7 +168,7 @@ func (d *Dispatcher) come(j *Job, now Moment) {
 	d.recheck = true
 }
 
-// await has a job wait that is to be claimed exactly, and is due.
+// await queues a due job whose claim is exact.
 func (d *Dispatcher) await(j *Job, now Moment) {
 	switch {
 	case j.crashes > 0 && j.limits != nil && d.isPaused(j):
@@ -185,8 +185,8 @@ func (d *Dispatcher) await(j *Job, now Moment) {
 	}
 }
 
-// proceed queues a claimed job whose time has come, by the engine's clock as it is known now, and
-// has others wait for theirs.
+// proceed queues a claimed job whose time has come, by the engine's clock as it is known
+// now. Other jobs wait for their time.
 func (d *Dispatcher) proceed(j *Job, now Moment) {
 	if j.phase != claimed {
 		return // it was canceled

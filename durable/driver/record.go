@@ -71,8 +71,9 @@ func (r *Record) FirstBorn() time.Time {
 }
 
 // NewRecord returns the record of a job that is added now, by the engine's clock. It takes
-// the fields Kind to Found from r, and At, the time when the job is due; the zero time is now. It sets
-// the rest, and rounds times up to whole microseconds. An error wraps [ErrInvalid].
+// the fields Kind to Found from r, and At, the time when the job is due; the zero time
+// means now. It sets the rest, and rounds times up to whole microseconds. An error wraps
+// [ErrInvalid].
 func NewRecord(r Record, now time.Time) (Record, error) {
 	due := r.At
 	if due.IsZero() {

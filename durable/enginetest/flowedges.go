@@ -170,9 +170,9 @@ func lanesInOrder(t *testing.T, s Store) {
 	}
 }
 
-// The place of a worker that is slow to give it back is free after its lease, and not before;
-// when it comes back it gives no place back that is another's by then. A worker that renews its
-// lease keeps its place.
+// A permit of a worker that is slow to give it back is free after its lease, and not before. The
+// worker gives no permit back that another job has by then. A worker that renews its lease keeps its
+// permit.
 func limitSlowReturn(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)

@@ -15,8 +15,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// needsOnKey skips a test on an engine that says it refuses OnKey, FreeWhenBegun and Signals, once it has
-// refused one of them.
+// needsOnKey skips a test on an engine that refuses OnKey, FreeWhenBegun and Signals, after it has
+// refused a job with one of them.
 func needsOnKey(t *testing.T, s Store) {
 	if _, ok := s.(interface{ LacksOnKey() }); !ok {
 		return
@@ -31,7 +31,7 @@ func keyed(on durable.OnKey, value string) durable.Job {
 	return durable.Job{Kind: kind, Key: "k", OnKey: on, Payload: []byte(value), After: time.Hour}
 }
 
-// What waits under a key is replaced, pushed back, or stays, and Found tells.
+// A job that waits under a key is replaced, pushed back, or stays, and Found is its Ref.
 func onKey(t *testing.T, s Store) {
 	needsOnKey(t, s)
 	r := open(t, s.Open(t))
@@ -83,7 +83,7 @@ func onKey(t *testing.T, s Store) {
 	empties(t, r)
 }
 
-// empties cancels what waits under "k", and looks that nothing is left.
+// empties cancels the job that waits under "k", and checks that no job is left.
 func empties(t *testing.T, r *rig) {
 	t.Helper()
 	ok, err := r.CancelKey(within(t), "k")
@@ -92,8 +92,8 @@ func empties(t *testing.T, r *rig) {
 	empty(t, r)
 }
 
-// What is pushed back is due later each time, but no later than MaxWait after the first Add, and
-// what replaces it begins anew.
+// A job that is pushed back is due later each time, but no later than MaxWait after the first Add. A
+// job that replaces it begins anew.
 func pushedBack(t *testing.T, s Store) {
 	needsOnKey(t, s)
 	r := open(t, s.Open(t))
@@ -131,8 +131,8 @@ func pushedBack(t *testing.T, s Store) {
 	empties(t, r)
 }
 
-// A key that is free once its job has begun: what is added then waits, and supersedes the next
-// attempt of the other.
+// With FreeWhenBegun a key is free when its job begins. A job that is added then waits, and
+// supersedes the next attempt of the other.
 func freeWhenBegun(t *testing.T, s Store) {
 	needsOnKey(t, s)
 	proceed := make(chan error)
@@ -186,7 +186,7 @@ func freeWhenBegun(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// A signal comes once, to a job that takes it and waits, and its next attempts have it.
+// A waiting job with Signals takes one signal, and its next attempts have it.
 func signal(t *testing.T, s Store) {
 	needsOnKey(t, s)
 	proceed := make(chan error)
@@ -235,7 +235,7 @@ func signal(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// Of a job that replaces another and a claim of that one wins: never both, never neither.
+// If a job replaces another while that is claimed, one of the two wins: never both, never neither.
 func replaceAgainstClaim(t *testing.T, s Store) {
 	needsOnKey(t, s)
 	e, other := s.Open(t), s.Open(t)
@@ -312,8 +312,8 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// Around the deadline a signal is seen by the one attempt, or was refused, and with a cancel
-// beside it no attempt begins or the signal's does.
+// Around the deadline the one attempt has a signal, or Signal returned false. If a cancel overlaps,
+// no attempt begins, or the one that begins has the signal.
 func signalAgainstDeadline(t *testing.T, s Store) {
 	needsOnKey(t, s)
 	r := open(t, s.Open(t)).handle(kind, nil).start()
@@ -394,8 +394,8 @@ func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duratio
 	return signaled, canceled
 }
 
-// While values are added under one key all the time, the last is seen by a run that begins after it was
-// added, and each run sees a later one than that before it.
+// While values are added under one key all the time, a run that begins after the last Add has the
+// last value, and each run has a later value than the run before it.
 func lastValue(t *testing.T, s Store) {
 	needsOnKey(t, s)
 	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
@@ -428,8 +428,8 @@ func lastValue(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// The process of an attempt that has left its key dies: what waits under the key by then stays, and
-// both run.
+// If the process of an attempt that has freed its key dies, a job that waits under the key by then
+// stays, and both run.
 func keyLeftByTheDead(t *testing.T, s Store) {
 	needsOnKey(t, s)
 	e := s.Open(t)
@@ -448,7 +448,7 @@ func keyLeftByTheDead(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// claimAndDie claims a job exactly, by an engine that ends then.
+// claimAndDie makes an exact claim of a job, by an engine that then ends.
 func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 	t.Helper()
 	w, err := e.Work(within(t), driver.WorkConfig{Name: "dies", Kinds: onlyKind(), Lease: lease, Ahead: time.Second, Retention: time.Hour})

@@ -131,7 +131,7 @@ func besidePending() {
 
 // overdue measures how long it takes to work off what is overdue at the start.
 func overdue() {
-	const jobs = 100_000
+	jobs := *backlog
 	s := newStore(onEmbedded)
 	defer s.remove()
 	q := s.open(thousand)
@@ -139,7 +139,7 @@ func overdue() {
 	before, peak, began := heap(), 0.0, time.Now()
 	c := newCrew()
 	c.work(q, []string{kind}, "")
-	for c.ran.Load() < jobs && time.Since(began) < 5*time.Minute {
+	for c.ran.Load() < int64(jobs) && time.Since(began) < 20*time.Minute {
 		peak = max(peak, heap())
 		time.Sleep(200 * time.Millisecond)
 	}

@@ -19,7 +19,7 @@ var (
 	only    = flag.String("engine", "", "only this one: "+onJetStream+" or "+onPostgres)
 	keep    = flag.Bool("keep", false, "keep the directories of ledgers")
 	rounds  = flag.Int("rounds", 3, "how often each case of fleet is measured")
-	backlog = flag.Int("backlog", 100_000, "jobs of fleet that are overdue and not run")
+	backlog = flag.Int("backlog", 100_000, "jobs that are overdue in fleet, and in bench/overdue")
 	many    = flag.Int("kinds", 1000, "kinds on one store in fleet")
 	pending = flag.Int("n", 1_000_000, "jobs of bench that are pending")
 	filling = flag.Int("fill", 15000, "how many of them can be added in a second, for the cascade to begin when all are")

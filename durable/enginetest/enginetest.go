@@ -115,6 +115,7 @@ var cases = []testCase{
 	{"SignalAgainstDeadline", signalAgainstDeadline},
 	{"LastValue", lastValue},
 	{"KeyLeftByTheDead", keyLeftByTheDead},
+	{"KeyAfterGrace", keyAfterGrace},
 	{"Cancel", cancel},
 	{"CancelRetry", cancelRetry},
 	{"CancelAgainstClaim", cancelAgainstClaim},

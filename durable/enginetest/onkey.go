@@ -448,6 +448,33 @@ func keyLeftByTheDead(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// An attempt that has left its key and is cut off takes it again, or is superseded by the job that waits
+// under the key.
+func keyAfterGrace(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	r := open(t, s.Open(t), durable.WithGrace(time.Millisecond)).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
+		<-ctx.Done()
+		return errTest
+	}).start()
+	refs := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}, durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true})
+	r.awaitRuns(2)
+	c := open(t, s.Open(t))
+	newer := c.add(durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true, After: time.Hour})[0]
+	r.drain()
+	i, err := c.Lookup(within(t), "k")
+	require.NoError(t, err)
+	require.Equal(t, refs[0], i.Ref)
+	require.Zero(t, i.Attempt)
+	c.awaitGone(refs[1])
+	i, err = c.Lookup(within(t), "l")
+	require.NoError(t, err)
+	require.Equal(t, newer, i.Ref)
+	for _, ref := range []durable.Ref{refs[0], newer} {
+		c.cancel(ref, true, "it waits")
+	}
+	empty(t, c)
+}
+
 // claimAndDie claims a job exactly, by an engine that ends then.
 func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 	t.Helper()

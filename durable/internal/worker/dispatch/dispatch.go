@@ -301,11 +301,17 @@ func (d *Dispatcher) End(r driver.Ref) *Job {
 		return nil
 	}
 	if j.phase == ready {
-		d.queuesOf(j).ready.remove(j)
+		d.unready(j)
 	}
 	d.vacate(j)
 	d.set(j, ending)
 	return j
+}
+
+// unready takes a job out of the queue for a slot, which has room for the claim of another then.
+func (d *Dispatcher) unready(j *Job) {
+	d.queuesOf(j).ready.remove(j)
+	d.out.Claim = true
 }
 
 // LoseLease drops all that has not begun, since others may have taken it over, and may have ended

@@ -122,6 +122,7 @@ var cases = []testCase{
 	{"CancelOnTheWay", cancelOnTheWay},
 	{"Reschedule", reschedule},
 	{"MoveAgainstClaim", moveAgainstClaim},
+	{"MoveWhileFetched", moveWhileFetched},
 	{"MoveRetry", moveRetry},
 	{"Retries", retries},
 	{"AnyErrorText", anyErrorText},

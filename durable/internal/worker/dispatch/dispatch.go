@@ -208,15 +208,23 @@ func (d *Dispatcher) queuesOf(j *Job) *kindQueue { return d.kinds[j.Delivery.Rec
 func (d *Dispatcher) Handles(kind string) bool { return d.kinds[kind] != nil }
 
 // Has reports whether a job is held already. It was moved, or waits for its next attempt, and this
-// worker does not know yet: a newer version is added when that which is here is forgotten. The
+// worker does not know yet: a newer version is added when that which is here is forgotten. One that
+// waits for its time is forgotten at once, since the newer version may be due earlier. The
 // same version once more is dropped: the engine hands it out again, or it is settled by the end of
 // the one that is here.
 func (d *Dispatcher) Has(h *driver.Delivery) bool {
 	j := d.jobs[h.Ref]
-	if j != nil && h.Record.Version > j.Delivery.Record.Version {
+	switch {
+	case j == nil:
+		return false
+	case h.Record.Version <= j.Delivery.Record.Version:
+	case j.phase == fetched:
+		d.drop(j)
+		return false
+	default:
 		j.newer = h
 	}
-	return j != nil
+	return true
 }
 
 // Add adds a job that is not held, of a kind that the worker handles.

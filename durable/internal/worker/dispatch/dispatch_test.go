@@ -361,3 +361,16 @@ func TestPauseOfReadyWakesClaims(t *testing.T) {
 	require.True(t, s.next().Claim)
 	require.Len(t, s.d.Claims(s.moment()), 1)
 }
+
+// A job that was made due earlier, or later, while it waits for its time is held as it is now.
+func TestMovedWhileFetched(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 1})
+	s.addOne("a", func(r *driver.Record) { r.Due = s.now.Add(4 * time.Second) })
+	h := &driver.Delivery{Ref: "a", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: s.now, Version: 1}}
+	if !s.d.Has(h) {
+		s.d.Add(h, s.moment())
+	}
+	require.True(t, s.next().Claim)
+	s.claim(grant)
+	require.Equal(t, []string{"a"}, s.begun)
+}

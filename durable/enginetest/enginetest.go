@@ -108,6 +108,7 @@ var cases = []testCase{
 	{"KeyRace", keyRace},
 	{"KeyTurns", keyTurns},
 	{"OnKey", onKey},
+	{"FoundAgain", foundAgain},
 	{"PushedBack", pushedBack},
 	{"FreeWhenBegun", freeWhenBegun},
 	{"Signal", signal},

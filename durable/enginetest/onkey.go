@@ -83,6 +83,25 @@ func onKey(t *testing.T, s Store) {
 	empties(t, r)
 }
 
+// An Insert that is repeated says of Found nothing that is not so.
+func foundAgain(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	e := s.Open(t)
+	r := open(t, e)
+	now := engineNow(t, e)
+	var found durable.Ref
+	rec, err := driver.NewRecord(driver.Record{Kind: kind, Key: "k", OnKey: driver.KeyReplace, At: now.Add(time.Hour), Found: &found}, now)
+	require.NoError(t, err)
+	for range 2 {
+		found = "of another Add"
+		refs, errs := e.Insert(within(t), []driver.Record{rec})
+		require.NoError(t, errs[0])
+		require.NotEmpty(t, refs[0])
+		require.Empty(t, found)
+	}
+	empties(t, r)
+}
+
 // empties cancels what waits under "k", and looks that nothing is left.
 func empties(t *testing.T, r *rig) {
 	t.Helper()

@@ -106,7 +106,9 @@ func (e *Engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driv
 			case errs[k] != nil:
 				m.errs[i] = errs[k]
 			default:
-				m.refs[i] = e.refOf(idOf(&recs[i]))
+				if m.refs[i] = e.refOf(idOf(&recs[i])); recs[i].Found != nil {
+					*recs[i].Found = ""
+				}
 			}
 		}
 	}

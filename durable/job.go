@@ -41,10 +41,10 @@ type Job struct {
 
 	// FreeWhenBegun frees the key when an attempt begins, so that a job added meanwhile
 	// waits under the key, as another job. Both may run at one time; a Limit PerLane with
-	// Running 1 makes the second wait for the first. After a failed attempt the job takes
-	// the key again and waits for its next attempt. If another job has the key by then,
-	// the newer job supersedes this one, which ends as if it were done. A job whose
-	// process died runs again without the key.
+	// Running 1 makes the second wait for the first. After an attempt that
+	// failed, or that [WithGrace] cut off, the job takes the key again and waits for its
+	// next attempt. If another job has the key by then, the newer job supersedes this one,
+	// which ends as if it were done. A job whose process died runs again without the key.
 	//
 	// The job is claimed when it begins, not 50 to 300 ms before it is due. Until then it
 	// can be canceled and replaced. It begins later by a commit.

@@ -346,14 +346,21 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 	if !valid.Printable(key) {
 		return false, nil // and a database might refuse the text
 	}
-	r, err := q.engine.Lookup(ctx, key)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return false, nil
-	case err != nil:
-		return false, err
+	for before := Ref(""); ; {
+		r, err := q.engine.Lookup(ctx, key)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return false, nil
+		case err != nil:
+			return false, err
+		case r == before:
+			return false, nil
+		}
+		if ok, err := q.Cancel(ctx, r); ok || err != nil {
+			return ok, err
+		}
+		before = r // unless it runs, another job has replaced it
 	}
-	return q.Cancel(ctx, r)
 }
 
 // Signal makes the job that waits under the key due now, and stores the payload, of at most

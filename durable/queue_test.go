@@ -654,3 +654,36 @@ func TestIsSnooze(t *testing.T) {
 	require.False(t, durable.IsSnooze(errors.New("no")))
 	require.False(t, durable.IsSnooze(nil))
 }
+
+// replacing is an engine that has a job replaced after it was looked up by its key.
+type replacing struct {
+	driver.Engine
+	replace func()
+}
+
+func (e *replacing) Lookup(ctx context.Context, key string) (durable.Ref, error) {
+	ref, err := e.Engine.Lookup(ctx, key)
+	e.replace()
+	return ref, err
+}
+
+// CancelKey cancels the job that has replaced another meanwhile.
+func TestCancelKeyOfReplaced(t *testing.T) {
+	e := &replacing{Engine: enginetest.NewMemory().Open(t)}
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	var once sync.Once
+	add := func() {
+		_, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", OnKey: durable.Replace, After: time.Hour})
+		require.NoError(t, err)
+	}
+	e.replace = func() { once.Do(add) }
+	add()
+	ok, err := q.CancelKey(t.Context(), "k")
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, err = q.CancelKey(t.Context(), "k")
+	require.NoError(t, err)
+	require.False(t, ok)
+}

@@ -93,6 +93,31 @@ func reschedule(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// A job that a worker holds until its time comes begins at once when it is moved to now.
+func moveWhileFetched(t *testing.T, s Store) {
+	r := open(t, s.Open(t), holding()...).handle(kind, nil).start()
+	early := false
+	for end := time.Now().Add(patience); !early && time.Now().Before(end); { // a busy machine may be too late some times
+		var due time.Time
+		ref := r.whileHeld(func(ref durable.Ref) bool {
+			i, err := r.Get(within(t), ref)
+			if err != nil {
+				return false
+			}
+			_, ok, err := r.Reschedule(within(t), ref, time.Now())
+			require.NoError(t, err)
+			due = i.Due
+			return ok
+		})
+		r.awaitGone(ref)
+		for _, run := range r.ran() {
+			early = early || run.Ref == ref && run.at.Before(due.Add(-heldFor/4))
+		}
+	}
+	require.True(t, early, "it has waited for the time that it had before")
+	empty(t, r)
+}
+
 // Moving a job that is being claimed either moves it or does not: it runs once.
 func moveAgainstClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithAhead(300*time.Millisecond)).handle(kind, nil).start()

@@ -83,6 +83,25 @@ func onKey(t *testing.T, s Store) {
 	empties(t, r)
 }
 
+// A repeated Insert sets Found to "" rather than leave an old value there.
+func foundAgain(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	e := s.Open(t)
+	r := open(t, e)
+	now := engineNow(t, e)
+	var found durable.Ref
+	rec, err := driver.NewRecord(driver.Record{Kind: kind, Key: "k", OnKey: driver.KeyReplace, At: now.Add(time.Hour), Found: &found}, now)
+	require.NoError(t, err)
+	for range 2 {
+		found = "of another Add"
+		refs, errs := e.Insert(within(t), []driver.Record{rec})
+		require.NoError(t, errs[0])
+		require.NotEmpty(t, refs[0])
+		require.Empty(t, found)
+	}
+	empties(t, r)
+}
+
 // empties cancels the job that waits under "k", and checks that no job is left.
 func empties(t *testing.T, r *rig) {
 	t.Helper()
@@ -446,6 +465,33 @@ func keyLeftByTheDead(t *testing.T, s Store) {
 	}
 	require.ElementsMatch(t, []string{"1", "2"}, seen)
 	empty(t, r)
+}
+
+// A job that has left its key and whose attempt is cut off takes the key again, or is superseded by the
+// job that waits under the key.
+func keyAfterGrace(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	r := open(t, s.Open(t), durable.WithGrace(time.Millisecond)).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
+		<-ctx.Done()
+		return errTest
+	}).start()
+	refs := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}, durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true})
+	r.awaitRuns(2)
+	c := open(t, s.Open(t))
+	newer := c.add(durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true, After: time.Hour})[0]
+	r.drain()
+	i, err := c.Lookup(within(t), "k")
+	require.NoError(t, err)
+	require.Equal(t, refs[0], i.Ref)
+	require.Zero(t, i.Attempt)
+	c.awaitGone(refs[1])
+	i, err = c.Lookup(within(t), "l")
+	require.NoError(t, err)
+	require.Equal(t, newer, i.Ref)
+	for _, ref := range []durable.Ref{refs[0], newer} {
+		c.cancel(ref, true, "it waits")
+	}
+	empty(t, c)
 }
 
 // claimAndDie makes an exact claim of a job, by an engine that then ends.

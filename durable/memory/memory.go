@@ -166,11 +166,11 @@ func (e *engine) Insert(_ context.Context, recs []driver.Record) ([]driver.Ref, 
 
 func (m *Store) insert(r driver.Record) (driver.Ref, error) {
 	ref := refOf(&r)
-	if m.jobs[ref] != nil || m.over[ref] {
-		return ref, nil
-	}
 	if r.Found != nil {
 		*r.Found = ""
+	}
+	if m.jobs[ref] != nil || m.over[ref] {
+		return ref, nil
 	}
 	if there := m.holder(r.Key); there != "" {
 		kept, err := m.meet(there, &r)

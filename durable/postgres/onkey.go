@@ -106,7 +106,9 @@ func (e *Engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driv
 			case errs[k] != nil:
 				m.errs[i] = errs[k]
 			default:
-				m.refs[i] = e.refOf(idOf(&recs[i]))
+				if m.refs[i] = e.refOf(idOf(&recs[i])); recs[i].Found != nil {
+					*recs[i].Found = ""
+				}
 			}
 		}
 	}
@@ -166,13 +168,25 @@ func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 
 // Signal makes the job that waits under a key due, with a payload.
 func (e *Engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
-	kinds, err := retry(ctx, e, false, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.signal, []any{key, notNull(payload), &at}, hot)
+	kinds, err := signaled(func() ([]string, error) {
+		return retry(ctx, e, false, func() ([]string, error) {
+			return ask(ctx, e, pgx.RowTo[string], e.signal, []any{key, notNull(payload), &at}, hot)
+		})
 	})
 	if len(kinds) > 0 {
 		e.ring(newsOf(kinds, false))
 	}
 	return len(kinds) > 0, err
+}
+
+// signaled calls try, which runs signal.sql, until no other call changes the job meanwhile.
+func signaled(try func() ([]string, error)) (kinds []string, err error) {
+	for range meetingTries {
+		if kinds, err = try(); err != nil || len(kinds) == 0 || kinds[0] != "" {
+			return kinds, err
+		}
+	}
+	return nil, nil
 }
 
 func notNull(b []byte) []byte { return append([]byte{}, b...) }
@@ -203,13 +217,15 @@ func (e *Engine) signalTx(ctx context.Context, tx caller, name, key string, payl
 	if len(payload) > driver.MaxPayload {
 		return false, fmt.Errorf("postgres: %s: %w: the payload has %d bytes, more than %d", name, driver.ErrInvalid, len(payload), driver.MaxPayload)
 	}
-	var kinds []string
-	err := tx.run(ctx, asked{text: e.signal, args: []any{key, notNull(payload), (*time.Time)(nil)}, row: func(scan func(...any) error) error {
-		var kind string
-		err := scan(&kind)
-		kinds = append(kinds, kind)
-		return err
-	}})
+	kinds, err := signaled(func() (kinds []string, err error) {
+		err = tx.run(ctx, asked{text: e.signal, args: []any{key, notNull(payload), (*time.Time)(nil)}, row: func(scan func(...any) error) error {
+			var kind string
+			err := scan(&kind)
+			kinds = append(kinds, kind)
+			return err
+		}})
+		return kinds, err
+	})
 	if err == nil && len(kinds) > 0 {
 		err = tx.run(ctx, e.announceTx(kinds))
 	}

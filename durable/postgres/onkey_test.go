@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -81,4 +82,49 @@ func TestOnKeyInTransactions(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, ok)
 	require.NoError(t, tx.Commit(ctx))
+}
+
+// A signal that waits for the commit of a job that replaces another is that job's.
+func TestSignalOfReplaced(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := newStore(server(t))
+	e, pool := s.open(t), s.pool(t)
+	q, err := durable.Open(ctx, e)
+	require.NoError(t, err)
+	defer q.Close()
+	inTx := func(ctx context.Context, key string, payload []byte) (ok bool, err error) {
+		tx, err := pool.Begin(ctx)
+		if err == nil {
+			ok, err = e.SignalTx(ctx, tx, key, payload)
+		}
+		if err == nil {
+			err = tx.Commit(ctx)
+		}
+		return ok, err
+	}
+	for key, signal := range map[string]func(context.Context, string, []byte) (bool, error){"by itself": q.Signal, "in a transaction": inTx} {
+		job := durable.Job{Kind: "k", Key: key, OnKey: durable.Replace, After: time.Hour, Signals: true}
+		_, err := q.Add(ctx, job)
+		require.NoError(t, err)
+		tx, err := pool.Begin(ctx)
+		require.NoError(t, err)
+		_, err = e.AddTx(ctx, tx, job)
+		require.NoError(t, err)
+		signaled := make(chan bool)
+		go func() {
+			ok, err := signal(ctx, key, []byte("s"))
+			if err != nil {
+				t.Error(err)
+			}
+			signaled <- ok
+		}()
+		require.Eventually(t, func() bool {
+			var waiting int
+			err := pool.QueryRow(ctx, "select count(*) from pg_locks where not granted").Scan(&waiting)
+			return err == nil && waiting > 0
+		}, patience, 5*time.Millisecond)
+		require.NoError(t, tx.Commit(ctx))
+		require.True(t, <-signaled, key)
+	}
 }

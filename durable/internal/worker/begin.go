@@ -95,8 +95,12 @@ func (w *Worker) mayRun(ctx context.Context, r *run) bool {
 func (w *Worker) ran(r *run, err error) {
 	a := &r.attempt
 	err = a.Returned(err)
-	if err != nil && w.handedBack(r) {
-		return
+	if err != nil && w.isCutOff(r) {
+		if !a.Delivery.Record.FreeWhenBegun {
+			w.handBack(r)
+			return
+		}
+		err = attempt.Snooze(0) // it takes its key again, or is superseded
 	}
 	out := a.Undecided(err, w.c.now())
 	defer func() { w.ended(r, &out) }()
@@ -109,19 +113,22 @@ func (w *Worker) ran(r *run, err error) {
 	w.c.Times.Follow(&out, a.Began)
 }
 
-// handedBack hands a job back that was cut off and whose handler has returned an error: the attempt
-// does not count. If the handler has written an end down by itself, that may be committed.
-func (w *Worker) handedBack(r *run) bool {
+// isCutOff reports whether the attempt of a handler that has returned an error does not count, since it
+// was cut off. If the handler has written an end down by itself, that may be committed.
+func (w *Worker) isCutOff(r *run) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	own, _ := r.attempt.Own()
+	return r.cutOff && !r.canceled && own == nil
+}
+
+// handBack hands a job back that was cut off.
+func (w *Worker) handBack(r *run) {
 	now := w.lock()
 	defer w.unlock(now)
-	own, _ := r.attempt.Own()
-	if !r.cutOff || r.canceled || own != nil {
-		return false
-	}
 	r.cancel(nil)
 	delete(w.runs, r.job)
 	w.jobs.Return(r.job)
-	return true
 }
 
 // cutOff ends the contexts of the handlers that run when Grace is over.

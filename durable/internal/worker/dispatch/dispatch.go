@@ -208,14 +208,22 @@ func (d *Dispatcher) queuesOf(j *Job) *kindQueue { return d.kinds[j.Delivery.Rec
 func (d *Dispatcher) Handles(kind string) bool { return d.kinds[kind] != nil }
 
 // Has reports whether a job is held already. A newer version, of a job that was moved or
-// that waits for its next attempt, is added when the held one is forgotten. The same
+// that waits for its next attempt, is added when the held one is forgotten. A held job that waits for
+// its time is forgotten at once, since the newer version may be due earlier. The same
 // version is dropped: the engine hands it out again, or the end of the held one settles it.
 func (d *Dispatcher) Has(h *driver.Delivery) bool {
 	j := d.jobs[h.Ref]
-	if j != nil && h.Record.Version > j.Delivery.Record.Version {
+	switch {
+	case j == nil:
+		return false
+	case h.Record.Version <= j.Delivery.Record.Version:
+	case j.phase == fetched:
+		d.drop(j)
+		return false
+	default:
 		j.newer = h
 	}
-	return j != nil
+	return true
 }
 
 // Add adds a job that is not held, of a kind that the worker handles.
@@ -300,11 +308,18 @@ func (d *Dispatcher) End(r driver.Ref) *Job {
 		return nil
 	}
 	if j.phase == ready {
-		d.queuesOf(j).ready.remove(j)
+		d.unready(j)
 	}
 	d.vacate(j)
 	d.set(j, ending)
 	return j
+}
+
+// unready takes a job out of the queue of jobs that wait for a slot, which then has room for the
+// claim of another.
+func (d *Dispatcher) unready(j *Job) {
+	d.queuesOf(j).ready.remove(j)
+	d.out.Claim = true
 }
 
 // LoseLease drops all jobs that have not begun, since other workers may have taken them

@@ -330,3 +330,47 @@ func TestPlainJobHasNoLimits(t *testing.T) {
 	require.False(t, s.d.jobs["plain"].Delivery.Exact)
 	require.Empty(t, s.timers)
 }
+
+// crowd returns a desk with one slot: a of the kind k runs, b of the kind "other" is ready, and c waits to
+// be claimed until b has begun.
+func crowd(t *testing.T) *desk {
+	s := newDesk(t, Config{Kinds: []string{"k", "other"}, Concurrency: 1})
+	s.add("a")
+	s.claim(grant)
+	s.addOne("b", func(r *driver.Record) { r.Kind, r.Due = "other", s.now.Add(-2*time.Millisecond) })
+	s.addOne("c", func(r *driver.Record) { r.Due = s.now.Add(-time.Millisecond) })
+	s.claim(grant)
+	require.Equal(t, []string{"a"}, s.begun)
+	require.Empty(t, s.d.Claims(s.moment()))
+	s.next()
+	return s
+}
+
+// A job that is ready and is canceled makes room for a claim.
+func TestEndOfReadyWakesClaims(t *testing.T) {
+	s := crowd(t)
+	require.NotNil(t, s.d.End("b"))
+	require.True(t, s.next().Claim)
+	require.Len(t, s.d.Claims(s.moment()), 1)
+}
+
+// A pause hands ready jobs back, which makes room for a claim.
+func TestPauseOfReadyWakesClaims(t *testing.T) {
+	s := crowd(t)
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pausable{{Kind: "other"}}), s.moment())
+	require.True(t, s.next().Claim)
+	require.Len(t, s.d.Claims(s.moment()), 1)
+}
+
+// A job that was made due earlier, or later, while it waits for its time is held as it is now.
+func TestMovedWhileFetched(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 1})
+	s.addOne("a", func(r *driver.Record) { r.Due = s.now.Add(4 * time.Second) })
+	h := &driver.Delivery{Ref: "a", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: s.now, Version: 1}}
+	if !s.d.Has(h) {
+		s.d.Add(h, s.moment())
+	}
+	require.True(t, s.next().Claim)
+	s.claim(grant)
+	require.Equal(t, []string{"a"}, s.begun)
+}

@@ -504,7 +504,7 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 			wait = append(wait, j)
 		case (j.phase == claimed || j.phase == ready) && !j.reserved && j.limits != nil && len(j.limits.gates) == 0:
 			if j.phase == ready {
-				d.queuesOf(j).ready.remove(j)
+				d.unready(j)
 			}
 			d.dropBack(j)
 		}

@@ -34,7 +34,8 @@ func TestTheProfileFindsALeak(t *testing.T) {
 	require.NoError(t, err, "%s\n%s", out, report)
 	_, rows, _ := strings.Cut(string(report), "cum%\n")
 	top, _, _ := strings.Cut(rows, "\n")
-	require.Contains(t, top, fmt.Sprintf("main.(*peer).echo %s:%d", absolute(t, "server.go"), line), "%s", report)
+	require.Contains(t, top, "main.(*peer).echo ", "%s", report)
+	require.Contains(t, top, fmt.Sprintf("examples/idleconn/server.go:%d", line), "%s", report) // below whichever path it was built with
 }
 
 // plant writes a copy of a file with each old text replaced by the new one after it. It returns

@@ -84,11 +84,14 @@ test-benchmarks: # without the race detector: rivals have races
 # One package of a module at a time: each starts servers, and they share the processors with the
 # tests. The tests of a package wait most of their time, so three run at once on two processors, too.
 # All is compiled before (go list -export), since -p 1 would compile on one processor. What
-# harms the jobs runs without the race detector here, and with it in nightly.
-DURABLE_TESTS := $(patsubst %,test-in-%,$(filter-out ./durable/trials/,$(DURABLE)) ./examples/integrations/)
+# harms the jobs waits most of its time, so it runs beside the rest: without the race detector, and with it in
+# nightly.
+DURABLE_TESTS := $(DURABLE:%=test-in-%) test-in-./examples/integrations/
 TRIALS := cd durable/trials && go test -p 1 -timeout 20m
 .PHONY: test-durable test-trials $(DURABLE_TESTS)
-test-durable: missing $(DURABLE_TESTS) test-trials ## durable jobs keep their promises on real servers, whatever harms them
+test-durable: missing ## durable jobs keep their promises on real servers, whatever harms them
+	$(MAKE) --no-print-directory test-in-./durable/
+	$(MAKE) --no-print-directory -j2 -Otarget test-trials $(filter-out %/durable/ %/trials/,$(DURABLE_TESTS))
 
 $(DURABLE_TESTS): test-in-%:
 	cd $* && go list -race -test -deps -export ./... >/dev/null && go test -race -p 1 -parallel 3 -timeout 20m ./...

@@ -478,14 +478,15 @@ func limitRecalls(t *testing.T, s Store) {
 	} {
 		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, time.Hour))
 		require.NoError(t, change())
-		_, err := e.FlowControl(within(t)) // as a Queue does, each second and when it is told
+		_, err := e.FlowControl(within(t)) // a Queue reads it each second, and when it is notified
 		require.NoError(t, err)
 		h = w.take(ref)
 	}
 	require.Equal(t, driver.Granted, claimPatiently(t, w, h).Status)
 }
 
-// So is a job that a worker has put off which ends, also if it did not know of the change.
+// A job that a worker has deferred is handed out again, too, if that worker ends before it has learned of
+// the change.
 func limitRecallsOfTheGone(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]

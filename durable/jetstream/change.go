@@ -18,7 +18,7 @@ const maxTries = 100
 // change calls try until it has written, is done, or fails. A try reads what it is based on, and
 // writes on the condition that this is as it was read. It is tried anew after a conflict, and
 // when the answer to a write was lost: lost is that error then, and the try finds out whether it
-// was written. Of what fails later the lost answer is the error, since nobody knows.
+// was written. If a later try fails, the lost answer is the error, since its outcome is unknown.
 func (p *part) change(ctx context.Context, what string, try func(lost error) (done bool, err error)) error {
 	var lost error
 	for range maxTries {

@@ -51,8 +51,8 @@ func (p *part) forwardWrite(r *driver.Record, bucket int64) write {
 }
 
 // current returns where the newest version of a job is, the sequence of the forward to it, and its
-// status: final if it has ended. Of a job whose bucket is closed nothing is left, and that is
-// done, too.
+// status: final if it has ended. A job whose bucket is closed has left nothing, and counts
+// as done, too.
 func (p *part) current(ctx context.Context, a address) (place, uint64, status, error) {
 	for {
 		at, forward, err := p.forwarded(ctx, a)

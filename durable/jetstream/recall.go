@@ -9,8 +9,8 @@ import (
 // at once by other rules. The server waits for as long as it was told. So the worker keeps
 // what it has put off, and has it handed out again when the rules change.
 
-// maxDeferred is how much of that it keeps: of more, what was put off first comes when it was
-// said to.
+// maxDeferred bounds the deferred jobs that a worker remembers. Beyond that, the oldest keep their
+// original delay.
 const maxDeferred = 1 << 15
 
 type deferred struct {
@@ -18,7 +18,7 @@ type deferred struct {
 	until time.Time
 }
 
-// keepDeferred notes what was put off.
+// keepDeferred remembers deferred jobs.
 func (w *worker) keepDeferred(some []*handle, after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

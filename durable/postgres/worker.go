@@ -399,9 +399,9 @@ func (w *worker) finishing(outs []driver.Completion) (statement string, args []a
 	return statement, append(append(args, c.next.args()...), c.revision, c.occurred, c.errors)
 }
 
-// finishAll writes ends down in one commit, but for those by which a job that has left its key takes it
-// again: these may have to wait for another's transaction, so each goes by itself. Where another
-// job has the key, the job ends.
+// finishAll stores ends in one commit, except retries of jobs that have left their key and take it
+// again. A retry may wait for another's transaction, so each is a commit of its own. If another job
+// has the key, the retried job ends.
 func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
 	var together []int

@@ -180,7 +180,7 @@ func (w *Worker) wasCanceled(r *run) bool {
 	return r.canceled
 }
 
-// ended has an end written down, and gives the slot of the job to the next.
+// ended passes an end on to be stored, and gives the slot of the job to the next.
 func (w *Worker) ended(r *run, out *driver.Completion) {
 	if own, _ := r.attempt.Own(); own == nil {
 		w.logFailure(r.job, out)

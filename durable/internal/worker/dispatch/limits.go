@@ -156,7 +156,8 @@ func (d *Dispatcher) lineOf(j *Job) *laneQueue {
 	return ln
 }
 
-// queue has a lane wait for its turn, which comes the sooner the longer ago its last was.
+// queue puts a lane among those that wait for a turn. The lane whose last turn is the longest ago is
+// the first.
 func (k *kindQueue) queue(ln *laneQueue) {
 	i, _ := slices.BinarySearchFunc(k.turns, ln.served, func(other *laneQueue, served int) int {
 		if other.served <= served {
@@ -210,8 +211,8 @@ func (d *Dispatcher) missTurn(j *Job) {
 	}
 }
 
-// join has a job wait in its lane, which defers its last if it is too long; but not where the
-// clock is set by hand, since a deferral passes by real time.
+// join puts a job into the queue of its lane. If that is too long, the last job of the lane is
+// deferred, except with a clock that is set by hand, since a deferral passes by real time.
 func (d *Dispatcher) join(j *Job, now Moment) {
 	d.set(j, waiting)
 	ln := d.lineOf(j)
@@ -405,7 +406,7 @@ func (d *Dispatcher) hasLine(g *gate) bool {
 	return false
 }
 
-// throttled has a job wait whose claim was refused by a limit or a pause.
+// throttled puts a job back into its lane after a limit or a pause has refused its claim.
 func (d *Dispatcher) throttled(j *Job, r *driver.ClaimResult, now Moment) {
 	known := false
 	if j.limits != nil {

@@ -428,7 +428,7 @@ func (m *model) cancelSome() {
 	}
 }
 
-// unbegin has a handler not begin after all, since the lease is in doubt, or lost.
+// unbegin puts a job back whose handler did not begin, since the lease is in doubt, or lost.
 func (m *model) unbegin() {
 	m.last = "unbegin"
 	e := m.pick(func(e *entry) bool { return e.state == runs && e.began.Equal(m.now) })

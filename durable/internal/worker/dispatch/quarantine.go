@@ -52,7 +52,7 @@ func byCrashes(a, b *Job) int {
 	return cmp.Or(cmp.Compare(a.crashes, b.crashes), a.Delivery.Record.Due.Compare(b.Delivery.Record.Due))
 }
 
-// quarantine has a suspect wait for its trial. It passes no gates: few run at a time, and the
+// quarantine queues a suspect for its trial. The suspect passes no gates: few run at a time, and the
 // engine decides.
 func (d *Dispatcher) quarantine(j *Job) {
 	k := d.queuesOf(j)

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -60,4 +62,15 @@ func (c *Config) now() time.Time {
 func (c *Config) moment() dispatch.Moment {
 	t, off := c.Clock.Now()
 	return dispatch.Moment{Local: time.Now(), Engine: t, Off: off}
+}
+
+// kindGate returns what this process can run.
+func (c *Config) kindGate() *driver.KindGate {
+	var limited []string
+	for kind := range c.Limits {
+		if c.Handlers[kind] != nil {
+			limited = append(limited, kind)
+		}
+	}
+	return driver.NewKindGate(slices.Collect(maps.Keys(c.Handlers)), limited...)
 }

@@ -83,7 +83,7 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	q.closed, q.close = context.WithCancelCause(context.Background())
 	q.requests, q.hangUp = context.WithCancelCause(context.Background())
 	q.plain, q.keyed = batch.New(q.insert, 0, 1), batch.New(q.insert, 0, 1)
-	q.addAll = q.wrapAdd(q.addJobs)
+	q.addAll = wrapAdd(q.middleware, q.addJobs)
 	if !q.manual {
 		q.wg.Go(q.followClock)
 	}

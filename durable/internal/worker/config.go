@@ -12,7 +12,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // Config is what a worker is made of. It does not change while Run is under way.
@@ -26,7 +25,6 @@ type Config struct {
 	Label       string
 	Retention   time.Duration
 	Backoff     func(attempt int) time.Duration
-	Wheel       *timingwheel.TimingWheel // nil: one of its own
 	Log         *slog.Logger
 
 	// What a Queue has, too.

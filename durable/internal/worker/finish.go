@@ -174,7 +174,7 @@ func (w *Worker) tryAgain(e *end, err error) {
 	if w.unwritten.Now() {
 		w.c.Log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 	}
-	w.after(pause, func() { w.ends.Put(e) })
+	w.wheel.Schedule(pause, func() { w.ends.Put(e) })
 }
 
 // followChanged writes an end again after its schedule has changed.

@@ -77,12 +77,9 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindGate, renewed time.T
 
 // work has each part of a worker run on a goroutine of its own.
 func (w *Worker) work(ctx context.Context) {
-	w.wheel = w.c.Wheel
-	if w.wheel == nil {
-		w.wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
-			timingwheel.WithExecutor(timingwheel.Inline()))
-		defer w.wheel.Stop()
-	}
+	w.wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
+		timingwheel.WithExecutor(timingwheel.Inline()))
+	defer w.wheel.Stop()
 	ending, end := context.WithCancel(context.Background())
 	defer end()
 	w.drained = ending

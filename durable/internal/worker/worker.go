@@ -95,7 +95,7 @@ func (w *Worker) act(now dispatch.Moment) {
 		w.kinds.Set(g.Kind, g.Open)
 	}
 	for _, t := range a.Timers {
-		w.after(t.After, func() { w.fire(t) })
+		w.wheel.Schedule(t.After, func() { w.fire(t) }) // fails when Run has ended
 	}
 	for _, j := range a.Begin {
 		w.begin(j)
@@ -127,14 +127,6 @@ func (w *Worker) fire(t dispatch.Timer) {
 	now := w.lock()
 	defer w.unlock(now)
 	w.dispatcher.Fire(t, now)
-}
-
-// after calls f when d has passed, at once if it is not positive; never on this
-// goroutine, so that it may be called with the lock.
-func (w *Worker) after(d time.Duration, f func()) {
-	if _, err := w.wheel.Schedule(d, f); err != nil {
-		time.AfterFunc(d, f) // a wheel of the user's, stopped or full
-	}
 }
 
 // stands returns how the lease stands, and loses it if it is over. w.mu is held.

@@ -188,7 +188,7 @@ func Until(ctx context.Context) Option {
 
 // engine is a [driver.Engine] on one or more streams.
 type engine struct {
-	place once.Place
+	owner once.Owner
 	parts []*part
 	queue string
 	salt  string
@@ -733,8 +733,8 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return t, off, nil
 }
 
-// PlaceOfQueue is for durable.Open.
-func (e *engine) PlaceOfQueue() *once.Place { return &e.place }
+// QueueOwner is for durable.Open.
+func (e *engine) QueueOwner() *once.Owner { return &e.owner }
 
 func (e *engine) Close() error {
 	e.close(driver.ErrClosed)

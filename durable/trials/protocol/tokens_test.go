@@ -27,7 +27,7 @@ import (
 //	lapses         places.go: counterWrite, whose message has a TTL
 //	call           rules.go: CancelRunning
 //	marks          rules.go: tellCanceled
-//	finish         worker.go: end, freeGroup; internal/worker: cancel, wasCanceled
+//	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted
 
 const (
 	gap    = 2 // ticks between two tokens

@@ -175,7 +175,7 @@ type status struct {
 	seq     uint64 // of the message in the stream; 0 for none
 
 	// Since version 4.
-	permits []string // of claimed: its permits (places.go)
+	permits []string // of claimed: its permits (permits.go)
 }
 
 func (s status) encode() []byte {

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -36,6 +37,11 @@ func connectPart(t *testing.T, srv nats.InProcessConnProvider, opts ...Option) *
 	return e.(*engine).parts[0]
 }
 
+func (p *part) insertOne(ctx context.Context, r driver.Record) error {
+	_, errs := p.insert(ctx, []driver.Record{r})
+	return errs[0]
+}
+
 // The write of a Cancel may be held up until its job has run and that is forgotten, and its
 // answer be lost. The Cancel that then finds what it has written has not canceled the job.
 func TestCancelFindsItsOwnLateWrite(t *testing.T) {
@@ -44,7 +50,7 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 		a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
-		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+		require.NoError(t, p.insertOne(t.Context(), r))
 		if closed {
 			require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
 			require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
@@ -84,7 +90,7 @@ func TestLeavesFarBucket(t *testing.T) {
 	empty := size()
 	add := func(id, key string) address {
 		r := driver.Record{ID: id, Kind: "k", Key: key, Payload: make([]byte, 100<<10), MaxAttempts: 1, Due: now.Add(30 * 24 * time.Hour), Born: now}
-		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+		require.NoError(t, p.insertOne(t.Context(), r))
 		return address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: id}
 	}
 	moved, stays := add("moved", ""), add("stays", "")
@@ -119,7 +125,7 @@ func TestMovesLeaveTheReserve(t *testing.T) {
 	p := newPart(t, MaxBytes(most))
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", Payload: make([]byte, 100<<10), MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
-	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	require.NoError(t, p.insertOne(t.Context(), r))
 	a := address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: r.ID}
 	var err error
 	for n := 0; err == nil; n++ {

@@ -407,9 +407,9 @@ func lastValue(t *testing.T, s Store) {
 	c := open(t, s.Open(t))
 	var last durable.Ref
 	values := 0
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3; values++ {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3 || values < len(r.ran())+3; values++ {
 		last = c.add(durable.Job{
-			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 50 * time.Millisecond, After: 20 * time.Millisecond,
+			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 300 * time.Millisecond, After: 100 * time.Millisecond,
 			FreeWhenBegun: true, Payload: strconv.AppendInt(nil, int64(values), 10),
 		})[0]
 		breathe()

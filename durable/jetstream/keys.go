@@ -49,11 +49,12 @@ type holder struct {
 	s       status
 }
 
-// keyHolder returns who has a key. A job that ends between the two readings may have left it
-// to the next occurrence: then the key's message is another.
+// keyHolder returns who has a key. A job that begins or ends between the two readings may have
+// left it, maybe to another job: then the key's message is another.
 func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) {
 	for before := uint64(0); ; before = h.seq {
-		if h, err = p.holder(ctx, key); err != nil || h.alive || h.ref == "" || h.seq == before {
+		h, err = p.holder(ctx, key)
+		if waits := h.alive && h.s.fate != claimed; err != nil || waits || h.ref == "" || h.seq == before {
 			return h, err
 		}
 	}

@@ -150,7 +150,7 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 		if err != nil || lost != nil || !h.alive || h.s.fate == claimed {
 			return true, cmp.Or(lost, err)
 		}
-		r, m, err := p.find(ctx, h.job, h.at, h.forward)
+		r, m, err := p.findHeld(ctx, &h)
 		if missed++; errors.Is(err, driver.ErrNotFound) && missed <= 5 {
 			return false, errBusy // it ended in between, or another server is a moment behind
 		}

@@ -14,9 +14,9 @@ import (
 )
 
 // newPart returns a stream of its own, on a server of its own.
-func newPart(t *testing.T, opts ...Option) *part { return connectPart(t, newServer(t), opts...) }
+func newPart(t testing.TB, opts ...Option) *part { return connectPart(t, newServer(t), opts...) }
 
-func newServer(t *testing.T) *server.Server {
+func newServer(t testing.TB) *server.Server {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "test", DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
 	})
@@ -27,7 +27,7 @@ func newServer(t *testing.T) *server.Server {
 	return srv
 }
 
-func connectPart(t *testing.T, srv nats.InProcessConnProvider, opts ...Option) *part {
+func connectPart(t testing.TB, srv nats.InProcessConnProvider, opts ...Option) *part {
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

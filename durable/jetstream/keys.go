@@ -83,6 +83,16 @@ func (p *part) jobOf(ctx context.Context, a address) (h holder, err error) {
 	return h, err
 }
 
+// findHeld is find of the job that has a key. Its first version was written right before the key.
+func (p *part) findHeld(ctx context.Context, h *holder) (r driver.Record, m stored, err error) {
+	if h.at.version == 0 && h.seq > 1 {
+		if r, m, err = p.versionAt(ctx, h.seq-1, h.at); err != nil || m.Seq > 0 {
+			return r, m, err
+		}
+	}
+	return p.find(ctx, h.job, h.at, h.forward)
+}
+
 // leaveKey is what an ending job writes of its key: that it is free, or has the next
 // occurrence. Nil if the key is not this job's.
 func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (group, error) {
@@ -157,8 +167,13 @@ func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
 			return true, uncertain
 		}
 	}
-	for _, subject := range []string{p.forward(r.ID), p.fateSubject(place{id: r.ID, bucket: p.nearOf(r.At)})} {
-		if m, err := p.last(ctx, subject); err != nil || m.Seq > 0 {
+	forward, fate := p.forward(r.ID), p.fateSubject(place{id: r.ID, bucket: p.nearOf(r.At)})
+	last, err := p.lastOf(ctx, forward, fate)
+	if err != nil {
+		return false, err
+	}
+	for _, subject := range []string{forward, fate} {
+		if m, err := last(subject); err != nil || m.Seq > 0 {
 			return err == nil, cmp.Or(err, uncertain)
 		}
 	}
@@ -203,7 +218,7 @@ func (p *part) placeKeyed(r *driver.Record) group {
 // cancelGroup returns the waiting job that has a key, its message, and what cancels it. As in
 // moveGroup the status is as it was read, and if there was none its bucket is open.
 func (p *part) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m stored, g group, err error) {
-	r, m, err = p.find(ctx, h.job, h.at, h.forward)
+	r, m, err = p.findHeld(ctx, h)
 	if errors.Is(err, driver.ErrNotFound) {
 		err = errBusy // it was moved meanwhile, or another server is a moment behind
 	}

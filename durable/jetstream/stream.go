@@ -310,8 +310,12 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	if p.replicas > 1 {
 		return p.ofLeader(ctx, map[string]any{"last_by_subj": subject})
 	}
-	// The only server that has the stream is its leader, so the quick way is as good.
-	m, err := p.request(ctx, p.api+"DIRECT.GET."+p.stream+"."+subject, nil)
+	return p.directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
+}
+
+// directly reads one message from any server that has the stream; the zero stored if there is none.
+func (p *part) directly(ctx context.Context, subject string, body []byte) (stored, error) {
+	m, err := p.request(ctx, p.api+"DIRECT.GET."+p.stream+subject, body)
 	if err != nil {
 		return stored{}, err
 	}
@@ -320,6 +324,28 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 		err = nil
 	}
 	return s, err
+}
+
+// lastRead is last, of a subject that may be read already.
+type lastRead func(subject string) (stored, error)
+
+func (p *part) lastNow(ctx context.Context) lastRead {
+	return func(subject string) (stored, error) { return p.last(ctx, subject) }
+}
+
+// lastOf reads some subjects in one request, where one server has the stream. Otherwise, and of all
+// other subjects, each is read when its last message is needed.
+func (p *part) lastOf(ctx context.Context, subjects ...string) (lastRead, error) {
+	if p.replicas > 1 {
+		return p.lastNow(ctx), nil
+	}
+	found, err := p.lasts(ctx, subjects)
+	return func(subject string) (stored, error) {
+		if slices.Contains(subjects, subject) {
+			return found[subject], nil
+		}
+		return p.last(ctx, subject)
+	}, err
 }
 
 // parseStored reads an answer to a direct get.

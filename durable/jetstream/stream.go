@@ -354,6 +354,8 @@ func parseStored(m *nats.Msg) (s stored, err error) {
 	case "":
 	case "404":
 		return s, driver.ErrNotFound
+	case "503":
+		return s, nats.ErrNoResponders
 	case "413":
 		return s, errTooMany
 	default:
@@ -472,41 +474,41 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	sub, err := p.nc.ask(ctx, api, body, func(inbox string) (*nats.Subscription, error) {
-		sub, err := p.nc.nc.SubscribeSync(inbox)
-		if err == nil {
-			err = sub.SetPendingLimits(-1, -1)
-		}
-		return sub, err
-	})
+	msgs := make(chan *nats.Msg, maxAnswer+1) // one says that these are all
+	sub, err := p.nc.ask(ctx, api, body, msgs)
 	if err != nil {
 		return err
 	}
 	defer unsubscribe(sub)
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return denied(ctx, err)
-		}
-		if m.Header.Get("Status") == "204" {
-			return nil
-		}
-		s, err := parseStored(m)
-		if errors.Is(err, driver.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := each(s); err != nil {
-			return err
+		select {
+		case m, ok := <-msgs:
+			if !ok {
+				return p.nc.closed(nats.ErrConnectionClosed)
+			}
+			if m.Header.Get("Status") == "204" {
+				return nil
+			}
+			s, err := parseStored(m)
+			if errors.Is(err, driver.ErrNotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if err := each(s); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return denied(ctx, ctx.Err())
 		}
 	}
 }
 
-// pageSize is how many messages are read at once; the server's limit is 1024. A page of
-// large ones ends with the one that exceeds pageBytes.
+// pageSize is how many messages are read at once. A page of large ones ends with the one that
+// exceeds pageBytes.
 const (
+	maxAnswer = 1024 // messages; the server's limit
 	pageSize  = 500
 	pageBytes = 4 << 20
 )

@@ -24,7 +24,7 @@ import (
 //
 //	plan           limits.go: survey, plan; package durable: Take
 //	commit, own    limits.go: compose, commitPlan; standing, TokenValidBy
-//	lapses         places.go: counterWrite, whose message has a TTL
+//	lapses         permits.go: counterWrite, whose message has a TTL
 //	call           rules.go: CancelRunning
 //	marks          rules.go: tellCanceled
 //	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted

@@ -45,7 +45,7 @@ func WithMiddleware(m ...Middleware) Option {
 	return func(c *config) {
 		for i := range m {
 			if m[i].Add == nil && m[i].Handle == nil {
-				panic(fmt.Sprintf("durable: WithMiddleware: the functions of number %d are both nil", i))
+				panic(fmt.Sprintf("durable: WithMiddleware: Middleware %d has neither Add nor Handle", i))
 			}
 		}
 		c.middleware = append(c.middleware, m...)
@@ -60,7 +60,7 @@ func (q *Queue) wrapAdd(add AddFunc) AddFunc {
 			continue
 		}
 		if add = m.Add(add); add == nil {
-			panic("durable: Open: Add of a Middleware has returned nil")
+			panic("durable: Open: the Add of a Middleware returned nil")
 		}
 		wrapped = true
 	}
@@ -75,7 +75,7 @@ func (q *Queue) wrapAdd(add AddFunc) AddFunc {
 		refs, err := add(ctx, jobs)
 		if len(refs) != len(jobs) {
 			if err == nil {
-				panic(fmt.Sprintf("durable: Add of a Middleware has returned %d Refs for %d jobs", len(refs), len(jobs)))
+				panic(fmt.Sprintf("durable: the Add of a Middleware returned %d Refs for %d jobs", len(refs), len(jobs)))
 			}
 			refs = make([]Ref, len(jobs))
 		}
@@ -90,7 +90,7 @@ func (q *Queue) wrapHandler(kind string, h Handler) Handler {
 			continue
 		}
 		if h = m.Handle(h); h == nil {
-			panic(fmt.Sprintf("durable: Handle(%q): Handle of a Middleware has returned nil", kind))
+			panic(fmt.Sprintf("durable: Handle(%q): the Handle of a Middleware returned nil", kind))
 		}
 	}
 	return h

@@ -339,7 +339,7 @@ func badSchedule(t *testing.T, s Store) {
 		"there is no time":     r.Schedule(within(t), "x", "0 0 30 2 *", good),
 		"no time left":         r.Schedule(within(t), "x", "@daily", good, durable.EndAt(time.Now().Add(-time.Hour))),
 		"the kind is empty":    r.Schedule(within(t), "x", "@daily", durable.Job{}),
-		"no priority 9":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
+		"Priority 9 is":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
 		"OnMissed(-2)":         r.Schedule(within(t), "x", "@daily", good, durable.OnMissed(-2)),
 		"OnOverlap(7)":         r.Schedule(within(t), "x", "@daily", good, durable.OnOverlap(7)),
 		"Jitter(-1ns)":         r.Schedule(within(t), "x", "@daily", good, durable.Jitter(-1)),

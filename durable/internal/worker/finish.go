@@ -83,12 +83,12 @@ func (w *Worker) tooLate(e *ended) {
 	switch own, fine := e.own(); {
 	case own == nil:
 		w.c.Counters.LeaseLost.Add(1)
-		w.c.Log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Delivery.Ref)
+		w.c.Log.Warn("durable: another worker has the job; the end of the attempt is not stored", "ref", e.out.Delivery.Ref)
 	case fine:
 		w.c.Counters.tally(own, false)
 	default:
 		w.c.Counters.LeaseLost.Add(1)
-		w.c.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
+		w.c.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has the job",
 			"ref", e.out.Delivery.Ref, "error", e.out.Error)
 	}
 }
@@ -98,7 +98,7 @@ func (w *Worker) tryAgain(e *ended, err error) {
 	e.tries++
 	pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
 	if w.unwritten.Now() {
-		w.c.Log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
+		w.c.Log.Warn("durable: cannot store the end of an attempt; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 	}
 	w.after(pause, func() { w.ends.Put(e) })
 }
@@ -110,7 +110,7 @@ func (w *Worker) followChanged(e *ended) {
 		ctx, cancel := context.WithTimeout(context.Background(), w.c.Lease)
 		defer cancel()
 		if err := w.c.Times.FollowAgain(ctx, &e.out, e.began); err != nil {
-			w.c.Log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)
+			w.c.Log.Warn("durable: cannot read a schedule; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)
 			sleep(ctx, 200*time.Millisecond)
 		}
 	})
@@ -121,7 +121,7 @@ func (w *Worker) release(held []*driver.Delivery, after time.Duration) error {
 	defer cancel()
 	err := w.engine.Release(ctx, held, after)
 	if err != nil {
-		w.c.Log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
+		w.c.Log.Warn("durable: cannot hand back jobs; others get them after the lease", "error", err)
 	}
 	return err
 }

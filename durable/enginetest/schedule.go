@@ -340,7 +340,7 @@ func badSchedule(t *testing.T, s Store) {
 		"there is no time":     r.Schedule(within(t), "x", "0 0 30 2 *", good),
 		"no time left":         r.Schedule(within(t), "x", "@daily", good, durable.EndAt(time.Now().Add(-time.Hour))),
 		"the kind is empty":    r.Schedule(within(t), "x", "@daily", durable.Job{}),
-		"no priority 9":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
+		"Priority 9 is":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
 		"OnMissed(-2)":         r.Schedule(within(t), "x", "@daily", good, durable.OnMissed(-2)),
 		"Jitter(-1ns)":         r.Schedule(within(t), "x", "@daily", good, durable.Jitter(-1)),
 		"beyond the year 9999": r.Schedule(within(t), "x", "@daily", good, durable.StartAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))),

@@ -65,7 +65,7 @@ func TestOnKeyInTransactions(t *testing.T) {
 	require.True(t, i.Job.Signals && i.Job.FreeWhenBegun)
 	require.Less(t, time.Until(i.Due), 5*time.Minute)
 	_, err = pool.Exec(ctx, "select "+s.schema+".add_job('k', on_key => 'keep')")
-	require.ErrorContains(t, err, "go with a key")
+	require.ErrorContains(t, err, "need a Key")
 
 	tx, err = pool.Begin(ctx)
 	require.NoError(t, err)

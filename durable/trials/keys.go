@@ -110,6 +110,11 @@ func (p *process) debounce(ctx context.Context) {
 	}
 }
 
+// isKeyed reports whether an attempt is of produceSignaled or debounce.
+func isKeyed(a *durable.Attempt) bool {
+	return a.Job.Signals || len(a.Job.Payload) > 0 && a.Schedule == ""
+}
+
 // noteKeys writes down the signal or the value that an attempt has.
 func (p *process) noteKeys(a *durable.Attempt) {
 	if a.Job.Signals {
@@ -119,7 +124,7 @@ func (p *process) noteKeys(a *durable.Attempt) {
 		}
 		p.l.write(attempted, fmt.Sprintf("%s|%d|%s", a.Ref, a.Number, heard))
 	}
-	if len(a.Job.Payload) > 0 && a.Schedule == "" {
+	if isKeyed(a) && !a.Job.Signals {
 		p.l.write(valueSeen, string(a.Job.Payload))
 	}
 }

@@ -198,8 +198,13 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 	if isEarly {
 		p.l.write(early, ref)
 	}
+	fail := p.Fail
+	if isKeyed(a) && p.Role != "drain" { // so that there are attempts to signal, and keys to take again
+		time.Sleep(rand.N(200 * time.Millisecond))
+		fail = max(fail, 30)
+	}
 	time.Sleep(p.Least + rand.N(cmp.Or(p.Slow, 5*time.Millisecond)))
-	if rand.N(100) >= p.Fail {
+	if rand.N(100) >= fail {
 		p.l.write(finished, ref)
 		return nil
 	}

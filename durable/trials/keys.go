@@ -202,6 +202,9 @@ func (b *keyBook) add(what rune, text string, at time.Time) bool {
 	return true
 }
 
+// has reports whether a job takes signals or has a debounced value.
+func (b *keyBook) has(ref string) bool { return b.debounced[ref] || b.signals[ref] != nil }
+
 func (b *keyBook) of(ref string) *signals {
 	s := b.signals[ref]
 	if s == nil {

@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -473,14 +472,51 @@ func keyAfterGrace(t *testing.T, s Store) {
 	empty(t, c)
 }
 
+// A job that is handed back before its attempt has begun takes its key again, unless another job has
+// the key by then.
+func keyAfterRelease(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	e := s.Open(t)
+	r := open(t, s.Open(t))
+	for _, another := range []bool{false, true} {
+		job := durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}
+		one := r.add(job)[0]
+		has := one
+		claimExactly(t, e, "w", one, func(w driver.Worker, h *driver.Delivery) {
+			if another {
+				job.After = time.Hour
+				has = r.add(job)[0]
+			}
+			require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
+			require.NoError(t, w.Close(within(t)))
+		})
+		i, err := r.Lookup(within(t), "k")
+		require.NoError(t, err)
+		require.Equal(t, has, i.Ref)
+		require.Equal(t, durable.Waiting, i.State)
+		r.cancel(one, true, "it waits")
+		if another {
+			r.cancel(has, true, "it waits")
+		}
+	}
+	empty(t, r)
+}
+
 // claimAndDie makes an exact claim of a job, by an engine that then ends.
 func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 	t.Helper()
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "dies", Kinds: onlyKind(), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	claimExactly(t, e, "dies", ref, func(driver.Worker, *driver.Delivery) {})
+	require.NoError(t, e.Close())
+}
+
+// claimExactly calls then with a worker that has made an exact claim of a job.
+func claimExactly(t *testing.T, e driver.Engine, name string, ref durable.Ref, then func(driver.Worker, *driver.Delivery)) {
+	t.Helper()
+	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: onlyKind(), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(within(t))
 	var once sync.Once
-	claimed := errors.New("not fetched")
+	var claimed *driver.Delivery
 	feed(ctx, t, w, func(hs []*driver.Delivery) {
 		for _, h := range hs {
 			if h.Ref != ref {
@@ -492,13 +528,13 @@ func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 				if v.Status == driver.RetryLater {
 					v = claimPatiently(t, w, h)
 				}
-				if claimed = nil; v.Status != driver.Granted {
-					claimed = fmt.Errorf("not granted: %v", v)
+				if v.Status == driver.Granted {
+					claimed = h
 				}
 				stop()
 			})
 		}
 	})
-	require.NoError(t, claimed)
-	require.NoError(t, e.Close())
+	require.NotNil(t, claimed)
+	then(w, claimed)
 }

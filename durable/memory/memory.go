@@ -876,6 +876,7 @@ func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.
 			j.state = driver.Waiting
 			j.rec.Attempt--
 			j.claim++
+			j.left = j.left && m.holder(j.rec.Key) != ""
 			m.free(j)
 		} else if !ok || j.state != driver.Waiting || j.by != w.c.Name {
 			continue

@@ -475,7 +475,6 @@ func keyAfterGrace(t *testing.T, s Store) {
 // A job that is handed back before its attempt has begun takes its key again, unless another job has
 // the key by then.
 func keyAfterRelease(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	e := s.Open(t)
 	r := open(t, s.Open(t))
 	for _, another := range []bool{false, true} {

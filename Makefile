@@ -141,7 +141,7 @@ nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each,
 	$(FUZZ) -fuzz FuzzModel ./timingwheel
 	$(FUZZ) -fuzz FuzzLocal ./timingwheel/pool
 	$(FUZZ) -fuzz FuzzModel ./purgatory
-	cd checks && go run ./soak -for $(DURATION)
+	cd checks && go test -v -timeout 0 ./soak -for $(DURATION)
 	go test ./timingwheel -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
 	$(TRIALS) -race ./...

@@ -213,12 +213,12 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 		}
 		time.Sleep(2 * ahead / n)
 	}
-	await(t, "all ran or were canceled", func() bool { return len(r.ran())-before+len(canceled) >= n })
+	await(t, "all ran or were canceled", func() bool { return len(eachOnce(t, before, r))+len(canceled) >= n })
 	time.Sleep(again)
-	seen := eachOnce(t, r.ran()[before:])
+	seen := eachOnce(t, before, r)
 	for ref := range seen {
 		require.False(t, canceled[ref], "canceled, and ran")
 	}
 	require.Equal(t, n, len(seen)+len(canceled))
-	return before + len(seen), len(canceled)
+	return len(r.ran()), len(canceled)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // schedules returns the schedules by name.
@@ -268,7 +269,7 @@ func scheduleOverlap(t *testing.T, s Store) {
 	slow := sleeps(1300 * time.Millisecond)
 	r := open(t, s.Open(t)).handle("wait", wait.around(slow)).handle("skip", skip.around(slow)).start()
 	r.schedule("wait", "@every 1s", durable.Job{Kind: "wait"})
-	r.schedule("skip", "@every 1s", durable.Job{Kind: "skip"}, durable.OnOverlap(durable.OverlapSkip))
+	r.schedule("skip", "@every 1s", durable.Job{Kind: "skip"}, durable.SkipOverlap())
 	await(t, "some have run", func() bool { return len(r.ranOf("wait")) >= 4 && len(r.ranOf("skip")) >= 3 })
 	require.Equal(t, []int64{1, 1}, []int64{wait.most.Load(), skip.most.Load()})
 	skipped, waited := r.ranOf("skip"), r.ranOf("wait")
@@ -323,7 +324,7 @@ func badSchedule(t *testing.T, s Store) {
 		"empty":                r.Schedule(within(t), "x", "", good),
 		"name is empty":        r.Schedule(within(t), "", "@daily", good),
 		"not printable":        r.Schedule(within(t), "a\nb", "@daily", good),
-		"the key has":          r.Schedule(within(t), string(make([]byte, durable.MaxKey)), "@daily", good),
+		"the key has":          r.Schedule(within(t), string(make([]byte, driver.MaxKey)), "@daily", good),
 		"61":                   r.Schedule(within(t), "x", "61 * * * *", good),
 		"zone \"Mars/Base\"":   r.Schedule(within(t), "x", "CRON_TZ=Mars/Base 0 8 * * *", good),
 		"there is no time":     r.Schedule(within(t), "x", "0 0 30 2 *", good),
@@ -331,7 +332,6 @@ func badSchedule(t *testing.T, s Store) {
 		"the kind is empty":    r.Schedule(within(t), "x", "@daily", durable.Job{}),
 		"no priority 9":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
 		"OnMissed(-2)":         r.Schedule(within(t), "x", "@daily", good, durable.OnMissed(-2)),
-		"OnOverlap(7)":         r.Schedule(within(t), "x", "@daily", good, durable.OnOverlap(7)),
 		"Jitter(-1ns)":         r.Schedule(within(t), "x", "@daily", good, durable.Jitter(-1)),
 		"beyond the year 9999": r.Schedule(within(t), "x", "@daily", good, durable.StartAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))),
 	} {

@@ -153,18 +153,6 @@ type Unhandled struct {
 	Due    time.Time // Its due time.
 }
 
-// Unhandled returns the kinds with a due job for which no worker of any process has a
-// handler, the longest due first. It may leave out some of many kinds. It queries the
-// engine, which may be some seconds behind, and may query each kind. A process in which
-// Run is under way has the same list in its [Stats].
-func (q *Queue) Unhandled(ctx context.Context) ([]Unhandled, error) {
-	if q.closed.Err() != nil {
-		return nil, ErrClosed
-	}
-	found, err := q.engine.Unhandled(ctx)
-	return unhandledOf(found), err
-}
-
 func unhandledOf(found []driver.Unhandled) []Unhandled {
 	var all []Unhandled
 	for _, u := range found {

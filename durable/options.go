@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // Option sets up a Queue that [Open] returns.
@@ -125,16 +124,18 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 	}
 }
 
-// WithWheel sets the timing wheel of the Queue. The default is its own wheel, with a tick
-// of 100us and precise wake-ups. The Queue does not stop your wheel. While Run is under
-// way the wheel must not be stopped, and its executor must not discard. Open panics on
-// nil.
-func WithWheel(w *timingwheel.TimingWheel) Option {
+// WithMiddleware puts middleware around Add, AddMany and handlers, the first outermost.
+// If the option is given more than once, the middleware of the first option is outermost.
+// Open panics if both functions of a middleware are nil, or if its Add returns nil;
+// Queue.Handle panics if its Handle returns nil.
+func WithMiddleware(m ...Middleware) Option {
 	return func(c *config) {
-		if w == nil {
-			panic("durable: WithWheel(nil)")
+		for i := range m {
+			if m[i].Add == nil && m[i].Handle == nil {
+				panic(fmt.Sprintf("durable: WithMiddleware: Middleware %d has neither Add nor Handle", i))
+			}
 		}
-		c.Wheel = w
+		c.middleware = append(c.middleware, m...)
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // bubble runs f with a Queue on the simplest engine, in a bubble whose clock is exact.
@@ -356,9 +355,7 @@ func TestDrainHandsBackUntilTaken(t *testing.T) {
 func TestDrainHandsBackWhatWasPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broken{Engine: enginetest.NewMemory().Open(t)}
-		w := timingwheel.New()
-		defer w.Stop()
-		q, err := durable.Open(t.Context(), b, durable.WithWheel(w))
+		q, err := durable.Open(t.Context(), b)
 		require.NoError(t, err)
 		defer q.Close()
 		require.NoError(t, q.SetLimit(t.Context(), "tenant", durable.Limit{Kind: "a", PerLane: true, Running: 1}))
@@ -371,30 +368,6 @@ func TestDrainHandsBackWhatWasPutOff(t *testing.T) {
 		require.EqualValues(t, n, b.released.Load()+q.Stats().Done)
 		time.Sleep(time.Minute)
 		require.EqualValues(t, n, b.released.Load()+q.Stats().Done)
-	})
-}
-
-// A wheel of the user's serves, also one that refuses, and is not stopped.
-func TestWithWheel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, opts := range [][]timingwheel.Option{nil, {timingwheel.WithMaxPending(1)}} {
-			w := timingwheel.New(opts...)
-			q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithWheel(w))
-			require.NoError(t, err)
-			var ran atomic.Int64
-			q.Handle("a", func(context.Context, *durable.Attempt) error { ran.Add(1); return nil })
-			stop := start(t, q)
-			for range 3 {
-				add(t, q, durable.Job{Kind: "a", After: time.Second}, durable.Job{Kind: "a", After: 2 * time.Second})
-			}
-			time.Sleep(time.Minute)
-			require.Equal(t, int64(6), ran.Load())
-			stop()
-			require.NoError(t, q.Close())
-			_, err = w.Schedule(time.Second, func() {})
-			require.NoError(t, err)
-			w.Stop()
-		}
 	})
 }
 
@@ -418,7 +391,6 @@ func TestWrongUse(t *testing.T) {
 	}
 	panics("durable: WithRetention(1ms): less than 1s", func() { durable.Open(ctx, e, durable.WithRetention(time.Millisecond)) })
 	panics("durable: WithBackoff(nil)", func() { durable.Open(ctx, e, durable.WithBackoff(nil)) })
-	panics("durable: WithWheel(nil)", func() { durable.Open(ctx, e, durable.WithWheel(nil)) })
 	panics("durable: WithLogger(nil)", func() { durable.Open(ctx, e, durable.WithLogger(nil)) })
 	panics("durable: Discard(nil)", func() { durable.Discard(nil) })
 	panics("durable: RetryAfter(1s, nil)", func() { durable.RetryAfter(time.Second, nil) })

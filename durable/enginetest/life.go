@@ -192,20 +192,20 @@ func lateInsert(t *testing.T, s Store) {
 // The limits hold, and what is beyond them is refused by name, with nothing written.
 func badInput(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
-	good := durable.Job{Kind: strings.Repeat("k", durable.MaxKind), Payload: make([]byte, durable.MaxPayload), Key: strings.Repeat("ü", durable.MaxKey/2), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	good := durable.Job{Kind: strings.Repeat("k", driver.MaxKind), Payload: make([]byte, durable.MaxPayload), Key: strings.Repeat("ü", driver.MaxKey/2), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
 	bad := map[string]durable.Job{
 		"kind is empty":             {},
 		"not printable":             {Kind: "a\nb"},
-		"the kind has":              {Kind: strings.Repeat("k", durable.MaxKind+1)},
+		"the kind has":              {Kind: strings.Repeat("k", driver.MaxKind+1)},
 		"kind \"\\xff\" is":         {Kind: "\xff"},
-		"the key has":               {Kind: kind, Key: strings.Repeat("k", durable.MaxKey+1)},
+		"the key has":               {Kind: kind, Key: strings.Repeat("k", driver.MaxKey+1)},
 		"the key \"\\x00\"":         {Kind: kind, Key: "\x00"},
 		"the prefix of schedules":   {Kind: kind, Key: "every/x"},
 		"the payload has":           {Kind: kind, Payload: make([]byte, durable.MaxPayload+1)},
 		"is negative":               {Kind: kind, MaxAttempts: -1},
 		"both At and After":         {Kind: kind, At: time.Now(), After: 1},
 		"beyond the year":           {Kind: kind, At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"the lane has":              {Kind: kind, Lane: strings.Repeat("l", durable.MaxLane+1)},
+		"the lane has":              {Kind: kind, Lane: strings.Repeat("l", driver.MaxLane+1)},
 		"the lane \"\\n\"":          {Kind: kind, Lane: "\n"},
 		"Priority 2 is":             {Kind: kind, Priority: 2},
 		"Timeout -1ns":              {Kind: kind, Timeout: -1},

@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -15,17 +14,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// needsOnKey skips a test on an engine that refuses OnKey, FreeWhenBegun and Signals, after it has
-// refused a job with one of them.
-func needsOnKey(t *testing.T, s Store) {
-	if _, ok := s.(interface{ LacksOnKey() }); !ok {
-		return
-	}
-	_, err := open(t, s.Open(t)).Add(within(t), durable.Job{Kind: kind, Key: "k", Signals: true})
-	require.ErrorIs(t, err, durable.ErrInvalid)
-	t.Skip("the engine has no OnKey")
-}
-
 // keyed returns a job that is added to the key "k" and is due in an hour.
 func keyed(on durable.OnKey, value string) durable.Job {
 	return durable.Job{Kind: kind, Key: "k", OnKey: on, Payload: []byte(value), After: time.Hour}
@@ -33,7 +21,6 @@ func keyed(on durable.OnKey, value string) durable.Job {
 
 // A job that waits under a key is replaced, pushed back, or stays, and Found is its Ref.
 func onKey(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t))
 	waits := func(value string) durable.Info {
 		t.Helper()
@@ -85,7 +72,6 @@ func onKey(t *testing.T, s Store) {
 
 // A repeated Insert sets Found to "" rather than leave an old value there.
 func foundAgain(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	e := s.Open(t)
 	r := open(t, e)
 	now := engineNow(t, e)
@@ -114,7 +100,6 @@ func empties(t *testing.T, r *rig) {
 // A job that is pushed back is due later each time, but no later than MaxWait after the first Add. A
 // job that replaces it begins anew.
 func pushedBack(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t))
 	due := func() time.Time {
 		i, err := r.Lookup(within(t), "k")
@@ -153,7 +138,6 @@ func pushedBack(t *testing.T, s Store) {
 // With FreeWhenBegun a key is free when its job begins. A job that is added then waits, and
 // supersedes the next attempt of the other.
 func freeWhenBegun(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	proceed := make(chan error)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour }), durable.WithConcurrency(4)).
 		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
@@ -207,7 +191,6 @@ func freeWhenBegun(t *testing.T, s Store) {
 
 // A waiting job with Signals takes one signal, and its next attempts have it.
 func signal(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	proceed := make(chan error)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Millisecond })).
 		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
@@ -256,7 +239,6 @@ func signal(t *testing.T, s Store) {
 
 // If a job replaces another while that is claimed, one of the two wins: never both, never neither.
 func replaceAgainstClaim(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	e, other := s.Open(t), s.Open(t)
 	r := open(t, e)
 	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
@@ -334,7 +316,6 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 // Around the deadline the one attempt has a signal, or Signal returned false. If a cancel overlaps,
 // no attempt begins, or the one that begins has the signal.
 func signalAgainstDeadline(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t)).handle(kind, nil).start()
 	c := open(t, s.Open(t))
 	const n = 120
@@ -416,7 +397,6 @@ func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duratio
 // While values are added under one key all the time, a run that begins after the last Add has the
 // last value, and each run has a later value than the run before it.
 func lastValue(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
 		time.Sleep(5 * time.Millisecond)
 		return nil
@@ -426,9 +406,9 @@ func lastValue(t *testing.T, s Store) {
 	c := open(t, s.Open(t))
 	var last durable.Ref
 	values := 0
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3; values++ {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3 || values < len(r.ran())+3; values++ {
 		last = c.add(durable.Job{
-			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 50 * time.Millisecond, After: 20 * time.Millisecond,
+			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 300 * time.Millisecond, After: 100 * time.Millisecond,
 			FreeWhenBegun: true, Payload: strconv.AppendInt(nil, int64(values), 10),
 		})[0]
 		breathe()
@@ -450,7 +430,6 @@ func lastValue(t *testing.T, s Store) {
 // If the process of an attempt that has freed its key dies, a job that waits under the key by then
 // stays, and both run.
 func keyLeftByTheDead(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	e := s.Open(t)
 	r := open(t, s.Open(t))
 	one := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Payload: []byte("1")})[0]
@@ -470,7 +449,6 @@ func keyLeftByTheDead(t *testing.T, s Store) {
 // A job that has left its key and whose attempt is cut off takes the key again, or is superseded by the
 // job that waits under the key.
 func keyAfterGrace(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t), durable.WithGrace(time.Millisecond)).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
 		<-ctx.Done()
 		return errTest
@@ -494,14 +472,51 @@ func keyAfterGrace(t *testing.T, s Store) {
 	empty(t, c)
 }
 
+// A job that is handed back before its attempt has begun takes its key again, unless another job has
+// the key by then.
+func keyAfterRelease(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	e := s.Open(t)
+	r := open(t, s.Open(t))
+	for _, another := range []bool{false, true} {
+		job := durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}
+		one := r.add(job)[0]
+		has := one
+		claimExactly(t, e, "w", one, func(w driver.Worker, h *driver.Delivery) {
+			if another {
+				job.After = time.Hour
+				has = r.add(job)[0]
+			}
+			require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
+			require.NoError(t, w.Close(within(t)))
+		})
+		i, err := r.Lookup(within(t), "k")
+		require.NoError(t, err)
+		require.Equal(t, has, i.Ref)
+		require.Equal(t, durable.Waiting, i.State)
+		r.cancel(one, true, "it waits")
+		if another {
+			r.cancel(has, true, "it waits")
+		}
+	}
+	empty(t, r)
+}
+
 // claimAndDie makes an exact claim of a job, by an engine that then ends.
 func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 	t.Helper()
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "dies", Kinds: onlyKind(), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	claimExactly(t, e, "dies", ref, func(driver.Worker, *driver.Delivery) {})
+	require.NoError(t, e.Close())
+}
+
+// claimExactly calls then with a worker that has made an exact claim of a job.
+func claimExactly(t *testing.T, e driver.Engine, name string, ref durable.Ref, then func(driver.Worker, *driver.Delivery)) {
+	t.Helper()
+	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: onlyKind(), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(within(t))
 	var once sync.Once
-	claimed := errors.New("not fetched")
+	var claimed *driver.Delivery
 	feed(ctx, t, w, func(hs []*driver.Delivery) {
 		for _, h := range hs {
 			if h.Ref != ref {
@@ -513,13 +528,13 @@ func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 				if v.Status == driver.RetryLater {
 					v = claimPatiently(t, w, h)
 				}
-				if claimed = nil; v.Status != driver.Granted {
-					claimed = fmt.Errorf("not granted: %v", v)
+				if v.Status == driver.Granted {
+					claimed = h
 				}
 				stop()
 			})
 		}
 	})
-	require.NoError(t, claimed)
-	require.NoError(t, e.Close())
+	require.NotNil(t, claimed)
+	then(w, claimed)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // schedules returns the schedules by name.
@@ -278,7 +279,7 @@ func scheduleOverlap(t *testing.T, s Store) {
 	}
 	r.handle("wait", slow(0)).handle("skip", slow(1)).start()
 	r.schedule("wait", "@every 1s", durable.Job{Kind: "wait"})
-	r.schedule("skip", "@every 1s", durable.Job{Kind: "skip"}, durable.OnOverlap(durable.OverlapSkip))
+	r.schedule("skip", "@every 1s", durable.Job{Kind: "skip"}, durable.SkipOverlap())
 	await(t, "some have run", func() bool { return len(r.ranOf("wait")) >= 4 && len(r.ranOf("skip")) >= 3 })
 	require.Equal(t, int64(1), most.Load())
 	skip, wait := r.ranOf("skip"), r.ranOf("wait")
@@ -333,7 +334,7 @@ func badSchedule(t *testing.T, s Store) {
 		"empty":                r.Schedule(within(t), "x", "", good),
 		"name is empty":        r.Schedule(within(t), "", "@daily", good),
 		"not printable":        r.Schedule(within(t), "a\nb", "@daily", good),
-		"the key has":          r.Schedule(within(t), string(make([]byte, durable.MaxKey)), "@daily", good),
+		"the key has":          r.Schedule(within(t), string(make([]byte, driver.MaxKey)), "@daily", good),
 		"61":                   r.Schedule(within(t), "x", "61 * * * *", good),
 		"zone \"Mars/Base\"":   r.Schedule(within(t), "x", "CRON_TZ=Mars/Base 0 8 * * *", good),
 		"there is no time":     r.Schedule(within(t), "x", "0 0 30 2 *", good),
@@ -341,7 +342,6 @@ func badSchedule(t *testing.T, s Store) {
 		"the kind is empty":    r.Schedule(within(t), "x", "@daily", durable.Job{}),
 		"Priority 9 is":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
 		"OnMissed(-2)":         r.Schedule(within(t), "x", "@daily", good, durable.OnMissed(-2)),
-		"OnOverlap(7)":         r.Schedule(within(t), "x", "@daily", good, durable.OnOverlap(7)),
 		"Jitter(-1ns)":         r.Schedule(within(t), "x", "@daily", good, durable.Jitter(-1)),
 		"beyond the year 9999": r.Schedule(within(t), "x", "@daily", good, durable.StartAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))),
 	} {

@@ -39,6 +39,12 @@ type wire struct {
 	// Since then, without a version of its own: who does not know it drops it, and that does
 	// no harm.
 	Errors []driver.Failure `json:"errs,omitempty"`
+
+	// Since version 6.
+	Free    bool   `json:"free,omitempty"`
+	Signals bool   `json:"signals,omitempty"`
+	First   int64  `json:"first,omitempty"`
+	Signal  []byte `json:"signal,omitzero"` // A signal without a payload is not nil.
 }
 
 func encode(r *driver.Record) []byte {
@@ -48,6 +54,7 @@ func encode(r *driver.Record) []byte {
 		Crashes: r.Crashes, Error: r.LastError, Series: r.Schedule, Plan: r.Occurrence,
 		Lane: r.Lane, Priority: r.Priority, Meta: r.Meta,
 		Timeout: r.Timeout.Microseconds(), Expires: toMicros(r.Expires), Errors: r.Errors,
+		Free: r.FreeWhenBegun, Signals: r.Signals, First: toMicros(r.First), Signal: r.Signal,
 	})
 	if err != nil {
 		panic(err) // strings and integers
@@ -86,6 +93,7 @@ func decode(data []byte) (driver.Record, error) {
 		Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
 		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Schedule: w.Series, Occurrence: w.Plan,
+		FreeWhenBegun: w.Free, Signals: w.Signals, First: fromMicros(w.First), Signal: w.Signal,
 	}, nil
 }
 
@@ -175,7 +183,7 @@ type status struct {
 	seq     uint64 // of the message in the stream; 0 for none
 
 	// Since version 4.
-	permits []string // of claimed: its permits (places.go)
+	permits []string // of claimed: its permits (permits.go)
 }
 
 func (s status) encode() []byte {

@@ -542,7 +542,17 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 		r.Attempt = hd.status.attempt - 1
 	}
 	if o.End == driver.Retry {
-		return p.moveGroup(&r, hd.at, hd.status, hd.ending, o.At, p.now()), nil
+		var key group
+		superseded := false
+		if r.FreeWhenBegun {
+			var err error
+			if key, superseded, err = p.retakeKey(ctx, &r); err != nil {
+				return nil, err
+			}
+		}
+		if !superseded {
+			return append(p.moveGroup(&r, hd.at, hd.status, hd.ending, o.At, p.now()), key...), nil
+		}
 	}
 	end := status{fate: done, token: hd.ending, attempt: hd.status.attempt}
 	if o.End == driver.DeadLetter {

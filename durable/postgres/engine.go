@@ -38,7 +38,7 @@ func Schema(name string) Option {
 // Engine is a [driver.Engine] on a schema of a PostgreSQL database. All methods may be
 // called by several goroutines at once.
 type Engine struct {
-	place once.Place
+	owner once.Owner
 	config
 	statements
 	pool  *pgxpool.Pool
@@ -134,8 +134,8 @@ func (e *Engine) now() time.Time {
 	return t
 }
 
-// PlaceOfQueue is for durable.Open, which gives an engine one Queue.
-func (e *Engine) PlaceOfQueue() *once.Place { return &e.place }
+// QueueOwner is for durable.Open, which gives an engine one Queue.
+func (e *Engine) QueueOwner() *once.Owner { return &e.owner }
 
 // Close ends the engine, and its workers as if their process had died. The pool stays
 // open.

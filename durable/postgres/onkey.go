@@ -16,7 +16,7 @@ import (
 type metRow struct {
 	ID, Key       string
 	Holder, Found *string
-	Claimed       bool
+	Taken         bool
 }
 
 // meeting holds records that are being stored, and their results.
@@ -71,7 +71,7 @@ func (m *meeting) turn(e *Engine, rows []metRow) (unsaid []int) {
 					*r.Found = e.refOf(*row.Found)
 				}
 			}
-		case row.Claimed:
+		case row.Taken:
 			m.errs[i] = driver.ErrExists
 		default:
 			again = append(again, i)
@@ -147,7 +147,7 @@ func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 		var rows []metRow
 		err := tx.run(ctx, asked{text: e.insertOnKey, args: m.next(), row: func(scan func(...any) error) error {
 			var r metRow
-			err := scan(&r.ID, &r.Key, &r.Holder, &r.Found, &r.Claimed)
+			err := scan(&r.ID, &r.Key, &r.Holder, &r.Found, &r.Taken)
 			rows = append(rows, r)
 			return err
 		}})

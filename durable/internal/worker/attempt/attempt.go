@@ -56,12 +56,9 @@ func (a *Attempt) Call(ctx context.Context, h Handler, ended func(error)) {
 // maxErrorText is how much of a handler's error is kept.
 const maxErrorText = 4 << 10
 
-// Undecided returns the Completion of a job whose handler has returned err, for the case
-// that Decide does not return.
+// Undecided returns the Completion of a job whose handler has failed, for the case that Decide
+// does not return.
 func (a *Attempt) Undecided(err error, now time.Time) driver.Completion {
-	if err == nil {
-		return driver.Completion{Delivery: a.Delivery, End: driver.Done}
-	}
 	out := driver.Completion{Delivery: a.Delivery, End: driver.Retry, At: clip(now.Add(Backoff(a.Number)))}
 	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
 	if a.Number >= a.Delivery.Record.MaxAttempts {
@@ -134,11 +131,11 @@ const (
 	maxFailureText = 512
 )
 
-// Note adds the error of an attempt, which has ended at a time, to those of its job.
+// Note adds the error of an attempt that has failed, or was snoozed, at a time to those of its job.
 func Note(o *driver.Completion, attempt int, now time.Time) {
 	r := &o.Delivery.Record
 	o.Errors = r.Errors
-	if o.End == driver.Done || o.Uncounted && o.End == driver.Retry { // snoozed
+	if o.Uncounted && o.End == driver.Retry { // snoozed
 		return
 	}
 	f := driver.Failure{At: clock.WholeMicros(now).UTC(), Attempt: min(attempt, r.MaxAttempts), Error: failureText(o.Error)}

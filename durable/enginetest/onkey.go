@@ -241,28 +241,13 @@ func signal(t *testing.T, s Store) {
 func replaceAgainstClaim(t *testing.T, s Store) {
 	e, other := s.Open(t), s.Open(t)
 	r := open(t, e)
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	held := make(chan *driver.Delivery, 4096)
-	var feeding sync.WaitGroup
-	feeding.Go(func() {
-		feed(ctx, t, w, func(hs []*driver.Delivery) {
-			for _, h := range hs {
-				held <- h
-			}
-		})
-	})
+	w := newCrashing(t, e, "w", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, time.Second })
 	claims, replaced := 0, 0
 	var lead time.Duration // of the claim
 	for n := range races() / 4 {
 		key := strconv.Itoa(n)
 		ref := r.add(durable.Job{Kind: kind, Key: key, FreeWhenBegun: n%2 == 0})[0]
-		var h *driver.Delivery
-		for h == nil || h.Ref != ref {
-			h = <-held
-		}
-		h.Exact = true
+		held := exact(w.take(ref))
 		now, _, err := other.Now(within(t))
 		require.NoError(t, err)
 		var found durable.Ref
@@ -270,20 +255,20 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 			Kind: kind, Key: key, OnKey: driver.KeyReplace, At: now.Add(time.Hour), Found: &found,
 		}, now)
 		require.NoError(t, err)
-		var mine [1]bool
+		var mine bool
 		var refs []durable.Ref
 		var errs []error
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			time.Sleep(-lead)
-			claimGroup(t, w, []durable.Ref{ref}, map[durable.Ref]*driver.Delivery{ref: h}, mine[:])
+			mine = len(endGranted(t, w, held, nil)) == 1
 		})
 		wg.Go(func() {
 			time.Sleep(lead)
 			refs, errs = other.Insert(within(t), []driver.Record{rec})
 		})
 		wg.Wait()
-		if mine[0] {
+		if mine {
 			claims++
 			require.Empty(t, found)
 			lead -= time.Millisecond / 4
@@ -300,13 +285,6 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 			require.ErrorIs(t, errs[0], durable.ErrExists)
 		}
 	}
-	stop()
-	go func() {
-		for range held { // lets Fetch end
-		}
-	}()
-	feeding.Wait()
-	close(held)
 	t.Logf("%d claims and %d replaced", claims, replaced)
 	require.Positive(t, claims)
 	require.Positive(t, replaced)
@@ -475,21 +453,22 @@ func keyAfterGrace(t *testing.T, s Store) {
 // A job that is handed back before its attempt has begun takes its key again, unless another job has
 // the key by then.
 func keyAfterRelease(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	e := s.Open(t)
 	r := open(t, s.Open(t))
 	for _, another := range []bool{false, true} {
 		job := durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}
 		one := r.add(job)[0]
 		has := one
-		claimExactly(t, e, "w", one, func(w driver.Worker, h *driver.Delivery) {
-			if another {
-				job.After = time.Hour
-				has = r.add(job)[0]
-			}
-			require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
-			require.NoError(t, w.Close(within(t)))
-		})
+		w := newCrashing(t, e, "w")
+		h, v := w.ask(one, true)
+		require.Equal(t, driver.Granted, v.Status)
+		w.stop()
+		if another {
+			job.After = time.Hour
+			has = r.add(job)[0]
+		}
+		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
+		require.NoError(t, w.Close(within(t)))
 		i, err := r.Lookup(within(t), "k")
 		require.NoError(t, err)
 		require.Equal(t, has, i.Ref)
@@ -505,36 +484,9 @@ func keyAfterRelease(t *testing.T, s Store) {
 // claimAndDie makes an exact claim of a job, by an engine that then ends.
 func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 	t.Helper()
-	claimExactly(t, e, "dies", ref, func(driver.Worker, *driver.Delivery) {})
+	w := newCrashing(t, e, "dies")
+	_, v := w.ask(ref, true)
+	require.Equal(t, driver.Granted, v.Status)
+	w.stop()
 	require.NoError(t, e.Close())
-}
-
-// claimExactly calls then with a worker that has made an exact claim of a job.
-func claimExactly(t *testing.T, e driver.Engine, name string, ref durable.Ref, then func(driver.Worker, *driver.Delivery)) {
-	t.Helper()
-	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: onlyKind(), Lease: lease, Ahead: time.Second, Retention: time.Hour})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(within(t))
-	var once sync.Once
-	var claimed *driver.Delivery
-	feed(ctx, t, w, func(hs []*driver.Delivery) {
-		for _, h := range hs {
-			if h.Ref != ref {
-				continue
-			}
-			once.Do(func() {
-				h.Exact = true
-				v := w.Claim(within(t), []*driver.Delivery{h})[0]
-				if v.Status == driver.RetryLater {
-					v = claimPatiently(t, w, h)
-				}
-				if v.Status == driver.Granted {
-					claimed = h
-				}
-				stop()
-			})
-		}
-	})
-	require.NotNil(t, claimed)
-	then(w, claimed)
 }

@@ -249,12 +249,6 @@ func panics(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(3)
 	r.awaitGone(ref)
-
-	dead := open(t, s.Open(t)).handle("p", func(context.Context, *durable.Attempt) error { panic("ouch") }).start()
-	ref = dead.add(durable.Job{Kind: "p", MaxAttempts: 1})[0]
-	info := dead.awaitDead(ref)
-	require.Contains(t, info.LastError, "ouch")
-	require.Contains(t, info.LastError, "retry.go", "the stack is there")
 }
 
 // A payload that is not what the handler takes is dead at once; one that is arrives.

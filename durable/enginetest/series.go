@@ -28,12 +28,12 @@ func scheduleShared(t *testing.T, s Store) {
 		return r.start()
 	}
 	a, b := start(s.Open(t)), start(s.Open(t))
-	await(t, "five occurrences", func() bool { return len(a.ran())+len(b.ran()) >= 5 })
+	await(t, "five occurrences", func() bool { return len(ran(a, b)) >= 5 })
 	a.close()
 	b.close()
 	c := start(s.Open(t))
 	c.awaitRuns(3)
-	all := slices.Concat(a.ran(), b.ran(), c.ran())
+	all := ran(a, b, c)
 	onceEach(t, all)
 	for _, run := range all {
 		require.Zero(t, run.Occurrence.UnixMicro()%period.Microseconds())

@@ -192,7 +192,7 @@ func (s *userStore) Open(t testing.TB) driver.Engine {
 func TestUsersConfig(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newUserStore(t) },
-		"Keys", "Cancel", "Reschedule", "Retries", "Redrive", "Deaths", "LeaseLost", "UnknownKind", "ScheduleShared", "ScheduleChanged", "Retention")
+		"Keys", "Cancel", "Reschedule", "Retries", "Redrive", "Deaths", "LeaseLost", "Unhandled", "ScheduleShared", "ScheduleChanged", "Retention")
 }
 
 // Each user can do what he is for, and no more.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -232,14 +231,14 @@ func (c *contest) lateness() {
 			f := &flow{}
 			defer f.work(p)()
 			before := c.used()
-			f.add(p, c.rate, c.late, func() time.Duration {
+			added := addAhead(p, c.rate, c.late, func() time.Duration {
 				if rand.N(2) == 0 {
 					return c.far + rand.N(c.far*2/3)
 				}
 				return c.near + rand.N(2*c.near)
 			})
-			f.await(2 * time.Minute)
-			u, n := c.since(before), time.Duration(max(f.added, 1))
+			f.await(added)
+			u, n := c.since(before), time.Duration(max(added, 1))
 			isFar := func(r ranJob) bool { return r.ahead >= c.far }
 			near += " | " + lateBy(slices.DeleteFunc(slices.Clone(f.runs), isFar))
 			far += " | " + lateBy(slices.DeleteFunc(f.runs, func(r ranJob) bool { return !isFar(r) }))
@@ -257,39 +256,6 @@ func lateBy(runs []ranJob) string {
 	return fmt.Sprintf("%.1f, %.1f, %.1f ms", ms(0.5), ms(0.99), ms(1))
 }
 
-// ranJob is a job that has run.
-type ranJob struct{ ahead, late time.Duration }
-
-func lateOf(runs []ranJob) (all []time.Duration) {
-	for _, r := range runs {
-		all = append(all, r.late)
-	}
-	return all
-}
-
-// flow is jobs that are added and run.
-type flow struct {
-	added int
-
-	mu   sync.Mutex
-	runs []ranJob
-}
-
-// note notes a job that runs, and returns how many have.
-func (f *flow) note(j timedJob) int {
-	late := time.Since(j.due)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.runs = append(f.runs, ranJob{j.ahead, late})
-	return len(f.runs)
-}
-
-func (f *flow) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.runs)
-}
-
 // work runs the jobs of a peer until the function that it returns is called.
 func (f *flow) work(p peer) (end func()) {
 	ctx, stop := context.WithCancel(background)
@@ -299,12 +265,11 @@ func (f *flow) work(p peer) (end func()) {
 	return func() { stop(); all.wait() }
 }
 
-// add adds jobs at a rate, in calls of those of 5 ms. At most 64 calls are under way at once: a system
+// addAhead adds jobs at a rate, in calls of those of 5 ms. At most 64 calls are under way at once: a system
 // that cannot keep up gets fewer.
-func (f *flow) add(p peer, rate int, length time.Duration, ahead func() time.Duration) {
+func addAhead(p peer, rate int, length time.Duration, ahead func() time.Duration) (added int) {
 	var all group
 	calls := make(chan struct{}, 64)
-	added := 0
 	for began := time.Now(); time.Since(began) < length; time.Sleep(5 * time.Millisecond) {
 		jobs := make([]timedJob, int(time.Since(began).Seconds()*float64(rate))-added)
 		for i := range jobs {
@@ -317,14 +282,5 @@ func (f *flow) add(p peer, rate int, length time.Duration, ahead func() time.Dur
 		}
 	}
 	all.wait()
-	f.added += added
-}
-
-// await waits until all that were added have run.
-func (f *flow) await(most time.Duration) {
-	for end := time.Now().Add(most); f.count() < f.added; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			must(fmt.Errorf("of %d jobs %d have run", f.added, f.count()))
-		}
-	}
+	return added
 }

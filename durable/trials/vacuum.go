@@ -36,11 +36,12 @@ func (c *contest) vacuum() {
 	pending := readTableSize(pool)
 	f := &flow{}
 	defer f.work(p)()
+	added := 0
 	ahead := func() time.Duration { return time.Second + rand.N(c.flow) }
 	// p99 holds a rate, and returns the 99th percentile of how late jobs were.
 	p99 := func(rate int, length time.Duration) time.Duration {
 		from := f.count()
-		f.add(p, rate, length, ahead)
+		added += addAhead(p, rate, length, ahead)
 		f.mu.Lock()
 		late := lateOf(f.runs[from:])
 		f.mu.Unlock()
@@ -61,7 +62,7 @@ func (c *contest) vacuum() {
 			break
 		}
 	}
-	f.await(3 * time.Minute)
+	f.await(added)
 	fmt.Printf("\nBefore: %d pending take %.0f MB, indexes %.0f MB.\n", c.pending, mb(pending.heap), mb(pending.indexes))
 	fmt.Printf("%d jobs a second, due 1s to %v later, for %v:\n\n", highest, time.Second+c.flow, c.hold)
 	fmt.Println("| minute | late by p99 | table | indexes | of the size before | dead tuples | autovacuums | updates that are HOT | load |")
@@ -76,7 +77,7 @@ func (c *contest) vacuum() {
 			100*float64(s.hot-before.hot)/float64(max(s.updates-before.updates, 1)), loadAverage())
 		before = s
 	}
-	f.await(3 * time.Minute)
+	f.await(added)
 	fmt.Printf("\n%d jobs have run.\n", f.count()-began)
 }
 

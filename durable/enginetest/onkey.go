@@ -216,6 +216,8 @@ func signal(t *testing.T, s Store) {
 	require.True(t, run.Signaled)
 	require.Empty(t, run.Signal)
 	signal("k", "it runs", false)
+	_, err = r.Add(within(t), keyed(durable.Replace, "the key is taken"))
+	require.ErrorIs(t, err, durable.ErrExists)
 	proceed <- errTest
 	require.True(t, r.awaitRuns(2)[1].Signaled)
 	proceed <- nil

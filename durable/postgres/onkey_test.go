@@ -29,6 +29,7 @@ func TestOnKeyInTransactions(t *testing.T) {
 			t.Helper()
 			tx, err := begin(ctx)
 			require.NoError(t, err)
+			defer tx.rollback() // in a test that has failed
 			do(tx)
 			require.NoError(t, end(tx))
 		}

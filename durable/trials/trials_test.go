@@ -204,3 +204,19 @@ A u0 1;A u1 1`
 		}
 	}
 }
+
+// What is measured beside other queues runs in little: each stores its jobs, and runs all of them once.
+func TestBeside(t *testing.T) {
+	pgserver.Test(t) // or it is skipped
+	for _, s := range besides(func() extent {
+		return extent{rounds: 1, insert: 50 * time.Millisecond, overdue: 2000, late: time.Second, rate: 50, near: 100 * time.Millisecond,
+			far: 400 * time.Millisecond, flow: time.Second, hold: 2 * time.Second, pending: 1000, most: 100}
+	}) {
+		t.Run(s.name, func(t *testing.T) {
+			var err error
+			if ended := attempt(func() { err = s.run() }); err != nil || ended != nil {
+				t.Fatal(err, ended)
+			}
+		})
+	}
+}

@@ -59,31 +59,6 @@ func fields(t *testing.T, s Store) {
 	sameJob(t, durable.Job{Kind: "other", Payload: []byte("q"), MaxAttempts: 25}, r.get(plain).Job)
 }
 
-// Jobs are found by their lane and by what they are tagged with, all of it.
-func search(t *testing.T, s Store) {
-	r := open(t, s.Open(t))
-	for i := range 60 {
-		r.add(durable.Job{Kind: kind, After: time.Hour, Lane: fmt.Sprint("lane", i%3),
-			Meta: map[string]string{"n": fmt.Sprint(i), "half": fmt.Sprint(i % 2)}})
-	}
-	r.add(durable.Job{Kind: kind, After: time.Hour})
-	for _, c := range []struct {
-		n int
-		f durable.Filter
-	}{
-		{61, durable.Filter{}},
-		{20, durable.Filter{Lane: "lane1"}},
-		{1, durable.Filter{Meta: map[string]string{"n": "7"}}},
-		{30, durable.Filter{Meta: map[string]string{"half": "0"}}},
-		{10, durable.Filter{Meta: map[string]string{"half": "0"}, Lane: "lane2", Kind: kind, State: durable.Waiting}},
-		{0, durable.Filter{Meta: map[string]string{"half": "0", "n": "7"}}},
-		{0, durable.Filter{Meta: map[string]string{"none": ""}}},
-		{0, durable.Filter{Meta: map[string]string{"half": "0"}, State: durable.Dead}},
-	} {
-		require.Len(t, r.matching(c.f), c.n, "%+v", c.f)
-	}
-}
-
 // Of what is due the higher class begins first, and the lower ones do not starve.
 func priorities(t *testing.T, s Store) {
 	const each = 70

@@ -313,28 +313,42 @@ func twoWorkers(t *testing.T, s Store) {
 	empty(t, a)
 }
 
-// All lists what is kept, as a Filter selects it, and Get says the same.
+// All lists the jobs that a Filter selects: by state, kind, lane, and all of the tags that it has. Get
+// says the same.
 func list(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e)
+	r := open(t, s.Open(t))
 	var want []durable.Ref
-	for i := range 150 {
-		k := kind
-		if i%10 == 0 {
-			k = "other"
-		}
-		after := time.Duration(i) * time.Hour
+	for i := range 60 {
+		job := durable.Job{Kind: kind, After: time.Duration(i) * time.Hour, Lane: fmt.Sprint("lane", i%3), Payload: fmt.Append(nil, i),
+			Meta: map[string]string{"n": fmt.Sprint(i), "half": fmt.Sprint(i % 2)}}
 		if i < 15 {
-			after = 10 * time.Second
+			job.After = 10 * time.Second
 		}
-		want = append(want, r.add(durable.Job{Kind: k, After: after, Payload: fmt.Append(nil, i)})...)
+		if i%10 == 9 {
+			job.Kind = "other"
+		}
+		want = append(want, r.add(job)...)
 	}
-	require.Len(t, r.matching(durable.Filter{State: durable.Waiting}), 150)
-	require.Len(t, r.matching(durable.Filter{Kind: "other"}), 15)
-	require.Empty(t, r.matching(durable.Filter{State: durable.Dead}))
-	infos := r.matching(durable.Filter{})
-	require.Len(t, infos, 150)
-	for _, info := range infos[:20] {
+	r.add(durable.Job{Kind: kind, After: time.Hour})
+	for _, c := range []struct {
+		n int
+		f durable.Filter
+	}{
+		{61, durable.Filter{}},
+		{61, durable.Filter{State: durable.Waiting}},
+		{0, durable.Filter{State: durable.Dead}},
+		{6, durable.Filter{Kind: "other"}},
+		{20, durable.Filter{Lane: "lane1"}},
+		{1, durable.Filter{Meta: map[string]string{"n": "7"}}},
+		{30, durable.Filter{Meta: map[string]string{"half": "0"}}},
+		{10, durable.Filter{Meta: map[string]string{"half": "0"}, Lane: "lane2", Kind: kind, State: durable.Waiting}},
+		{0, durable.Filter{Meta: map[string]string{"half": "0", "n": "7"}}},
+		{0, durable.Filter{Meta: map[string]string{"none": ""}}},
+		{0, durable.Filter{Meta: map[string]string{"half": "0"}, State: durable.Dead}},
+	} {
+		require.Len(t, r.matching(c.f), c.n, "%+v", c.f)
+	}
+	for _, info := range r.matching(durable.Filter{Lane: "lane0"}) {
 		require.Equal(t, info, r.get(info.Ref))
 		require.Equal(t, want[atoi(t, info.Job.Payload)], info.Ref)
 	}

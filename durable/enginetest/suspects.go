@@ -61,14 +61,20 @@ func deaths(t *testing.T, s Store) {
 	require.Empty(t, r.ran())
 }
 
-// An attempt that ends clears its job, whether it is done or tried again.
-func cleared(t *testing.T, s Store) {
+// suspect returns a job that a worker has claimed, not exactly, and died.
+func suspect(t *testing.T, s Store) (*rig, durable.Ref) {
 	r := open(t, s.Open(t))
 	ref := r.add(durable.Job{Kind: kind})[0]
 	a := newCrashing(t, s.Open(t), "dies")
 	a.ask(ref, false)
 	require.NoError(t, a.Close(within(t)))
 	a.stop()
+	return r, ref
+}
+
+// An attempt that ends clears its job, whether it is done or tried again.
+func cleared(t *testing.T, s Store) {
+	r, ref := suspect(t, s)
 	b := newCrashing(t, s.Open(t), "fails")
 	h, v := b.ask(ref, false)
 	require.Equal(t, driver.Suspect, v.Status)
@@ -89,12 +95,7 @@ func cleared(t *testing.T, s Store) {
 
 // A suspect that is moved is one still.
 func suspectMoved(t *testing.T, s Store) {
-	r := open(t, s.Open(t))
-	ref := r.add(durable.Job{Kind: kind})[0]
-	a := newCrashing(t, s.Open(t), "dies")
-	a.ask(ref, false)
-	require.NoError(t, a.Close(within(t)))
-	a.stop()
+	r, ref := suspect(t, s)
 	b := newCrashing(t, s.Open(t), "moves")
 	h, _ := b.ask(ref, false)
 	h, v := b.again(h, true)

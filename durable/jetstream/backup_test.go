@@ -187,7 +187,7 @@ func TestRestoreLeavesNoPart(t *testing.T) {
 	t.Parallel()
 	s, dir := newStore(t), filepath.Join(t.TempDir(), "monday")
 	q := count(t, s.Open(t))
-	_, err := q.AddMany(within(t), slices.Repeat([]durable.Job{{Kind: "far", After: time.Hour}}, 1000)...)
+	_, err := q.AddMany(within(t), slices.Repeat([]durable.Job{{Kind: "far", After: time.Hour}}, 100)...)
 	require.NoError(t, err)
 	require.NoError(t, jetstream.Backup(within(t), s.connect(t), dir))
 	file := filepath.Join(dir, "TW_default_0", "stream.tar.s2")

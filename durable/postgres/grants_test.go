@@ -126,5 +126,5 @@ func TestGrantsConformance(t *testing.T) {
 		s.exec(t, admin, postgres.Grants(s.schema))
 		s.exec(t, admin, "grant SCHEMA_work to laborer")
 		return s.as("laborer")
-	}, "Batch", "Keys", "Cancel", "Retries", "Redrive", "Fields", "Search", "Retention", "Deaths", "Killer", "LeaseLost", "Unhandled", "ScheduleShared", "ScheduleChanged", "SchedulePaused")
+	}, "Batch", "Keys", "Cancel", "Retries", "Redrive", "Fields", "List", "Retention", "Deaths", "Killer", "LeaseLost", "Unhandled", "ScheduleShared", "ScheduleChanged", "SchedulePaused")
 }

@@ -158,8 +158,8 @@ func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Re
 
 // isStored reports whether an earlier call has stored a record, though it does not have its key
 // any more. To store it again would end the job that has the key now. With MaxWait nobody knows
-// when the stored record is due, and so its Ref; and after half a minute, whether it was stored,
-// since the forward of a job that has ended lasts no longer than a tombstone.
+// when the stored record is due, and so its Ref; and after half a minute, whether it was stored:
+// the forward that takeKey writes lasts for a minute.
 func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
 	var uncertain error
 	if r.MaxWait > 0 {
@@ -181,7 +181,8 @@ func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
 }
 
 // takeKey stores a record, takes the key over from its holder, and ends that if it waits. It
-// returns the Ref of the record, and that of the job which it has ended.
+// returns the Ref of the record, and that of the job which it has ended. If MaxWait has changed the
+// bucket of the record, a forward to where it is tells isStored so.
 func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, found driver.Ref, err error) {
 	next, ends, was := *r, group(nil), stored{}
 	if h.alive {
@@ -193,8 +194,12 @@ func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, f
 		next.Succeed(waits.FirstBorn())
 	}
 	stores := p.placeKeyed(&next)
-	if p.nearOf(next.At) != p.nearOf(r.At) {
-		stores = p.elsewhere(&next, p.openFor(next.Due), true)
+	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
+		if len(stores) == 1 {
+			known := p.forwardWrite(&next, bucket)
+			known.ttl = graveTTL
+			stores = group{known, stores[0]}
+		}
 		stores[0].last = seq(0)
 	}
 	err = p.write(ctx, slices.Concat(ends, stores, group{p.keyWrite(&next, h.seq)})...)

@@ -93,10 +93,16 @@ func TestRepeatedReplace(t *testing.T) {
 					}
 					require.Equal(t, want, k.waits())
 				}
+				a, err := parseRef(ref, k.p.salt, k.p.of)
+				require.NoError(t, err)
 				newer := k.mustAdd(k.record("newer", driver.KeyReplace, time.Hour))
 				repeat(newer)
 				k.cancel(newer)
 				repeat("")
+				require.NoError(t, k.p.purge(t.Context(), k.p.forward("again"), 0)) // as a minute does
+				ok, err := k.p.cancel(t.Context(), a)
+				require.NoError(t, err)
+				require.False(t, ok, "it was replaced")
 			})
 		}
 	}

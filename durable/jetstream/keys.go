@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"time"
 
@@ -115,6 +116,15 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 // the record replaces. If that is refused though nobody has touched the key, it is the bucket
 // that is closed.
 func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Ref, err error) {
+	if r.OnKey != driver.KeyRefuse { // else all of this process but one would be refused, and begin anew
+		turn := p.turns[crc32.ChecksumIEEE([]byte(r.Key))%uint32(len(p.turns))]
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
 	refused, before := false, uint64(0) // the last try, and the key's sequence at that time
 	var found driver.Ref
 	err = p.change(ctx, "the key", func(lost error) (bool, error) {

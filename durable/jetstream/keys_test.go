@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -106,6 +107,23 @@ func TestRepeatedReplace(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Many who push one job back at a time all do, and one job waits.
+func TestManyPushBack(t *testing.T) {
+	k := newKeyedJobs(t)
+	const many = 150
+	errs := make(chan error, many)
+	for i := range many {
+		go func() {
+			_, err := k.add(k.record(fmt.Sprint("job", i), driver.KeyLater, time.Hour))
+			errs <- err
+		}()
+	}
+	for range many {
+		require.NoError(t, <-errs)
+	}
+	require.NotEmpty(t, k.waits())
 }
 
 // After half a minute nobody knows whether a job with MaxWait was stored.

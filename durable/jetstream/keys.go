@@ -53,9 +53,10 @@ type holder struct {
 // keyHolder returns who has a key. A job that begins or ends between the two readings may have
 // left it, maybe to another job: then the key's message is another.
 func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) {
-	for before := uint64(0); ; before = h.seq {
+	for before := h; ; before = h {
 		h, err = p.holder(ctx, key)
-		if waits := h.alive && h.s.fate != claimed; err != nil || waits || h.ref == "" || h.seq == before {
+		waits, same := h.alive && h.s.fate != claimed, h.seq == before.seq && h.alive == before.alive
+		if err != nil || waits || h.ref == "" || same {
 			return h, err
 		}
 	}

@@ -208,6 +208,13 @@ func signal(t *testing.T, s Store) {
 	_, err = r.Signal(within(t), "k", make([]byte, durable.MaxPayload+1))
 	require.ErrorIs(t, err, durable.ErrInvalid)
 
+	r.add(durable.Job{Kind: "nobody's", Key: "once", Signals: true, After: time.Hour})
+	signal("once", "1", true)
+	signal("once", "2", false)
+	ok, err := r.CancelKey(within(t), "once")
+	require.NoError(t, err)
+	require.True(t, ok)
+
 	ref := r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: time.Hour})[0]
 	signal("k", "", true)
 	signal("k", "second", false)

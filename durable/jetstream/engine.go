@@ -217,7 +217,8 @@ type part struct {
 	free         func() (int64, error) // on the disk; may be nil
 
 	clock   *clock.Clock
-	batches chan struct{} // has one for each batch under way
+	batches chan struct{}     // has one for each batch under way
+	turns   [32]chan struct{} // of inserts that may replace a job, by the hash of their key
 	quotas  quotas
 
 	mu        sync.Mutex // guards what the last look at the stream has shown
@@ -299,6 +300,9 @@ func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*par
 	p := &part{
 		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: nc.ended, batches: make(chan struct{}, maxBatches),
 		beats: map[string]sighting{}, staleAge: c.staleAge, shift: c.shift, quotas: quotas{all: map[string]*quota{}},
+	}
+	for i := range p.turns {
+		p.turns[i] = make(chan struct{}, 1)
 	}
 	ctx, stop := d.during(ctx, api(p.stream))
 	defer stop()

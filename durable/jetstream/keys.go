@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"time"
 
@@ -52,9 +53,10 @@ type holder struct {
 // keyHolder returns who has a key. A job that begins or ends between the two readings may have
 // left it, maybe to another job: then the key's message is another.
 func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) {
-	for before := uint64(0); ; before = h.seq {
+	for before := h; ; before = h {
 		h, err = p.holder(ctx, key)
-		if waits := h.alive && h.s.fate != claimed; err != nil || waits || h.ref == "" || h.seq == before {
+		waits, same := h.alive && h.s.fate != claimed, h.seq == before.seq && h.alive == before.alive
+		if err != nil || waits || h.ref == "" || same {
 			return h, err
 		}
 	}
@@ -115,6 +117,15 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 // the record replaces. If that is refused though nobody has touched the key, it is the bucket
 // that is closed.
 func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Ref, err error) {
+	if r.OnKey != driver.KeyRefuse { // else all of this process but one would be refused, and begin anew
+		turn := p.turns[crc32.ChecksumIEEE([]byte(r.Key))%uint32(len(p.turns))]
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
 	refused, before := false, uint64(0) // the last try, and the key's sequence at that time
 	var found driver.Ref
 	err = p.change(ctx, "the key", func(lost error) (bool, error) {
@@ -158,8 +169,8 @@ func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Re
 
 // isStored reports whether an earlier call has stored a record, though it does not have its key
 // any more. To store it again would end the job that has the key now. With MaxWait nobody knows
-// when the stored record is due, and so its Ref; and after half a minute, whether it was stored,
-// since the forward of a job that has ended lasts no longer than a tombstone.
+// when the stored record is due, and so its Ref; and after half a minute, whether it was stored:
+// the forward that takeKey writes lasts for a minute.
 func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
 	var uncertain error
 	if r.MaxWait > 0 {
@@ -181,7 +192,8 @@ func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
 }
 
 // takeKey stores a record, takes the key over from its holder, and ends that if it waits. It
-// returns the Ref of the record, and that of the job which it has ended.
+// returns the Ref of the record, and that of the job which it has ended. If MaxWait has changed the
+// bucket of the record, a forward to where it is tells isStored so.
 func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, found driver.Ref, err error) {
 	next, ends, was := *r, group(nil), stored{}
 	if h.alive {
@@ -193,8 +205,12 @@ func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, f
 		next.Succeed(waits.FirstBorn())
 	}
 	stores := p.placeKeyed(&next)
-	if p.nearOf(next.At) != p.nearOf(r.At) {
-		stores = p.elsewhere(&next, p.openFor(next.Due), true)
+	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
+		if len(stores) == 1 {
+			known := p.forwardWrite(&next, bucket)
+			known.ttl = graveTTL
+			stores = group{known, stores[0]}
+		}
 		stores[0].last = seq(0)
 	}
 	err = p.write(ctx, slices.Concat(ends, stores, group{p.keyWrite(&next, h.seq)})...)

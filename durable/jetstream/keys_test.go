@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -93,13 +94,36 @@ func TestRepeatedReplace(t *testing.T) {
 					}
 					require.Equal(t, want, k.waits())
 				}
+				a, err := parseRef(ref, k.p.salt, k.p.of)
+				require.NoError(t, err)
 				newer := k.mustAdd(k.record("newer", driver.KeyReplace, time.Hour))
 				repeat(newer)
 				k.cancel(newer)
 				repeat("")
+				require.NoError(t, k.p.purge(t.Context(), k.p.forward("again"), 0)) // as a minute does
+				ok, err := k.p.cancel(t.Context(), a)
+				require.NoError(t, err)
+				require.False(t, ok, "it was replaced")
 			})
 		}
 	}
+}
+
+// Many who push one job back at a time all do, and one job waits.
+func TestManyPushBack(t *testing.T) {
+	k := newKeyedJobs(t)
+	const many = 150
+	errs := make(chan error, many)
+	for i := range many {
+		go func() {
+			_, err := k.add(k.record(fmt.Sprint("job", i), driver.KeyLater, time.Hour))
+			errs <- err
+		}()
+	}
+	for range many {
+		require.NoError(t, <-errs)
+	}
+	require.NotEmpty(t, k.waits())
 }
 
 // After half a minute nobody knows whether a job with MaxWait was stored.

@@ -104,7 +104,7 @@ func TestClientGoesAway(t *testing.T) {
 	require.Zero(t, <-s.left)
 }
 
-// A handler that has begun a stream is told that time is up, and ends it as it likes.
+// A handler that has begun a stream learns that time is up, and ends the stream as it likes.
 func TestStream(t *testing.T) {
 	for name, flush := range map[string]func(http.ResponseWriter) error{
 		"Flusher":            func(rw http.ResponseWriter) error { rw.(http.Flusher).Flush(); return nil },

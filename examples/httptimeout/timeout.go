@@ -20,10 +20,10 @@ var errTimeout = errors.New("the request took too long")
 // context already has an earlier deadline, that one stays.
 //
 // Timeout aborts nothing. A handler learns from r.Context() that time is up, and has to
-// return. It is helped by what it passes the context to: a query, a request of its own. A
-// handler that does not look goes on for as long as it likes, and the client waits. Nor
-// does the deadline end a read of the body or a write to a slow client: for these
-// http.Server has time limits.
+// return. A query or a request with that context
+// ends by itself. A handler that ignores the context goes on for as long as it likes, and the
+// client waits. The deadline ends no read of the body and no write to a slow client: http.Server
+// has time limits for these.
 //
 // If the handler returns after the deadline and has not begun a response, the response is
 // 503 Service Unavailable. A response that it has begun stands, late or not. So a handler
@@ -31,7 +31,7 @@ var errTimeout = errors.New("the request took too long")
 // is answered.
 //
 // The context is one of the wheel's below the request's own. As long as nobody asks it for
-// Done, it takes half of what package context's takes, and about as much when somebody does.
+// Done, it takes half the time of package context's, and about the same time when somebody does.
 // A whole server takes no more processor time than with package context. A handler that
 // derives a context for each query of its own gains nothing: that costs 1.1. A
 // function on the wheel (TimingWheel.Schedule) that cancels a context.WithCancelCause would

@@ -1,4 +1,4 @@
-// Longpoll is a message broker over HTTP whose readers wait for what is not there yet:
+// Longpoll is a message broker over HTTP whose readers wait for messages that are not there yet:
 //
 //	POST /topics/{topic}                     appends the body, answers with its offset
 //	GET  /topics/{topic}?offset=0&wait=30s   answers with the messages from the offset on, as

@@ -22,7 +22,7 @@ type cluster struct {
 
 	mu   sync.Mutex
 	end  int64 // offset of the next write; guarded by mu
-	mark int64 // what committed was told last; guarded by mu
+	mark int64 // the mark that committed received last; guarded by mu
 }
 
 // replica fetches what the leader has, again and again, and acknowledges it.

@@ -110,8 +110,8 @@ func (r *retrier) due(c *call) {
 	r.enqueue(c)
 }
 
-// cancel ends all calls that are not in an attempt. The others end when their attempt is
-// over, since its context has ended too.
+// cancel ends all calls that are not in an attempt. The others end when their attempt ends:
+// its context has ended too.
 func (r *retrier) cancel() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

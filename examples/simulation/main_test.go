@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// simulate runs the program, which must succeed, and returns what it prints, but for what took real
-// time.
+// simulate runs the program, which must succeed, and returns its output without the figures
+// of real time.
 func simulate(t *testing.T, ofSeed uint64) string {
 	t.Helper()
 	*seed = ofSeed

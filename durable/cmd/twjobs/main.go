@@ -41,7 +41,7 @@
 //
 // -json prints the answers of the admin handler, one value on each line.
 //
-// Only migrate -create makes a queue. For the other commands a missing queue is an error. In the
+// Only migrate -create makes a queue. Other commands fail if there is no queue. In the
 // output an escape such as \x1b stands for each control character except line ends and tabs.
 // Times are local, with their zone. The exit status is 1 if something failed or was
 // not done, 2 for a wrong command.

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test is the program, too, when it is told to be.
+// The test is the program, too, when REMINDERS_TEST is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("REMINDERS_TEST") == "" {
 		os.Exit(m.Run())
@@ -67,7 +67,7 @@ func runUntil(t *testing.T, want string, args ...string) string {
 	return seen + string(rest)
 }
 
-// addSoon adds a reminder, and has the program run and be killed before it is due. It returns
+// addSoon adds a reminder, runs the program, and kills it before the reminder is due. It returns
 // its text. On a slow machine it may be due before: then another one is added.
 func addSoon(t *testing.T, store ...string) string {
 	for delay := 2 * time.Second; ; delay *= 2 {

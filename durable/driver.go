@@ -21,12 +21,9 @@ const (
 // number, and Error what its handler returned.
 type Failure = driver.Failure
 
-// The largest size of the parts of a [Job].
+// The largest size of the parts of a [Job] that a [Middleware] may add to.
 const (
 	MaxPayload = driver.MaxPayload // 256 KiB
-	MaxKind    = driver.MaxKind    // 128 bytes.
-	MaxKey     = driver.MaxKey     // 256 bytes.
-	MaxLane    = driver.MaxLane    // 128 bytes.
 	MaxMeta    = driver.MaxMeta    // 4 KiB, all names and values together.
 )
 

@@ -4,51 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
-	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
-
-// Attempt describes one attempt to its handler.
-type Attempt struct {
-	Ref    Ref
-	Job    Job       // At is when it was first due; After is zero.
-	Number int       // The number of this attempt, from 1.
-	Due    time.Time // The due time of this attempt.
-
-	// Signaled reports whether a signal came, and Signal is its payload; see
-	// [Queue.Signal].
-	Signaled bool
-	Signal   []byte
-
-	// For an occurrence: the name of its schedule, and its time by the schedule, which is
-	// earlier than the job's time with a Jitter, or if it was missed.
-	Schedule   string
-	Occurrence time.Time
-
-	attempt *attempt.Attempt // for Complete
-}
-
-func attemptOf(a *attempt.Attempt) *Attempt {
-	r := &a.Delivery.Record
-	made := &Attempt{Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, Signaled: r.Signal != nil, Signal: r.Signal, attempt: a}
-	if !a.Occurrence.IsZero() {
-		made.Schedule, made.Occurrence = r.Schedule, a.Occurrence
-	}
-	return made
-}
-
-// Complete stores the end of the attempt, as done, through write, before its handler has
-// returned. It is for engines that store it in their own way, such as within a
-// transaction of the handler: see [driver.Attempt]. A handler calls the method of its
-// engine instead. It panics on an Attempt that no handler was called with.
-func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {
-	if a.attempt == nil {
-		panic("durable: Complete: the Attempt is none that a handler was called with")
-	}
-	return a.attempt.Complete(ctx, write)
-}
 
 // Handle sets the handler of a kind. Call it before Run. It panics after Run has begun,
 // on an empty kind, on a nil handler, and on a kind that has a handler already.
@@ -76,14 +34,14 @@ func (q *Queue) Handle(kind string, h Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("durable: Handle(%q): nil handler", kind))
 	}
-	h = q.wrapHandler(kind, h)
+	h = wrapHandler(q.middleware, kind, h)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.running {
-		panic(fmt.Sprintf("durable: Handle(%q): after Run", kind))
+		panic(fmt.Sprintf("durable: Handle(%q): call Handle before Run", kind))
 	}
 	if q.handlers[kind] != nil {
-		panic(fmt.Sprintf("durable: Handle(%q): it has a handler", kind))
+		panic(fmt.Sprintf("durable: Handle(%q): the kind has a handler already", kind))
 	}
 	q.handlers[kind] = func(ctx context.Context, a *attempt.Attempt) error { return h(ctx, attemptOf(a)) }
 }
@@ -97,7 +55,7 @@ func HandleJSON[T any](q *Queue, kind string, h func(context.Context, *Attempt, 
 	q.Handle(kind, func(ctx context.Context, a *Attempt) error {
 		var v T
 		if err := json.Unmarshal(a.Job.Payload, &v); err != nil {
-			return Discard(fmt.Errorf("durable: the payload of a %q is not what its handler takes: %w", a.Job.Kind, err))
+			return Discard(fmt.Errorf("durable: the payload is not the JSON that the handler of %q takes: %w", a.Job.Kind, err))
 		}
 		return h(ctx, a, v)
 	})

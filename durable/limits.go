@@ -47,9 +47,6 @@ type Limit struct {
 	Burst int     `json:"burst,omitempty"`
 }
 
-// Pauses reports whether the limit lets nothing run.
-func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
-
 // Pausable selects jobs to pause: a kind, a lane, or a lane of a kind. The zero value
 // selects all jobs of the queue.
 type Pausable struct {
@@ -109,8 +106,8 @@ func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 	if err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
-	if l != (Limit{}) && l.Pauses() {
-		q.log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
+	if l != (Limit{}) && driver.Limit(l).Pauses() {
+		q.log.Warn("durable: a limit with Running 0 pauses its jobs", "limit", name, "kind", l.Kind)
 	}
 	return nil
 }
@@ -119,10 +116,10 @@ func checkLimit(name string, l Limit) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: the limit's name is empty", ErrInvalid)
-	case len(name) > MaxKind || !valid.Printable(name):
-		return fmt.Errorf("%w: the limit's name is not printable, of 1 to %d bytes", ErrInvalid, MaxKind)
-	case len(l.Kind) > MaxKind || !valid.Printable(l.Kind):
-		return fmt.Errorf("%w: the kind %.200q is not printable, of at most %d bytes", ErrInvalid, l.Kind, MaxKind)
+	case len(name) > driver.MaxKind || !valid.Printable(name):
+		return fmt.Errorf("%w: the limit's name is not printable, of 1 to %d bytes", ErrInvalid, driver.MaxKind)
+	case len(l.Kind) > driver.MaxKind || !valid.Printable(l.Kind):
+		return fmt.Errorf("%w: the kind %.200q is not printable, of at most %d bytes", ErrInvalid, l.Kind, driver.MaxKind)
 	case l.Running < 0 || l.Running > maxRunning:
 		return fmt.Errorf("%w: Running %d is not from 0 to %d", ErrInvalid, l.Running, maxRunning)
 	case math.IsNaN(l.Rate) || l.Rate < 0 || l.Rate > maxRate:
@@ -167,7 +164,7 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 			return err
 		}
 		if len(t.limits)+len(t.pauses) > maxLimits {
-			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxLimits)
+			return fmt.Errorf("%w: there are %d limits and pauses already: remove one first", ErrInvalid, maxLimits)
 		}
 		if err = q.engine.SetFlowControl(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
 			return err
@@ -183,8 +180,8 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 // or lane is not valid.
 func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 	for name, text := range map[string]string{"kind": what.Kind, "lane": what.Lane} {
-		if len(text) > MaxKind || !valid.Printable(text) {
-			return fmt.Errorf("durable: Pause: %w: the %s %.200q is not printable, of at most %d bytes", ErrInvalid, name, text, MaxKind)
+		if len(text) > driver.MaxKind || !valid.Printable(text) {
+			return fmt.Errorf("durable: Pause: %w: the %s %.200q is not printable, of at most %d bytes", ErrInvalid, name, text, driver.MaxKind)
 		}
 	}
 	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
@@ -290,8 +287,10 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 		return nil, err
 	}
 	waiting := map[string]int64{}
-	for _, l := range q.Stats().Limits {
-		waiting[l.Name] = l.Waiting
+	if w := q.held.Load(); w != nil {
+		for _, l := range w.Stats().Limits {
+			waiting[l.Name] = l.Waiting
+		}
 	}
 	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.now()
 	for i, l := range r.Limits() {

@@ -11,9 +11,6 @@ import (
 // Ref for each job, also with an error: the Ref of a job that was not stored is empty.
 type AddFunc func(ctx context.Context, jobs []Job) ([]Ref, error)
 
-// Handler runs an attempt; see [Queue.Handle].
-type Handler func(ctx context.Context, a *Attempt) error
-
 // Middleware wraps the functions that add jobs, the handlers, or both: for traces, logs,
 // metrics, a check, a field of all jobs, or encrypted payloads. One of the two may be
 // nil.
@@ -37,30 +34,15 @@ type Middleware struct {
 	Handle func(next Handler) Handler
 }
 
-// WithMiddleware puts middleware around Add, AddMany and handlers, the first outermost.
-// If the option is given more than once, the middleware of the first option is outermost.
-// Open panics if both functions of a middleware are nil, or if its Add returns nil;
-// Queue.Handle panics if its Handle returns nil.
-func WithMiddleware(m ...Middleware) Option {
-	return func(c *config) {
-		for i := range m {
-			if m[i].Add == nil && m[i].Handle == nil {
-				panic(fmt.Sprintf("durable: WithMiddleware: the functions of number %d are both nil", i))
-			}
-		}
-		c.middleware = append(c.middleware, m...)
-	}
-}
-
-// wrapAdd puts the middleware around what adds jobs.
-func (q *Queue) wrapAdd(add AddFunc) AddFunc {
+// wrapAdd puts middleware around the function that adds jobs.
+func wrapAdd(all []Middleware, add AddFunc) AddFunc {
 	wrapped := false
-	for _, m := range slices.Backward(q.middleware) {
+	for _, m := range slices.Backward(all) {
 		if m.Add == nil {
 			continue
 		}
 		if add = m.Add(add); add == nil {
-			panic("durable: Open: Add of a Middleware has returned nil")
+			panic("durable: Open: the Add of a Middleware returned nil")
 		}
 		wrapped = true
 	}
@@ -75,7 +57,7 @@ func (q *Queue) wrapAdd(add AddFunc) AddFunc {
 		refs, err := add(ctx, jobs)
 		if len(refs) != len(jobs) {
 			if err == nil {
-				panic(fmt.Sprintf("durable: Add of a Middleware has returned %d Refs for %d jobs", len(refs), len(jobs)))
+				panic(fmt.Sprintf("durable: the Add of a Middleware returned %d Refs for %d jobs", len(refs), len(jobs)))
 			}
 			refs = make([]Ref, len(jobs))
 		}
@@ -83,14 +65,14 @@ func (q *Queue) wrapAdd(add AddFunc) AddFunc {
 	}
 }
 
-// wrapHandler puts the middleware around a handler.
-func (q *Queue) wrapHandler(kind string, h Handler) Handler {
-	for _, m := range slices.Backward(q.middleware) {
+// wrapHandler puts middleware around the handler of a kind.
+func wrapHandler(all []Middleware, kind string, h Handler) Handler {
+	for _, m := range slices.Backward(all) {
 		if m.Handle == nil {
 			continue
 		}
 		if h = m.Handle(h); h == nil {
-			panic(fmt.Sprintf("durable: Handle(%q): Handle of a Middleware has returned nil", kind))
+			panic(fmt.Sprintf("durable: Handle(%q): the Handle of a Middleware returned nil", kind))
 		}
 	}
 	return h

@@ -73,17 +73,17 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	c := newConfig(opts)
 	q := &Queue{config: c.Config, log: c.Log, engine: e, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
 	q.calendar = recur.NewCalendar(e, q.log, q.now)
-	if !placeOf(e).Take() {
+	if !ownerOf(e).Take() {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
 	if err := q.readClock(ctx); err != nil {
-		placeOf(e).Leave()
+		ownerOf(e).Leave()
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
 	q.requests, q.hangUp = context.WithCancelCause(context.Background())
 	q.plain, q.keyed = batch.New(q.insert, 0, 1), batch.New(q.insert, 0, 1)
-	q.addAll = q.wrapAdd(q.addJobs)
+	q.addAll = wrapAdd(q.middleware, q.addJobs)
 	if !q.manual {
 		q.wg.Go(q.followClock)
 	}
@@ -110,12 +110,12 @@ func (q *Queue) readClock(ctx context.Context) (err error) {
 	return err
 }
 
-// placeOf returns the engine's place for a Queue, one of nobody else's if it has none.
-func placeOf(e driver.Engine) *once.Place {
+// ownerOf returns the owner of an engine, a new one if the engine does not know.
+func ownerOf(e driver.Engine) *once.Owner {
 	if e, ok := e.(once.Engine); ok {
-		return e.PlaceOfQueue()
+		return e.QueueOwner()
 	}
-	return new(once.Place)
+	return new(once.Owner)
 }
 
 // followClock reads the engine's clock until Close, and says when that was set. It does so at
@@ -166,7 +166,7 @@ func (q *Queue) followClock() {
 		}
 		if step := q.clock.Step(); step.Count > logged {
 			logged = step.Count
-			q.log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
+			q.log.Warn("durable: the engine's clock was set, or another server answers, or this process stood still",
 				"by", step.By.Round(time.Millisecond))
 		}
 	}
@@ -189,7 +189,7 @@ func (q *Queue) Close() error {
 		q.keyed.Close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
-		placeOf(q.engine).Leave()
+		ownerOf(q.engine).Leave()
 	})
 	return q.closeOf
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // bubble runs f with a Queue on the simplest engine, in a bubble whose clock is exact.
@@ -356,9 +355,7 @@ func TestDrainHandsBackUntilTaken(t *testing.T) {
 func TestDrainHandsBackWhatWasPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broken{Engine: enginetest.NewMemory().Open(t)}
-		w := timingwheel.New()
-		defer w.Stop()
-		q, err := durable.Open(t.Context(), b, durable.WithWheel(w))
+		q, err := durable.Open(t.Context(), b)
 		require.NoError(t, err)
 		defer q.Close()
 		require.NoError(t, q.SetLimit(t.Context(), "tenant", durable.Limit{Kind: "a", PerLane: true, Running: 1}))
@@ -371,30 +368,6 @@ func TestDrainHandsBackWhatWasPutOff(t *testing.T) {
 		require.EqualValues(t, n, b.released.Load()+q.Stats().Done)
 		time.Sleep(time.Minute)
 		require.EqualValues(t, n, b.released.Load()+q.Stats().Done)
-	})
-}
-
-// A wheel of the user's serves, also one that refuses, and is not stopped.
-func TestWithWheel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, opts := range [][]timingwheel.Option{nil, {timingwheel.WithMaxPending(1)}} {
-			w := timingwheel.New(opts...)
-			q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithWheel(w))
-			require.NoError(t, err)
-			var ran atomic.Int64
-			q.Handle("a", func(context.Context, *durable.Attempt) error { ran.Add(1); return nil })
-			stop := start(t, q)
-			for range 3 {
-				add(t, q, durable.Job{Kind: "a", After: time.Second}, durable.Job{Kind: "a", After: 2 * time.Second})
-			}
-			time.Sleep(time.Minute)
-			require.Equal(t, int64(6), ran.Load())
-			stop()
-			require.NoError(t, q.Close())
-			_, err = w.Schedule(time.Second, func() {})
-			require.NoError(t, err)
-			w.Stop()
-		}
 	})
 }
 
@@ -418,25 +391,24 @@ func TestWrongUse(t *testing.T) {
 	}
 	panics("durable: WithRetention(1ms): less than 1s", func() { durable.Open(ctx, e, durable.WithRetention(time.Millisecond)) })
 	panics("durable: WithBackoff(nil)", func() { durable.Open(ctx, e, durable.WithBackoff(nil)) })
-	panics("durable: WithWheel(nil)", func() { durable.Open(ctx, e, durable.WithWheel(nil)) })
 	panics("durable: WithLogger(nil)", func() { durable.Open(ctx, e, durable.WithLogger(nil)) })
 	panics("durable: Discard(nil)", func() { durable.Discard(nil) })
 	panics("durable: RetryAfter(1s, nil)", func() { durable.RetryAfter(time.Second, nil) })
 	q, err := durable.Open(ctx, e)
 	require.NoError(t, err)
-	panics("durable: Run: no handler", func() { q.Run(ctx) })
+	panics("durable: Run: no handler: call Handle first", func() { q.Run(ctx) })
 	panics("durable: Handle: empty kind", func() { q.Handle("", handler) })
 	panics(`durable: Handle("a"): nil handler`, func() { q.Handle("a", nil) })
 	panics(`durable: HandleJSON("a"): nil handler`, func() { durable.HandleJSON[int](q, "a", nil) })
 	q.Handle("a", handler)
-	panics(`durable: Handle("a"): it has a handler`, func() { q.Handle("a", handler) })
+	panics(`durable: Handle("a"): the kind has a handler already`, func() { q.Handle("a", handler) })
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error)
 	go func() { done <- q.Run(running) }()
 	add(t, q, durable.Job{Kind: "a"})
 	require.Eventually(t, func() bool { return q.Stats().Done == 1 }, 2*time.Minute, time.Millisecond)
-	panics(`durable: Handle("b"): after Run`, func() { q.Handle("b", handler) })
-	panics("durable: Run: it is under way", func() { q.Run(ctx) })
+	panics(`durable: Handle("b"): call Handle before Run`, func() { q.Handle("b", handler) })
+	panics("durable: Run: another call of Run has not returned", func() { q.Run(ctx) })
 	stop()
 	require.NoError(t, <-done)
 	require.NoError(t, q.Close())
@@ -551,9 +523,9 @@ func TestUsersCodeFails(t *testing.T) {
 				require.Contains(t, info.LastError, w)
 			}
 		}
-		died((*nilError)(nil), "*durable_test.nilError, whose methods fail: panic: runtime error", "queue_test.go")
-		died(hostile{func() { panic("ouch") }}, "durable_test.hostile, whose methods fail: panic: ouch")
-		require.Contains(t, log.String(), "whose methods fail: panic: ouch")
+		died((*nilError)(nil), "*durable_test.nilError whose methods panic: panic: runtime error", "queue_test.go")
+		died(hostile{func() { panic("ouch") }}, "durable_test.hostile, whose methods panic: panic: ouch")
+		require.Contains(t, log.String(), "whose methods panic: panic: ouch")
 		require.NotContains(t, log.String(), "goroutine ", "a stack for each attempt")
 		died(hostile{runtime.Goexit}, "text")
 		died(mute{}, "Goexit")
@@ -564,7 +536,7 @@ func TestUsersCodeFails(t *testing.T) {
 		info, err := q.Get(t.Context(), ref)
 		require.NoError(t, err)
 		require.Equal(t, durable.Waiting, info.State)
-		require.Contains(t, info.LastError, "no; durable: the backoff function fails: panic: no backoff")
+		require.Contains(t, info.LastError, "no; durable: the backoff function panicked: panic: no backoff")
 		require.Greater(t, time.Until(info.Due), 300*time.Millisecond, "by the backoff that is the default")
 		backoff.Store(func() time.Duration { runtime.Goexit(); return 0 })
 		time.Sleep(time.Minute)

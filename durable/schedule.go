@@ -45,24 +45,11 @@ func OnMissed(m Missed) ScheduleOption {
 	}
 }
 
-// Overlap is a policy for an occurrence whose time comes while the one before runs. Two
-// never run at the same time.
-type Overlap int
-
-// The policies for such an occurrence.
-const (
-	OverlapWait Overlap = iota // It begins when the one before has ended; [Missed] decides about several.
-	OverlapSkip                // It is left out.
-)
-
-// OnOverlap sets the policy for occurrences whose time comes while the one before runs.
-// The default is OverlapWait.
-func OnOverlap(o Overlap) ScheduleOption {
+// SkipOverlap leaves out an occurrence whose time comes while the one before runs. By default it
+// begins when that has ended, and [Missed] decides about several. Two never run at the same time.
+func SkipOverlap() ScheduleOption {
 	return func(p *recur.Schedule) error {
-		if o != OverlapWait && o != OverlapSkip {
-			return fmt.Errorf("%w: OnOverlap(%d)", ErrInvalid, o)
-		}
-		p.Skip = o == OverlapSkip
+		p.Skip = true
 		return nil
 	}
 }
@@ -261,7 +248,7 @@ func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error
 			return info, err
 		}
 	}
-	return driver.Info{}, fmt.Errorf("durable: the schedule %.300q: %w: its occurrences end all the time", name, ErrUncertain)
+	return driver.Info{}, fmt.Errorf("durable: the schedule %.300q: %w: gave up, since its occurrences keep ending", name, ErrUncertain)
 }
 
 // ScheduleInfo describes a schedule.
@@ -271,7 +258,7 @@ type ScheduleInfo struct {
 	Job    Job    // The job of each occurrence; At, After, Key and Expires are not set.
 	Paused bool
 	Missed Missed
-	Skip   bool // OverlapSkip
+	Skip   bool // SkipOverlap
 	Jitter time.Duration
 	Start  time.Time // Zero if not set, like End.
 	End    time.Time

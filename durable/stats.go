@@ -8,7 +8,7 @@ import (
 )
 
 // Stats are the figures of a Queue in this process: counts since Open, and its present
-// jobs. [Queue.Count] has the numbers of all jobs of the engine.
+// jobs. [Queue.Backlog] describes the waiting jobs of the engine.
 type Stats struct {
 	Added       int64 // Jobs accepted by Add, and first and next occurrences.
 	Canceled    int64 // Calls of Cancel and CancelKey that returned true.

@@ -129,19 +129,21 @@ func (r *Record) check(due time.Time) error {
 	case !valid.Printable(r.Lane):
 		return fmt.Errorf("%w: the lane %q is not printable", ErrInvalid, r.Lane)
 	case r.Priority < -1 || r.Priority > 1:
-		return fmt.Errorf("%w: there is no priority %d", ErrInvalid, r.Priority)
+		return fmt.Errorf("%w: Priority %d is not from -1 to 1", ErrInvalid, r.Priority)
 	case r.Timeout < 0:
 		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, r.Timeout)
 	case r.OnKey < KeyRefuse || r.OnKey > KeyKeep:
-		return fmt.Errorf("%w: there is no OnKey %d", ErrInvalid, r.OnKey)
-	case r.MaxWait < 0 || r.MaxWait > 0 && r.OnKey != KeyLater:
-		return fmt.Errorf("%w: MaxWait %v goes with Later, and is not negative", ErrInvalid, r.MaxWait)
+		return fmt.Errorf("%w: OnKey %d is not from 0 to 3", ErrInvalid, r.OnKey)
+	case r.MaxWait < 0:
+		return fmt.Errorf("%w: MaxWait %v is negative", ErrInvalid, r.MaxWait)
+	case r.MaxWait > 0 && r.OnKey != KeyLater:
+		return fmt.Errorf("%w: MaxWait needs OnKey Later", ErrInvalid)
 	case r.Key == "" && (r.OnKey != KeyRefuse || r.FreeWhenBegun || r.Signals):
-		return fmt.Errorf("%w: OnKey, FreeWhenBegun and Signals go with a key", ErrInvalid)
+		return fmt.Errorf("%w: OnKey, FreeWhenBegun and Signals need a Key", ErrInvalid)
 	case strings.HasPrefix(r.Key, occurrenceKeys) && (r.OnKey != KeyRefuse || r.FreeWhenBegun || r.Signals):
-		return fmt.Errorf("%w: OnKey, FreeWhenBegun and Signals do not go with a schedule", ErrInvalid)
+		return fmt.Errorf("%w: the job of a schedule cannot have OnKey, FreeWhenBegun or Signals", ErrInvalid)
 	case !r.Expires.IsZero() && !r.Expires.After(due):
-		return fmt.Errorf("%w: it expires at %v, and is due at %v", ErrInvalid, r.Expires, due)
+		return fmt.Errorf("%w: Expires %v is not after the due time %v", ErrInvalid, r.Expires, due)
 	}
 	if err := cmp.Or(valid.Meta(r.Meta), valid.Time(due), valid.Time(r.Expires)); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)

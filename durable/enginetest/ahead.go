@@ -61,8 +61,7 @@ type hasty struct {
 }
 
 func newHasty(t *testing.T, e driver.Engine, ahead time.Duration) *hasty {
-	worker, err := e.Work(within(t), driver.WorkConfig{Name: "hasty", Kinds: onlyKind(), Lease: time.Minute, Ahead: ahead, Retention: time.Hour})
-	require.NoError(t, err)
+	worker := work(t, e, "hasty", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, ahead })
 	w := &hasty{Worker: worker, before: make(chan time.Duration, 1000)}
 	w.drain = feeding(t, w, func(hs []*driver.Delivery) { w.end(t, e, hs) })
 	return w

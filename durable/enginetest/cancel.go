@@ -88,38 +88,16 @@ func races() int { return envInt("ENGINETEST_RACES", 200) }
 func cancelAgainstClaim(t *testing.T, s Store) {
 	e, other := s.Open(t), s.Open(t)
 	r := open(t, e)
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
-	require.NoError(t, err)
-	held := make(chan *driver.Delivery, 4096)
-	stop := feeding(t, w, func(hs []*driver.Delivery) {
-		for _, h := range hs {
-			held <- h
-		}
-	})
+	w := newCrashing(t, e, "w", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, time.Second })
 	claims, cancels := 0, 0
 	var lead time.Duration
 	for n := races(); n > 0; {
 		size := min(n, 100)
 		n -= size
 		refs := r.add(spread(size, 0, 0)...)
-		batch := map[durable.Ref]*driver.Delivery{}
-		for len(batch) < size {
-			select {
-			case h := <-held:
-				batch[h.Ref] = h
-			case <-time.After(patience):
-				require.FailNow(t, "not handed out", "%d of %d", len(batch), size)
-			}
-		}
-		c, k := raceEach(t, w, other, refs, batch, &lead)
+		c, k := raceEach(t, w, other, w.takeAll(refs), &lead)
 		claims, cancels = claims+c, cancels+k
 	}
-	go func() {
-		for range held { // lets Fetch end
-		}
-	}()
-	stop()
-	close(held)
 	t.Logf("%d claims and %d cancels won", claims, cancels)
 	require.Positive(t, claims)
 	require.Positive(t, cancels)
@@ -129,18 +107,17 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 // raceEach claims in groups what is canceled one by one at the same time.
 // lead is the head start of the cancel. The winner of a group starts the next one later,
 // so that both sides win on any engine and the races stay close.
-func raceEach(t *testing.T, w driver.Worker, e driver.Engine, refs []durable.Ref, batch map[durable.Ref]*driver.Delivery, lead *time.Duration) (claims, cancels int) {
+func raceEach(t *testing.T, w driver.Worker, e driver.Engine, held []*driver.Delivery, lead *time.Duration) (claims, cancels int) {
 	const step = time.Millisecond / 4
-	for from := 0; from < len(refs); from += 5 {
-		group := refs[from:min(from+5, len(refs))]
+	for group := range slices.Chunk(held, 5) {
 		canceled := make([]bool, len(group))
 		unsure := make([]bool, len(group)) // the answer was lost: it is canceled, or it was claimed
 		mine := make([]bool, len(group))
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			time.Sleep(-*lead)
-			for i, ref := range group {
-				oks, errs := e.Cancel(within(t), []durable.Ref{ref})
+			for i, h := range group {
+				oks, errs := e.Cancel(within(t), []durable.Ref{h.Ref})
 				canceled[i] = oks[0]
 				if unsure[i] = errors.Is(errs[0], durable.ErrUncertain); !unsure[i] && errs[0] != nil {
 					t.Error(errs[0])
@@ -149,7 +126,9 @@ func raceEach(t *testing.T, w driver.Worker, e driver.Engine, refs []durable.Ref
 		})
 		wg.Go(func() {
 			time.Sleep(*lead)
-			claimGroup(t, w, group, batch, mine)
+			for _, h := range endGranted(t, w, group, nil) {
+				mine[slices.Index(group, h)] = true
+			}
 		})
 		wg.Wait()
 		won := 0
@@ -167,17 +146,6 @@ func raceEach(t *testing.T, w driver.Worker, e driver.Engine, refs []durable.Ref
 		}
 	}
 	return claims, cancels
-}
-
-// claimGroup claims jobs and finishes those that it gets.
-func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[durable.Ref]*driver.Delivery, mine []bool) {
-	var hs []*driver.Delivery
-	for _, ref := range group {
-		hs = append(hs, batch[ref])
-	}
-	for _, h := range endGranted(t, w, hs, nil) {
-		mine[slices.Index(group, h.Ref)] = true
-	}
 }
 
 // endGranted claims jobs, ends those that it is granted as done, and returns them. It asks again
@@ -201,13 +169,13 @@ func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *dri
 	return ended
 }
 
-func claimPatiently(t *testing.T, w driver.Worker, h *driver.Delivery) driver.ClaimResult {
+func claimPatiently(t testing.TB, w driver.Worker, h *driver.Delivery) driver.ClaimResult {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		v := w.Claim(within(t), []*driver.Delivery{h})[0]
 		if v.Status != driver.RetryLater {
 			return v
 		}
-		time.Sleep(min(v.After, 100*time.Millisecond))
+		time.Sleep(min(v.After, 50*time.Millisecond))
 	}
 	t.Error("no end of Later")
 	return driver.ClaimResult{}
@@ -245,14 +213,12 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 		}
 		time.Sleep(2 * ahead / n)
 	}
-	await(t, "all ran or were canceled", func() bool { return len(r.ran())-before+len(canceled) >= n })
+	await(t, "all ran or were canceled", func() bool { return len(eachOnce(t, before, r))+len(canceled) >= n })
 	time.Sleep(again)
-	seen := map[durable.Ref]bool{}
-	for _, run := range r.ran()[before:] {
-		require.False(t, seen[run.Ref], "twice")
-		seen[run.Ref] = true
-		require.False(t, canceled[run.Ref], "canceled, and ran")
+	seen := eachOnce(t, before, r)
+	for ref := range seen {
+		require.False(t, canceled[ref], "canceled, and ran")
 	}
 	require.Equal(t, n, len(seen)+len(canceled))
-	return before + len(seen), len(canceled)
+	return len(r.ran()), len(canceled)
 }

@@ -21,7 +21,7 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 	const jitter = 1000 * time.Hour // so that few are due while the test runs
 	e := s.Open(t)
 	r := open(t, e)
-	start := engineNow(t, e).Add(2 * time.Second).Truncate(time.Second)
+	var start time.Time
 	set := func(name, payload string, jitter time.Duration) {
 		t.Helper()
 		r.schedule(name, "@every 9999h", durable.Job{Kind: kind, Payload: []byte(payload)},
@@ -34,8 +34,11 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 		require.Greater(t, len(all), 6)
 		return all
 	}
-	for i := range 12 {
-		set(fmt.Sprint("s", i), "old", jitter)
+	for ahead := 2 * time.Second; !engineNow(t, e).Before(start); ahead *= 2 { // all are stored before their time
+		start = engineNow(t, e).Add(ahead).Truncate(time.Second)
+		for i := range 12 {
+			set(fmt.Sprint("s", i), "old", jitter)
+		}
 	}
 	await(t, "all of their times have come", func() bool { return engineNow(t, e).After(start) })
 	before := waiting()

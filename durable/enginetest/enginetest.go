@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
@@ -59,6 +61,9 @@ var realTime = []string{"Backlog", "KindAtItsLimit", "ScheduleEditedLate"}
 func runAll(t *testing.T, run func(*testing.T, func(*testing.T, Store)), names ...string) {
 	// Most of their time the tests wait, so more of them run at once than t.Parallel has
 	// where there are few processors.
+	for _, name := range names {
+		require.True(t, slices.ContainsFunc(cases, func(c testCase) bool { return c.name == name }), "there is no test %s", name)
+	}
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
 	for _, c := range cases {
@@ -158,7 +163,6 @@ var cases = []testCase{
 	{"ReleaseClaim", releaseClaim},
 	{"Drain", drain},
 	{"Concurrency", concurrency},
-	{"UnknownKind", unknownKind},
 	{"HandedOwn", handedOwn},
 	{"Shut", shut},
 	{"ManyShut", manyShut},

@@ -1,11 +1,9 @@
 package enginetest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,9 +12,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
-
-// onlyKind is what a worker can run that knows the tests' kind only.
-func onlyKind() *driver.KindGate { return driver.NewKindGate([]string{kind}) }
 
 // picky is a worker of some kinds that ends each job when it is handed out, and notes
 // which kinds these were of.
@@ -30,10 +25,7 @@ type picky struct {
 }
 
 func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.KindGate) *picky {
-	w, err := e.Work(within(t), driver.WorkConfig{
-		Name: name, Kinds: kinds, Lease: 2 * patience, Ahead: 500 * time.Millisecond, Retention: time.Hour,
-	})
-	require.NoError(t, err)
+	w := work(t, e, name, func(c *driver.WorkConfig) { c.Kinds, c.Lease = kinds, 2*patience })
 	p := &picky{Worker: w, kinds: kinds, handed: map[string]int{}, ended: map[durable.Ref]bool{}}
 	feeding(t, w, func(hs []*driver.Delivery) { p.end(t, hs) })
 	return p
@@ -111,32 +103,10 @@ func handedOwn(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// A kind that is shut is handed out no longer, but for what is on its way, and makes no
-// other late; when it is opened again it goes on.
+// Jobs of a shut kind are not handed out, except those on their way, and make no other late. When the
+// kind is opened, they are.
 func shut(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e)
-	kinds := driver.NewKindGate([]string{"full", "other"}, "full")
-	kinds.Set("full", false)
-	w := newPicky(t, e, "w", kinds)
-	n := envInt("ENGINETEST_OVERDUE", 1000)
-	var full []durable.Ref
-	for len(full) < n {
-		full = append(full, r.add(slices.Repeat([]durable.Job{{Kind: "full"}}, min(1000, n-len(full)))...)...)
-	}
-	for range 3 {
-		others := r.add(times(10, durable.Job{Kind: "other"})...)
-		await(t, "the others have ended", func() bool { return w.has(others) })
-	}
-	require.Zero(t, w.count("full"))
-	kinds.Set("full", true)
-	await(t, "some are handed out", func() bool { return w.count("full") > 0 })
-	kinds.Set("full", false)
-	others := r.add(times(10, durable.Job{Kind: "other"})...)
-	await(t, "the others have ended", func() bool { return w.has(others) })
-	kinds.Set("full", true)
-	await(t, "all have ended", func() bool { return w.has(full) })
-	empty(t, r)
+	shutKinds(t, s, []string{"full"}, envInt("ENGINETEST_OVERDUE", 1000))
 }
 
 // manyKinds are more than an engine may keep apart, or has bits for.
@@ -147,30 +117,35 @@ func manyKinds() (kinds []string) {
 	return kinds
 }
 
-// The same holds where many kinds have a limit. When one of them is opened it goes on, and
-// the others stay shut.
-func manyShut(t *testing.T, s Store) {
+// The same holds for many kinds. When one of them is opened, the others stay shut.
+func manyShut(t *testing.T, s Store) { shutKinds(t, s, manyKinds(), 5) }
+
+func shutKinds(t *testing.T, s Store, limited []string, each int) {
 	e := s.Open(t)
 	r := open(t, e)
-	limited := manyKinds()
 	kinds := driver.NewKindGate(append(limited, "free"), limited...)
 	refs := map[string][]durable.Ref{}
 	for _, kind := range limited {
 		kinds.Set(kind, false)
-		refs[kind] = r.add(times(5, durable.Job{Kind: kind})...)
+		refs[kind] = r.addMany(each, durable.Job{Kind: kind})
 	}
 	w := newPicky(t, e, "w", kinds)
-	for range 3 {
+	freeEnd := func() {
 		free := r.add(times(10, durable.Job{Kind: "free"})...)
-		await(t, "what is free has ended", func() bool { return w.has(free) })
+		await(t, "the free jobs have ended", func() bool { return w.has(free) })
+	}
+	for range 3 {
+		freeEnd()
 	}
 	time.Sleep(time.Second) // for what should not come
-	for _, kind := range limited {
-		require.Zero(t, w.count(kind), kind)
-	}
 	last := limited[len(limited)-1]
+	require.Zero(t, w.count(last))
 	kinds.Set(last, true)
-	await(t, "what is open has ended", func() bool { return w.has(refs[last]) })
+	await(t, "some are handed out", func() bool { return w.count(last) > 0 })
+	kinds.Set(last, false)
+	freeEnd()
+	kinds.Set(last, true)
+	await(t, "all of the open kind have ended", func() bool { return w.has(refs[last]) })
 	for _, kind := range limited[:len(limited)-1] {
 		require.Zero(t, w.count(kind), kind)
 		for _, ref := range refs[kind] {
@@ -180,8 +155,8 @@ func manyShut(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// A kind that nobody handles is named, with the job that is longest due, until somebody
-// does. It makes no other late: see handedOwn.
+// A job of a kind that nobody handles waits, and is named, as the one that is longest due, until
+// somebody handles it. It makes no other late: see handedOwn.
 func unhandled(t *testing.T, s Store) {
 	a := open(t, s.Open(t)).handle("a", nil).start()
 	oldest := a.add(durable.Job{Kind: "b"})[0]
@@ -189,15 +164,18 @@ func unhandled(t *testing.T, s Store) {
 	time.Sleep(100 * time.Millisecond)
 	a.add(times(10, durable.Job{Kind: "b"})...)
 	await(t, "it is named", func() bool { return len(a.Stats().Unhandled) > 0 })
-	found := a.Stats().Unhandled
-	require.Len(t, found, 1)
-	require.Equal(t, "b", found[0].Kind)
-	require.Equal(t, oldest, found[0].Oldest)
 	info := a.get(oldest)
-	require.True(t, info.Due.Equal(found[0].Due), "%v, %v", info.Due, found[0].Due)
+	found := a.Stats().Unhandled
+	require.Equal(t, []durable.Unhandled{{Kind: "b", Oldest: oldest, Due: info.Due}}, found)
+	a.awaitRuns(1)
+	time.Sleep(lease)
+	info = a.get(oldest)
+	require.Equal(t, durable.Waiting, info.State)
+	require.Zero(t, info.Attempt)
 	b := open(t, s.Open(t)).handle("b", nil).start()
 	await(t, "it is named no longer", func() bool { return len(a.Stats().Unhandled) == 0 })
 	b.awaitRuns(11)
+	require.Len(t, a.ran(), 1)
 }
 
 // A rolling deploy that adds a kind: workers with it come while others without it work, and
@@ -239,71 +217,51 @@ func rollingDeploy(t *testing.T, s Store) {
 	fleet[1].drain()
 	close(stop)
 	added := <-stopped
-	runs := func() (n int) {
-		for _, r := range fleet {
-			n += len(r.ran())
-		}
-		return n
-	}
-	await(t, fmt.Sprintf("%d runs", added), func() bool { return runs() >= added })
+	await(t, fmt.Sprintf("%d runs", added), func() bool { return len(eachOnce(t, 0, fleet...)) >= added })
 	empty(t, producer)
-	require.Equal(t, added, runs())
-	for _, r := range fleet[:2] {
-		for _, run := range r.ran() {
-			require.Equal(t, "old", run.Job.Kind)
-		}
+	require.Len(t, eachOnce(t, 0, fleet...), added)
+	for _, run := range ran(fleet[:2]...) {
+		require.Equal(t, "old", run.Job.Kind)
 	}
 }
 
 // However many jobs of a kind at its limit are overdue, a worker holds few of them, and runs
-// those of other kinds.
+// jobs of other kinds.
 func kindAtItsLimit(t *testing.T, s Store) {
-	const limit = 2
-	release := make(chan struct{})
-	r := open(t, s.Open(t), durable.WithKindConcurrency("slow", limit), durable.WithConcurrency(64)).
-		handle("slow", waits(release)).handle("quick", nil)
 	n := max(envInt("ENGINETEST_OVERDUE", 3000), 3000) // a worker holds some 2000
-	for added := 0; added < n; added += 1000 {
-		r.add(times(1000, durable.Job{Kind: "slow"})...)
-	}
-	r.start()
-	r.awaitRuns(limit)
-	for range 5 {
-		before := len(r.ran())
-		r.add(times(20, durable.Job{Kind: "quick"})...)
-		r.awaitRuns(before + 20)
-	}
-	await(t, "only those of the limit run", func() bool { return r.Stats().Running == int64(limit) })
+	r, release := atTheirLimits(t, s, []string{"slow"}, n, 64)
 	require.Less(t, r.Stats().Held, int64(n), "not all of them are held")
 	close(release)
-	r.awaitRuns(limit + 100 + 200) // two in a commit, so not all of them
+	r.awaitRuns(100 + 200) // two in a commit, so not all of them
 }
 
-// Many kinds at their limits: none runs more than that, and a kind without one is not in
-// their way, nor they in its.
+// Of many kinds at their limits none runs more jobs than that, and all jobs run.
 func manyLimits(t *testing.T, s Store) {
-	const limit, each = 2, 4
+	const each = 4
 	limited := manyKinds()
-	opts := []durable.Option{durable.WithConcurrency(each*len(limited) + 8)}
-	running, most := make([]atomic.Int32, len(limited)), make([]atomic.Int32, len(limited))
+	r, release := atTheirLimits(t, s, limited, each, each*len(limited)+8)
+	close(release)
+	r.awaitRuns(each*len(limited) + 100)
+	empty(t, r)
+}
+
+// atTheirLimits returns a rig where two jobs of each of some kinds run until release is closed, the
+// others of these kinds wait, and 100 of a free kind have run. It checks then and at the end of the test
+// that no more than two of a kind run.
+func atTheirLimits(t *testing.T, s Store, limited []string, each, concurrency int) (r *rig, release chan struct{}) {
+	const limit = 2
+	opts := []durable.Option{durable.WithConcurrency(concurrency)}
 	for _, kind := range limited {
 		opts = append(opts, durable.WithKindConcurrency(kind, limit))
 	}
-	release := make(chan struct{})
-	r := open(t, s.Open(t), opts...).handle("free", nil)
-	var jobs []durable.Job
-	for i, kind := range limited {
-		r.handle(kind, func(context.Context, *durable.Attempt) error {
-			n := running[i].Add(1)
-			defer running[i].Add(-1)
-			for m := most[i].Load(); n > m && !most[i].CompareAndSwap(m, n); m = most[i].Load() {
-			}
-			<-release
-			return nil
-		})
-		jobs = append(jobs, times(each, durable.Job{Kind: kind})...)
+	release = make(chan struct{})
+	r = open(t, s.Open(t), opts...).handle("free", nil)
+	for _, kind := range limited {
+		var c crowd
+		r.handle(kind, c.around(waits(release)))
+		t.Cleanup(func() { require.Equal(t, int64(limit), c.most.Load(), kind) })
+		r.addMany(each, durable.Job{Kind: kind})
 	}
-	r.add(jobs...)
 	r.start()
 	full := limit * len(limited)
 	r.awaitRuns(full)
@@ -312,10 +270,5 @@ func manyLimits(t *testing.T, s Store) {
 		r.awaitRuns(full + 20*(n+1))
 	}
 	await(t, "only those of the limits run", func() bool { return r.Stats().Running == int64(full) })
-	close(release)
-	r.awaitRuns(each*len(limited) + 100)
-	for i, kind := range limited {
-		require.Equal(t, int32(limit), most[i].Load(), kind)
-	}
-	empty(t, r)
+	return r, release
 }

@@ -33,19 +33,18 @@ func taken(t testing.TB, e driver.Engine) (n int) {
 	return n
 }
 
-// crowd counts who is inside at a time.
-type crowd struct {
-	inside, most atomic.Int64
-	delay        time.Duration
-}
+// crowd counts the handlers that run at a time.
+type crowd struct{ inside, most atomic.Int64 }
 
-func (c *crowd) handle(ctx context.Context, _ *durable.Attempt) error {
-	n := c.inside.Add(1)
-	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+// around returns a handler that is counted while it runs.
+func (c *crowd) around(f handler) handler {
+	return func(ctx context.Context, a *durable.Attempt) error {
+		n := c.inside.Add(1)
+		defer c.inside.Add(-1)
+		for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+		}
+		return f(ctx, a)
 	}
-	time.Sleep(c.delay)
-	c.inside.Add(-1)
-	return nil
 }
 
 // exact is what a Delivery is claimed exactly with.
@@ -62,10 +61,7 @@ func limitClaims(t *testing.T, s Store) {
 	r.limit("two", durable.Limit{Kind: kind, Running: 2})
 	refs := r.add(times(4, durable.Job{Kind: kind})...)
 	a := newCrashing(t, e, "a")
-	var hs []*driver.Delivery
-	for _, ref := range refs {
-		hs = append(hs, a.take(ref))
-	}
+	hs := a.takeAll(refs)
 	ctx := within(t)
 	hs[0].Exact = false
 	v := a.Claim(ctx, hs[:1])[0]
@@ -81,7 +77,7 @@ func limitClaims(t *testing.T, s Store) {
 	require.Equal(t, driver.Granted, claimPatiently(t, a, hs[1]).Status, "asked once more, of two that have all the places")
 	require.Equal(t, ruleID(t, e), v.Limit)
 	require.Positive(t, v.After)
-	info, err := r.Get(ctx, refs[2])
+	info, err := r.Get(ctx, hs[2].Ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Waiting, info.State)
 
@@ -106,7 +102,7 @@ func limitClaims(t *testing.T, s Store) {
 	require.Equal(t, driver.Granted, claimPatiently(t, a, exact(hs[3])[0]).Status)
 	b := newCrashing(t, s.Open(t), "b")
 	a.stop() // it beats no more
-	h := b.take(refs[3])
+	h := b.take(hs[3].Ref)
 	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e), "the place goes with the job")
 	finishPatiently(t, b, driver.Completion{Delivery: h, End: driver.DeadLetter, Error: "e"})
@@ -204,10 +200,10 @@ func badLimits(t *testing.T, s Store) {
 
 // No more run at once than a limit lets, of all workers together, and as many do.
 func limitRunning(t *testing.T, s Store) {
-	c := &crowd{delay: 30 * time.Millisecond}
+	var c crowd
 	var all []*rig
 	for range 3 {
-		all = append(all, open(t, s.Open(t)).handle(kind, c.handle))
+		all = append(all, open(t, s.Open(t)).handle(kind, c.around(sleeps(30*time.Millisecond))))
 	}
 	all[0].limit("three", durable.Limit{Kind: kind, Running: 3})
 	for _, r := range all {
@@ -217,30 +213,24 @@ func limitRunning(t *testing.T, s Store) {
 		all[0].add(durable.Job{Kind: kind})
 	}
 	for _, r := range all {
-		await(t, "all have run", func() bool { return len(all[0].ran())+len(all[1].ran())+len(all[2].ran()) >= 90 })
+		await(t, "all have run", func() bool { return len(eachOnce(t, 0, all...)) >= 90 })
 		empty(t, r)
 	}
 	require.Equal(t, int64(3), c.most.Load())
-	require.Len(t, slices.Concat(all[0].ran(), all[1].ran(), all[2].ran()), 90, "each once")
-	for _, r := range all {
-		for _, a := range r.ran() {
-			require.Equal(t, 1, a.Number)
-		}
+	require.Len(t, eachOnce(t, 0, all...), 90)
+	for _, a := range ran(all...) {
+		require.Equal(t, 1, a.Number)
 	}
 }
 
 // Under a limit PerLane each lane has its own places, and who has no lane is not covered.
 func limitPerLane(t *testing.T, s Store) {
 	lanes := map[string]*crowd{"": {}, "a": {}, "b": {}}
-	r := open(t, s.Open(t)).handle(kind, func(ctx context.Context, a *durable.Attempt) error {
-		c := lanes[a.Job.Lane]
-		return (&crowdOf{c, lanes[""]}).handle(ctx, a)
-	})
+	r := open(t, s.Open(t)).handle(kind, lanes[""].around(func(ctx context.Context, a *durable.Attempt) error {
+		return lanes[a.Job.Lane].around(sleeps(10*time.Millisecond))(ctx, a)
+	}))
 	r.limit("one each", durable.Limit{PerLane: true, Running: 1})
 	r.start()
-	for _, c := range lanes {
-		c.delay = 10 * time.Millisecond
-	}
 	n := 0
 	await(t, "of two lanes two run at once", func() bool { // a slow engine may not have them meet at first
 		for range 10 {
@@ -254,23 +244,11 @@ func limitPerLane(t *testing.T, s Store) {
 	require.Equal(t, int64(1), lanes["b"].most.Load())
 
 	release := make(chan struct{})
-	lanes[""].delay = 0
 	r2 := open(t, s.Open(t)).handle("free", waits(release)).start()
 	r2.add(times(5, durable.Job{Kind: "free"})...)
 	r2.awaitRuns(5) // all at once
 	close(release)
 	empty(t, r2)
-}
-
-// crowdOf counts in two places.
-type crowdOf struct{ one, all *crowd }
-
-func (c *crowdOf) handle(ctx context.Context, a *durable.Attempt) error {
-	n := c.all.inside.Add(1)
-	defer c.all.inside.Add(-1)
-	for most := c.all.most.Load(); n > most && !c.all.most.CompareAndSwap(most, n); most = c.all.most.Load() {
-	}
-	return c.one.handle(ctx, a)
 }
 
 // Never more begin than Burst + Rate * t, and what waits for a token begins about when that
@@ -284,8 +262,8 @@ func limitRate(t *testing.T, s Store) {
 	a.start()
 	b.start()
 	a.add(times(jobs, durable.Job{Kind: kind})...)
-	await(t, "all have run", func() bool { return len(a.ran())+len(b.ran()) == jobs })
-	runs := append(a.ran(), b.ran()...)
+	await(t, "all have run", func() bool { return len(ran(a, b)) == jobs })
+	runs := ran(a, b)
 	slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
 	offset := time.Until(engineNow(t, e)) // of the clocks, nearly
 	for i, r := range runs {
@@ -311,20 +289,20 @@ func pauses(t *testing.T, s Store) {
 	for _, what := range []durable.Pausable{{Kind: kind}, {Lane: "l"}, {Kind: kind, Lane: "l"}, {}} {
 		require.NoError(t, a.Pause(within(t), what))
 		require.NoError(t, a.Pause(within(t), what), "it is paused already")
-		n, at := len(a.ran())+len(b.ran()), time.Now()
+		n, at := len(ran(a, b)), time.Now()
 		ref := b.add(durable.Job{Kind: kind, Lane: "l"})[0]
 		if what != (durable.Pausable{}) {
 			a.add(durable.Job{Kind: "other"})
-			await(t, "another runs", func() bool { return len(a.ran())+len(b.ran()) == n+1 })
+			await(t, "another runs", func() bool { return len(ran(a, b)) == n+1 })
 			n++
 		}
 		time.Sleep(time.Until(at.Add(1200 * time.Millisecond)))
-		require.Equal(t, n, len(a.ran())+len(b.ran()), "%v is paused", what)
+		require.Equal(t, n, len(ran(a, b)), "%v is paused", what)
 		info := b.get(ref)
 		require.Equal(t, durable.Waiting, info.State)
 		require.Equal(t, 0, info.Attempt)
 		require.NoError(t, b.Resume(within(t), what))
-		await(t, "it has run", func() bool { return len(a.ran())+len(b.ran()) == n+1 })
+		await(t, "it has run", func() bool { return len(ran(a, b)) == n+1 })
 		a.awaitGone(ref)
 	}
 	close(release)
@@ -337,25 +315,26 @@ func lanesTakeTurns(t *testing.T, s Store) {
 	const many = 5000 // more than both workers hold of the kind
 	a, b := open(t, s.Open(t)), open(t, s.Open(t))
 	for _, r := range []*rig{a, b} {
-		r.handle(kind, func(context.Context, *durable.Attempt) error { time.Sleep(5 * time.Millisecond); return nil })
+		r.handle(kind, sleeps(5*time.Millisecond))
 	}
 	a.limit("two", durable.Limit{Kind: kind, Running: 2})
 	a.add(times(many, durable.Job{Kind: kind, Lane: "many"})...)
 	a.start()
 	b.start()
-	await(t, "some have run", func() bool { return len(a.ran())+len(b.ran()) > 300 })
+	await(t, "some have run", func() bool { return len(ran(a, b)) > 300 })
 	ref := a.add(durable.Job{Kind: kind, Lane: "one"})[0]
-	before := len(a.ran()) + len(b.ran())
+	before := len(ran(a, b))
 	a.awaitGone(ref)
-	after := len(a.ran()) + len(b.ran())
+	after := len(ran(a, b))
 	require.Less(t, after-before, 250, "of the other lane have run meanwhile")
 }
 
 // A limit that is raised, lowered or removed while jobs run and wait holds as it is then, and
 // one of 0 running pauses.
 func limitChanged(t *testing.T, s Store) {
-	c := &crowd{delay: 100 * time.Millisecond}
-	a, b := open(t, s.Open(t)).handle(kind, c.handle), open(t, s.Open(t)).handle(kind, c.handle)
+	var c crowd
+	h := c.around(sleeps(100 * time.Millisecond))
+	a, b := open(t, s.Open(t)).handle(kind, h), open(t, s.Open(t)).handle(kind, h)
 	a.limit("l", durable.Limit{Kind: kind})
 	a.start()
 	b.start()
@@ -368,11 +347,11 @@ func limitChanged(t *testing.T, s Store) {
 	await(t, "1 runs", func() bool { return c.inside.Load() <= 1 })
 	time.Sleep(300 * time.Millisecond) // from here on the claims are of the new one
 	c.most.Store(0)
-	n := len(a.ran()) + len(b.ran())
-	await(t, "some more have run", func() bool { return len(a.ran())+len(b.ran()) >= n+3 })
+	n := len(ran(a, b))
+	await(t, "some more have run", func() bool { return len(ran(a, b)) >= n+3 })
 	require.LessOrEqual(t, c.most.Load(), int64(1))
 	a.limit("l", durable.Limit{})
-	await(t, "all have run", func() bool { return len(a.ran())+len(b.ran()) == 60 })
+	await(t, "all have run", func() bool { return len(ran(a, b)) == 60 })
 	empty(t, a)
 	require.Greater(t, c.most.Load(), int64(4), "nothing limits them any more")
 	require.Equal(t, 0, taken(t, s.Open(t)))
@@ -389,9 +368,9 @@ func limitDeath(t *testing.T, s Store) {
 	dead.awaitRuns(2)
 	dead.stop() // so that Run may fail
 	m.kill()
-	c := &crowd{delay: 20 * time.Millisecond}
+	var c crowd
 	e := s.Open(t)
-	r := open(t, e).handle(kind, c.handle).start()
+	r := open(t, e).handle(kind, c.around(sleeps(20*time.Millisecond))).start()
 	await(t, "all have run", func() bool {
 		require.LessOrEqual(t, taken(t, e), 2)
 		return len(r.ran()) >= 8

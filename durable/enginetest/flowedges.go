@@ -54,20 +54,10 @@ func limitOrphan(t *testing.T, s Store) {
 	await(t, "no place is taken", func() bool { return taken(t, e) == 0 })
 }
 
-// asker counts the claims that are asked.
-type asker struct {
-	driver.Engine
-	asked *atomic.Int64
-}
-
+// askingWorker counts the claims that it asks for.
 type askingWorker struct {
 	driver.Worker
 	asked *atomic.Int64
-}
-
-func (a asker) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	w, err := a.Engine.Work(ctx, c)
-	return askingWorker{w, a.asked}, err
 }
 
 func (w askingWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
@@ -79,7 +69,7 @@ func (w askingWorker) Claim(ctx context.Context, held []*driver.Delivery) []driv
 // again and again.
 func limitAlone(t *testing.T, s Store) {
 	var asked atomic.Int64
-	r := open(t, asker{s.Open(t), &asked}).handle(kind, nil)
+	r := open(t, wrapped{s.Open(t), func(w driver.Worker) driver.Worker { return askingWorker{w, &asked} }}).handle(kind, nil)
 	r.limit("l", durable.Limit{Kind: kind, PerLane: true, Rate: 1.0 / 3600, Burst: 1})
 	r.start()
 	r.awaitGone(r.add(durable.Job{Kind: kind, Lane: "l"})[0])

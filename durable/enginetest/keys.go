@@ -111,17 +111,10 @@ func keyRace(t *testing.T, s Store) {
 
 // A key that is taken and left all the time has one job at a time, and each runs.
 func keyTurns(t *testing.T, s Store) {
-	var at, most, ran atomic.Int64
-	handler := func(context.Context, *durable.Attempt) error {
-		most.Store(max(most.Load(), at.Add(1)))
-		time.Sleep(time.Millisecond)
-		at.Add(-1)
-		ran.Add(1)
-		return nil
-	}
-	a := open(t, s.Open(t)).handle(kind, handler).start()
-	b := open(t, s.Open(t)).handle(kind, handler).start()
-	added := int64(0)
+	var c crowd
+	a := open(t, s.Open(t)).handle(kind, c.around(sleeps(time.Millisecond))).start()
+	b := open(t, s.Open(t)).handle(kind, c.around(sleeps(time.Millisecond))).start()
+	added := 0
 	for end := time.Now().Add(2 * time.Second); added < 6 || time.Now().Before(end); breathe() {
 		_, err := a.Add(within(t), durable.Job{Kind: kind, Key: "turn"})
 		if err == nil {
@@ -130,8 +123,8 @@ func keyTurns(t *testing.T, s Store) {
 			require.ErrorIs(t, err, durable.ErrExists)
 		}
 	}
-	await(t, "all ran", func() bool { return ran.Load() == added })
+	await(t, "all ran", func() bool { return len(ran(a, b)) == added && c.inside.Load() == 0 })
 	t.Logf("%d turns", added)
-	require.Equal(t, int64(1), most.Load())
+	require.Equal(t, int64(1), c.most.Load())
 	empty(t, b)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +14,20 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// work returns a worker of the tests' kinds, with a change of its configuration or none.
+func work(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) driver.Worker {
+	c := driver.WorkConfig{
+		Name: name, Kinds: driver.NewKindGate([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond,
+		Retention: time.Hour, Tell: func(driver.Notice) {},
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	w, err := e.Work(within(t), c)
+	require.NoError(t, err)
+	return w
+}
+
 // crashing is a worker that a test drives by hand, and that may die without a word.
 type crashing struct {
 	driver.Worker
@@ -24,9 +37,8 @@ type crashing struct {
 	stop context.CancelFunc
 }
 
-func newCrashing(t testing.TB, e driver.Engine, name string) *crashing {
-	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour, Tell: func(driver.Notice) {}})
-	require.NoError(t, err)
+func newCrashing(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) *crashing {
+	w := work(t, e, name, change...)
 	ctx, stop := context.WithCancel(context.Background())
 	c := &crashing{Worker: w, t: t, held: make(chan *driver.Delivery, 100)}
 	fed := feeding(t, w, func(hs []*driver.Delivery) {
@@ -42,7 +54,7 @@ func newCrashing(t testing.TB, e driver.Engine, name string) *crashing {
 	return c
 }
 
-// beating has the worker renew its lease until the end of the test.
+// beating renews the worker's lease until the end of the test.
 func (c *crashing) beating() *crashing {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -62,19 +74,10 @@ func (c *crashing) beating() *crashing {
 // take waits until the job is handed out.
 func (c *crashing) take(ref durable.Ref) *driver.Delivery {
 	c.t.Helper()
-	for end := time.After(patience); ; {
-		select {
-		case h := <-c.held:
-			if h.Ref == ref {
-				return h
-			}
-		case <-end:
-			require.FailNow(c.t, "not handed out")
-		}
-	}
+	return c.takeAll([]durable.Ref{ref})[0]
 }
 
-// takeAll waits until all of some jobs are handed out.
+// takeAll waits until some jobs are handed out, and drops all others.
 func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Delivery) {
 	c.t.Helper()
 	missing := map[durable.Ref]bool{}
@@ -115,21 +118,13 @@ func (c *crashing) ask(ref durable.Ref, exact bool) (*driver.Delivery, driver.Cl
 func (c *crashing) again(h *driver.Delivery, exact bool) (*driver.Delivery, driver.ClaimResult) {
 	c.t.Helper()
 	h.Exact = exact
-	for end := time.Now().Add(patience); ; {
-		v := c.Claim(within(c.t), []*driver.Delivery{h})[0]
-		if v.Status != driver.RetryLater {
-			return h, v
-		}
-		require.True(c.t, time.Now().Before(end), "no end of Later")
-		time.Sleep(min(v.After, 50*time.Millisecond))
-	}
+	return h, claimPatiently(c.t, c, h)
 }
 
 // A beat that comes after the lease was over says so, once.
 func beatAfterLease(t *testing.T, s Store) {
 	const short = time.Second
-	w, err := s.Open(t).Work(within(t), driver.WorkConfig{Name: "late", Kinds: onlyKind(), Lease: short, Ahead: short / 4, Retention: time.Hour})
-	require.NoError(t, err)
+	w := work(t, s.Open(t), "late", func(c *driver.WorkConfig) { c.Lease, c.Ahead = short, short/4 })
 	inTime := func() {
 		await(t, "a beat is in time", func() bool { // a busy machine may miss some
 			return w.Heartbeat(within(t)) == nil
@@ -188,7 +183,7 @@ func longHandler(t *testing.T, s Store) {
 	a := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
 	b := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
 	ref := a.add(durable.Job{Kind: kind})[0]
-	await(t, "it runs", func() bool { return len(a.ran())+len(b.ran()) > 0 })
+	await(t, "it runs", func() bool { return len(ran(a, b)) > 0 })
 	leaseLost := func() bool { return lost.Load() || a.Stats().LeaseLost+b.Stats().LeaseLost > 0 }
 	await(t, "the job is gone, or a lease was lost", func() bool {
 		_, err := a.Get(within(t), ref)
@@ -198,27 +193,17 @@ func longHandler(t *testing.T, s Store) {
 	if leaseLost() {
 		t.Skip("this machine is too busy for a lease of ", short)
 	}
-	require.Equal(t, 1, len(a.ran())+len(b.ran()))
+	require.Equal(t, 1, len(ran(a, b)))
 }
 
-// silent is an engine whose worker's beats fail while it is told so.
-type silent struct {
-	driver.Engine
-	is atomic.Bool
-}
-
+// silentWorker is a worker whose heartbeats fail while is.
 type silentWorker struct {
 	driver.Worker
-	e *silent
+	is *atomic.Bool
 }
 
-func (e *silent) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	w, err := e.Engine.Work(ctx, c)
-	return &silentWorker{w, e}, err
-}
-
-func (w *silentWorker) Heartbeat(ctx context.Context) error {
-	if w.e.is.Load() {
+func (w silentWorker) Heartbeat(ctx context.Context) error {
+	if w.is.Load() {
 		return errors.New("no answer")
 	}
 	return w.Worker.Heartbeat(ctx)
@@ -227,7 +212,8 @@ func (w *silentWorker) Heartbeat(ctx context.Context) error {
 // The handlers of a worker whose lease is over are told, by the cause of their context;
 // another worker runs the job.
 func leaseLost(t *testing.T, s Store) {
-	e := &silent{Engine: s.Open(t)}
+	var silent atomic.Bool
+	e := wrapped{s.Open(t), func(w driver.Worker) driver.Worker { return silentWorker{w, &silent} }}
 	cause, overtaken := make(chan error, 1), make(chan struct{})
 	handler := func(ctx context.Context, a *durable.Attempt) error {
 		<-ctx.Done()
@@ -238,7 +224,7 @@ func leaseLost(t *testing.T, s Store) {
 	a := open(t, e).handle(kind, handler).start()
 	ref := a.add(durable.Job{Kind: kind})[0]
 	a.awaitRuns(1)
-	e.is.Store(true)
+	silent.Store(true)
 	b := open(t, s.Open(t)).handle(kind, nil).start()
 	require.ErrorIs(t, <-cause, durable.ErrLeaseLost)
 	b.awaitRuns(1)
@@ -274,30 +260,24 @@ func staleClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: kind})
 	frozen := newCrashing(t, s.Open(t), "frozen")
-	held := map[durable.Ref]*driver.Delivery{}
-	for len(held) < 2 {
-		h := <-frozen.held
-		held[h.Ref] = h
-	}
+	held := frozen.takeAll(refs)
 	frozen.stop()
 	r.cancel(refs[0], true, "handed out")
 	r.handle(kind, nil).start()
 	r.awaitRuns(1)
 	r.awaitGone(refs[1])
 	time.Sleep(2 * lease)
-	for _, ref := range refs {
-		v := frozen.Claim(within(t), []*driver.Delivery{held[ref]})[0]
+	for _, v := range frozen.Claim(within(t), held) {
 		require.Equal(t, driver.Gone, v.Status)
 	}
 	require.Len(t, r.ran(), 1)
 	empty(t, r)
 }
 
-// stopped is an engine whose calls wait while it is: as those of a process that is
-// frozen, or cut off.
+// stopped makes the calls of an engine wait while it is stopped, like the calls of a process that is
+// frozen or cut off.
 type stopped struct {
-	driver.Engine
-	calls chan struct{} // those that are under way; full: stopped
+	calls chan struct{} // Calls that are under way; full: stopped.
 }
 
 // stop returns when no call is under way. It does what a lock would, which synctest knows
@@ -314,47 +294,27 @@ func (e *stopped) goOn() {
 	}
 }
 
+// make makes a call when the engine is not stopped.
+func (e *stopped) make(call func() error) error {
+	e.calls <- struct{}{}
+	defer func() { <-e.calls }()
+	return call()
+}
+
+// wrap delays the claims of a worker before and after: the result arrives when the stop has ended.
+func (e *stopped) wrap(w driver.Worker) driver.Worker {
+	return stoppedWorker{guarded{w, e.make}, e}
+}
+
 type stoppedWorker struct {
-	driver.Worker
+	guarded
 	e *stopped
 }
 
-func (e *stopped) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	w, err := e.Engine.Work(ctx, c)
-	return &stoppedWorker{w, e}, err
-}
-
-func (w *stoppedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
+func (w stoppedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	return w.Worker.Fetch(ctx, func(held []*driver.Delivery) {
-		w.e.calls <- struct{}{}
-		defer func() { <-w.e.calls }()
-		give(held)
+		w.e.make(func() error { give(held); return nil })
 	})
-}
-
-// Claim is delayed before and after: its result arrives when the stop has ended.
-func (w *stoppedWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	w.e.calls <- struct{}{}
-	defer func() { <-w.e.calls }()
-	return w.Worker.Claim(ctx, held)
-}
-
-func (w *stoppedWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
-	w.e.calls <- struct{}{}
-	defer func() { <-w.e.calls }()
-	return w.Worker.Finish(ctx, outs)
-}
-
-func (w *stoppedWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
-	w.e.calls <- struct{}{}
-	defer func() { <-w.e.calls }()
-	return w.Worker.Release(ctx, held, after)
-}
-
-func (w *stoppedWorker) Heartbeat(ctx context.Context) error {
-	w.e.calls <- struct{}{}
-	defer func() { <-w.e.calls }()
-	return w.Worker.Heartbeat(ctx)
 }
 
 // A job that is claimed and has not begun when the lease is lost never begins there:
@@ -363,9 +323,9 @@ func (w *stoppedWorker) Heartbeat(ctx context.Context) error {
 // first, makes no difference.
 func leaseLostWaiting(t *testing.T, s Store) {
 	for _, placeFirst := range []bool{true, false} {
-		e := &stopped{s.Open(t), make(chan struct{}, 100)}
+		e := &stopped{make(chan struct{}, 100)}
 		leave := make(chan struct{})
-		a := open(t, e, durable.WithConcurrency(2)).
+		a := open(t, wrapped{s.Open(t), e.wrap}, durable.WithConcurrency(2)).
 			handle("blocks", waits(leave)).
 			handle(kind, nil).handle("later", nil).start()
 		a.add(durable.Job{Kind: "blocks"}, durable.Job{Kind: "blocks"})
@@ -374,11 +334,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 		await(t, "both are claimed", func() bool { return a.Stats().Claimed == 2 })
 		e.stop()
 		b := newCrashing(t, s.Open(t), fmt.Sprint("other", placeFirst))
-		for range refs { // in any order
-			h := <-b.held
-			for !slices.Contains(refs, h.Ref) {
-				h = <-b.held
-			}
+		for _, h := range b.takeAll(refs) {
 			_, v := b.again(h, true)
 			require.Equal(t, driver.Granted, v.Status)
 			out := driver.Completion{Delivery: h, End: driver.Retry, At: time.Now().Add(time.Hour), Error: "x"}

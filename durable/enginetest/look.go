@@ -190,8 +190,7 @@ func workers(t *testing.T, s Store) {
 		many = append(many, fmt.Sprintf("k%04d", i))
 	}
 	slices.Sort(many)
-	dead, err := s.Open(t).Work(within(t), driver.WorkConfig{Name: "dead", Kinds: driver.NewKindGate(many), Lease: lease, Ahead: time.Second, Retention: time.Hour})
-	require.NoError(t, err)
+	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindGate(many) })
 	require.NoError(t, dead.Heartbeat(within(t)))
 	seen := func() bool {
 		all, err := a.Workers(within(t))

@@ -140,7 +140,7 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	wg.Wait()
 	r.awaitRuns(n)
 	time.Sleep(again)
-	seen := eachOnce(t, r.ran())
+	seen := eachOnce(t, 0, r)
 	require.Len(t, seen, n)
 	t.Logf("%d moved", moved.Load())
 	empty(t, r)

@@ -14,17 +14,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// needsOnKey skips a test on an engine that refuses OnKey, FreeWhenBegun and Signals, after it has
-// refused a job with one of them.
-func needsOnKey(t *testing.T, s Store) {
-	if _, ok := s.(interface{ LacksOnKey() }); !ok {
-		return
-	}
-	_, err := open(t, s.Open(t)).Add(within(t), durable.Job{Kind: kind, Key: "k", Signals: true})
-	require.ErrorIs(t, err, durable.ErrInvalid)
-	t.Skip("the engine has no OnKey")
-}
-
 // keyed returns a job that is added to the key "k" and is due in an hour.
 func keyed(on durable.OnKey, value string) durable.Job {
 	return durable.Job{Kind: kind, Key: "k", OnKey: on, Payload: []byte(value), After: time.Hour}
@@ -32,7 +21,6 @@ func keyed(on durable.OnKey, value string) durable.Job {
 
 // A job that waits under a key is replaced, pushed back, or stays, and Found is its Ref.
 func onKey(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t))
 	waits := func(value string) durable.Info {
 		t.Helper()
@@ -84,7 +72,6 @@ func onKey(t *testing.T, s Store) {
 
 // A repeated Insert sets Found to "" rather than leave an old value there.
 func foundAgain(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	e := s.Open(t)
 	r := open(t, e)
 	now := engineNow(t, e)
@@ -113,7 +100,6 @@ func empties(t *testing.T, r *rig) {
 // A job that is pushed back is due later each time, but no later than MaxWait after the first Add. A
 // job that replaces it begins anew.
 func pushedBack(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t))
 	due := func() time.Time {
 		i, err := r.Lookup(within(t), "k")
@@ -152,7 +138,6 @@ func pushedBack(t *testing.T, s Store) {
 // With FreeWhenBegun a key is free when its job begins. A job that is added then waits, and
 // supersedes the next attempt of the other.
 func freeWhenBegun(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	proceed := make(chan error)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour }), durable.WithConcurrency(4)).
 		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
@@ -206,7 +191,6 @@ func freeWhenBegun(t *testing.T, s Store) {
 
 // A waiting job with Signals takes one signal, and its next attempts have it.
 func signal(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	proceed := make(chan error)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Millisecond })).
 		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
@@ -257,31 +241,15 @@ func signal(t *testing.T, s Store) {
 
 // If a job replaces another while that is claimed, one of the two wins: never both, never neither.
 func replaceAgainstClaim(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	e, other := s.Open(t), s.Open(t)
 	r := open(t, e)
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	held := make(chan *driver.Delivery, 4096)
-	var feeding sync.WaitGroup
-	feeding.Go(func() {
-		feed(ctx, t, w, func(hs []*driver.Delivery) {
-			for _, h := range hs {
-				held <- h
-			}
-		})
-	})
+	w := newCrashing(t, e, "w", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, time.Second })
 	claims, replaced := 0, 0
 	var lead time.Duration // of the claim
 	for n := range races() / 4 {
 		key := strconv.Itoa(n)
 		ref := r.add(durable.Job{Kind: kind, Key: key, FreeWhenBegun: n%2 == 0})[0]
-		var h *driver.Delivery
-		for h == nil || h.Ref != ref {
-			h = <-held
-		}
-		h.Exact = true
+		held := exact(w.take(ref))
 		now, _, err := other.Now(within(t))
 		require.NoError(t, err)
 		var found durable.Ref
@@ -289,20 +257,20 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 			Kind: kind, Key: key, OnKey: driver.KeyReplace, At: now.Add(time.Hour), Found: &found,
 		}, now)
 		require.NoError(t, err)
-		var mine [1]bool
+		var mine bool
 		var refs []durable.Ref
 		var errs []error
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			time.Sleep(-lead)
-			claimGroup(t, w, []durable.Ref{ref}, map[durable.Ref]*driver.Delivery{ref: h}, mine[:])
+			mine = len(endGranted(t, w, held, nil)) == 1
 		})
 		wg.Go(func() {
 			time.Sleep(lead)
 			refs, errs = other.Insert(within(t), []driver.Record{rec})
 		})
 		wg.Wait()
-		if mine[0] {
+		if mine {
 			claims++
 			require.Empty(t, found)
 			lead -= time.Millisecond / 4
@@ -319,13 +287,6 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 			require.ErrorIs(t, errs[0], durable.ErrExists)
 		}
 	}
-	stop()
-	go func() {
-		for range held { // lets Fetch end
-		}
-	}()
-	feeding.Wait()
-	close(held)
 	t.Logf("%d claims and %d replaced", claims, replaced)
 	require.Positive(t, claims)
 	require.Positive(t, replaced)
@@ -335,7 +296,6 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 // Around the deadline the one attempt has a signal, or Signal returned false. If a cancel overlaps,
 // no attempt begins, or the one that begins has the signal.
 func signalAgainstDeadline(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t)).handle(kind, nil).start()
 	c := open(t, s.Open(t))
 	const n = 120
@@ -417,7 +377,6 @@ func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duratio
 // While values are added under one key all the time, a run that begins after the last Add has the
 // last value, and each run has a later value than the run before it.
 func lastValue(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
 		time.Sleep(5 * time.Millisecond)
 		return nil
@@ -427,9 +386,9 @@ func lastValue(t *testing.T, s Store) {
 	c := open(t, s.Open(t))
 	var last durable.Ref
 	values := 0
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3; values++ {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3 || values < len(r.ran())+3; values++ {
 		last = c.add(durable.Job{
-			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 50 * time.Millisecond, After: 20 * time.Millisecond,
+			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 300 * time.Millisecond, After: 100 * time.Millisecond,
 			FreeWhenBegun: true, Payload: strconv.AppendInt(nil, int64(values), 10),
 		})[0]
 		breathe()
@@ -451,7 +410,6 @@ func lastValue(t *testing.T, s Store) {
 // If the process of an attempt that has freed its key dies, a job that waits under the key by then
 // stays, and both run.
 func keyLeftByTheDead(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	e := s.Open(t)
 	r := open(t, s.Open(t))
 	one := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Payload: []byte("1")})[0]
@@ -471,7 +429,6 @@ func keyLeftByTheDead(t *testing.T, s Store) {
 // A job that has left its key and whose attempt is cut off takes the key again, or is superseded by the
 // job that waits under the key.
 func keyAfterGrace(t *testing.T, s Store) {
-	needsOnKey(t, s)
 	r := open(t, s.Open(t), durable.WithGrace(time.Millisecond)).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
 		<-ctx.Done()
 		return errTest
@@ -498,23 +455,22 @@ func keyAfterGrace(t *testing.T, s Store) {
 // A job that is handed back before its attempt has begun takes its key again, unless another job has
 // the key by then.
 func keyAfterRelease(t *testing.T, s Store) {
-	if _, lacks := s.(interface{ LacksOnKey() }); lacks {
-		t.Skip("the engine has no OnKey")
-	}
 	e := s.Open(t)
 	r := open(t, s.Open(t))
 	for _, another := range []bool{false, true} {
 		job := durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}
 		one := r.add(job)[0]
 		has := one
-		claimExactly(t, e, "w", one, func(w driver.Worker, h *driver.Delivery) {
-			if another {
-				job.After = time.Hour
-				has = r.add(job)[0]
-			}
-			require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
-			require.NoError(t, w.Close(within(t)))
-		})
+		w := newCrashing(t, e, "w")
+		h, v := w.ask(one, true)
+		require.Equal(t, driver.Granted, v.Status)
+		w.stop()
+		if another {
+			job.After = time.Hour
+			has = r.add(job)[0]
+		}
+		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
+		require.NoError(t, w.Close(within(t)))
 		i, err := r.Lookup(within(t), "k")
 		require.NoError(t, err)
 		require.Equal(t, has, i.Ref)
@@ -530,36 +486,9 @@ func keyAfterRelease(t *testing.T, s Store) {
 // claimAndDie makes an exact claim of a job, by an engine that then ends.
 func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 	t.Helper()
-	claimExactly(t, e, "dies", ref, func(driver.Worker, *driver.Delivery) {})
+	w := newCrashing(t, e, "dies")
+	_, v := w.ask(ref, true)
+	require.Equal(t, driver.Granted, v.Status)
+	w.stop()
 	require.NoError(t, e.Close())
-}
-
-// claimExactly calls then with a worker that has made an exact claim of a job.
-func claimExactly(t *testing.T, e driver.Engine, name string, ref durable.Ref, then func(driver.Worker, *driver.Delivery)) {
-	t.Helper()
-	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: onlyKind(), Lease: lease, Ahead: time.Second, Retention: time.Hour})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(within(t))
-	var once sync.Once
-	var claimed *driver.Delivery
-	feed(ctx, t, w, func(hs []*driver.Delivery) {
-		for _, h := range hs {
-			if h.Ref != ref {
-				continue
-			}
-			once.Do(func() {
-				h.Exact = true
-				v := w.Claim(within(t), []*driver.Delivery{h})[0]
-				if v.Status == driver.RetryLater {
-					v = claimPatiently(t, w, h)
-				}
-				if v.Status == driver.Granted {
-					claimed = h
-				}
-				stop()
-			})
-		}
-	})
-	require.NotNil(t, claimed)
-	then(w, claimed)
 }

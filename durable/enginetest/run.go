@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,50 +44,23 @@ func drain(t *testing.T, s Store) {
 // No more handlers run at once than permitted, in all and of a kind, and a kind that is
 // held up does not hold up another: the first of one ends when all of the others have begun.
 func concurrency(t *testing.T, s Store) {
-	var all, one, mostAll, mostOne atomic.Int64
-	enter := func(n, most *atomic.Int64) { most.Store(max(most.Load(), n.Add(1))) }
-	r := open(t, s.Open(t), durable.WithConcurrency(6), durable.WithKindConcurrency("one", 1))
-	busy := func(n *atomic.Int64, most *atomic.Int64) func(context.Context, *durable.Attempt) error {
-		return func(context.Context, *durable.Attempt) error {
-			enter(&all, &mostAll)
-			enter(n, most)
-			time.Sleep(20 * time.Millisecond)
-			n.Add(-1)
-			all.Add(-1)
-			return nil
-		}
-	}
-	var others, mostOthers atomic.Int64
+	var all, one crowd
 	release := make(chan struct{})
-	busyOne := busy(&one, &mostOne)
-	r.handle("one", func(ctx context.Context, a *durable.Attempt) error {
-		<-release
-		return busyOne(ctx, a)
-	}).handle("many", busy(&others, &mostOthers)).start()
+	slow := sleeps(20 * time.Millisecond)
+	r := open(t, s.Open(t), durable.WithConcurrency(6), durable.WithKindConcurrency("one", 1)).
+		handle("one", all.around(one.around(func(ctx context.Context, a *durable.Attempt) error {
+			<-release
+			return slow(ctx, a)
+		}))).handle("many", all.around(slow)).start()
 	r.add(times(40, durable.Job{Kind: "one"})...)
 	r.add(times(100, durable.Job{Kind: "many"})...)
 	r.awaitRuns(101) // what has no limit is not held up
 	close(release)
 	r.awaitRuns(140)
 	empty(t, r)
-	require.LessOrEqual(t, mostAll.Load(), int64(6))
-	require.LessOrEqual(t, mostOne.Load(), int64(1))
+	require.LessOrEqual(t, all.most.Load(), int64(6))
+	require.LessOrEqual(t, one.most.Load(), int64(1))
 	require.Len(t, r.ran(), 140)
-}
-
-// A kind that nobody here can run is left to those who can.
-func unknownKind(t *testing.T, s Store) {
-	a := open(t, s.Open(t)).handle("a", nil).start()
-	ref := a.add(durable.Job{Kind: "b"}, durable.Job{Kind: "a"})[0]
-	a.awaitRuns(1)
-	time.Sleep(lease)
-	info := a.get(ref)
-	require.Equal(t, durable.Waiting, info.State)
-	require.Equal(t, 0, info.Attempt)
-	b := open(t, s.Open(t)).handle("b", nil).start()
-	b.awaitRuns(1)
-	b.awaitGone(ref)
-	require.Len(t, a.ran(), 1)
 }
 
 // A worker that starts with many jobs overdue runs them all, about in the order of their
@@ -98,13 +70,7 @@ func overdue(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	r.handle(kind, nil)
 	began := time.Now()
-	for i := 0; i < n; {
-		jobs := make([]durable.Job, 0, 1000)
-		for ; i < n && len(jobs) < 1000; i++ {
-			jobs = append(jobs, durable.Job{Kind: kind, Payload: make([]byte, 100)})
-		}
-		r.add(jobs...)
-	}
+	r.addMany(n, durable.Job{Kind: kind, Payload: make([]byte, 100)})
 	t.Logf("added in %v", time.Since(began))
 	time.Sleep(time.Second)
 	began = time.Now()
@@ -117,12 +83,10 @@ func overdue(t *testing.T, s Store) {
 	took := time.Since(began)
 	t.Logf("%d overdue ran in %v; at most %d held", n, took, most)
 	require.LessOrEqual(t, most, int64(1<<16))
-	seen := map[durable.Ref]bool{}
+	eachOnce(t, 0, r)
 	behind := 0
 	var latest time.Time
 	for _, run := range r.ran() {
-		require.False(t, seen[run.Ref], "twice")
-		seen[run.Ref] = true
 		if run.Due.Before(latest.Add(-max(10*time.Second, took))) {
 			behind++
 		}

@@ -7,13 +7,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // schedules returns the schedules by name.
@@ -91,7 +91,7 @@ func scheduleStored(t *testing.T, s Store) {
 	require.False(t, info.Next.Before(last.Add(period)), "%v, %v", info.Next, last)
 	c := open(t, s.Open(t)).handle(kind, nil).start()
 	c.awaitRuns(2)
-	requireGrid(t, period, append(b.ran(), c.ran()...))
+	requireGrid(t, period, ran(b, c))
 }
 
 // An occurrence that was canceled, paused or deleted before its time and stored again for the
@@ -265,30 +265,21 @@ func scheduleMissed(t *testing.T, s Store) {
 // An occurrence that comes due while one runs waits for its end, or is left out. Two never run at one
 // time.
 func scheduleOverlap(t *testing.T, s Store) {
-	var at [2]atomic.Int64
-	var most atomic.Int64
-	r := open(t, s.Open(t))
-	slow := func(i int) func(context.Context, *durable.Attempt) error {
-		return func(context.Context, *durable.Attempt) error {
-			most.Store(max(most.Load(), at[i].Add(1)))
-			time.Sleep(1300 * time.Millisecond)
-			at[i].Add(-1)
-			return nil
-		}
-	}
-	r.handle("wait", slow(0)).handle("skip", slow(1)).start()
+	var wait, skip crowd
+	slow := sleeps(1300 * time.Millisecond)
+	r := open(t, s.Open(t)).handle("wait", wait.around(slow)).handle("skip", skip.around(slow)).start()
 	r.schedule("wait", "@every 1s", durable.Job{Kind: "wait"})
-	r.schedule("skip", "@every 1s", durable.Job{Kind: "skip"}, durable.OnOverlap(durable.OverlapSkip))
+	r.schedule("skip", "@every 1s", durable.Job{Kind: "skip"}, durable.SkipOverlap())
 	await(t, "some have run", func() bool { return len(r.ranOf("wait")) >= 4 && len(r.ranOf("skip")) >= 3 })
-	require.Equal(t, int64(1), most.Load())
-	skip, wait := r.ranOf("skip"), r.ranOf("wait")
+	require.Equal(t, []int64{1, 1}, []int64{wait.most.Load(), skip.most.Load()})
+	skipped, waited := r.ranOf("skip"), r.ranOf("wait")
 	for i := 1; i < 3; i++ {
-		require.GreaterOrEqual(t, skip[i].Occurrence.Sub(skip[i-1].Occurrence), 2*time.Second, "one is left out")
-		require.True(t, skip[i].Due.Equal(skip[i].Occurrence), "and the next is on time")
+		require.GreaterOrEqual(t, skipped[i].Occurrence.Sub(skipped[i-1].Occurrence), 2*time.Second, "one is left out")
+		require.True(t, skipped[i].Due.Equal(skipped[i].Occurrence), "and the next is on time")
 	}
 	late := 0
 	for i := 1; i < 4; i++ {
-		if wait[i].Due.After(wait[i].Occurrence) {
+		if waited[i].Due.After(waited[i].Occurrence) {
 			late++
 		}
 	}
@@ -333,15 +324,14 @@ func badSchedule(t *testing.T, s Store) {
 		"empty":                r.Schedule(within(t), "x", "", good),
 		"name is empty":        r.Schedule(within(t), "", "@daily", good),
 		"not printable":        r.Schedule(within(t), "a\nb", "@daily", good),
-		"the key has":          r.Schedule(within(t), string(make([]byte, durable.MaxKey)), "@daily", good),
+		"the key has":          r.Schedule(within(t), string(make([]byte, driver.MaxKey)), "@daily", good),
 		"61":                   r.Schedule(within(t), "x", "61 * * * *", good),
 		"zone \"Mars/Base\"":   r.Schedule(within(t), "x", "CRON_TZ=Mars/Base 0 8 * * *", good),
 		"there is no time":     r.Schedule(within(t), "x", "0 0 30 2 *", good),
 		"no time left":         r.Schedule(within(t), "x", "@daily", good, durable.EndAt(time.Now().Add(-time.Hour))),
 		"the kind is empty":    r.Schedule(within(t), "x", "@daily", durable.Job{}),
-		"no priority 9":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
+		"Priority 9 is":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
 		"OnMissed(-2)":         r.Schedule(within(t), "x", "@daily", good, durable.OnMissed(-2)),
-		"OnOverlap(7)":         r.Schedule(within(t), "x", "@daily", good, durable.OnOverlap(7)),
 		"Jitter(-1ns)":         r.Schedule(within(t), "x", "@daily", good, durable.Jitter(-1)),
 		"beyond the year 9999": r.Schedule(within(t), "x", "@daily", good, durable.StartAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))),
 	} {
@@ -385,10 +375,10 @@ func scheduleRaces(t *testing.T, s Store) {
 	wg.Wait()
 	require.NoError(t, rigs[0].Schedule(within(t), "x", "@every 100ms", job, all))
 	require.NoError(t, rigs[0].ResumeSchedule(within(t), "x"))
-	n := len(rigs[0].ran()) + len(rigs[1].ran())
+	n := len(ran(rigs...))
 	t.Logf("%d runs beside the changes", n)
-	await(t, "it goes on", func() bool { return len(rigs[0].ran())+len(rigs[1].ran()) >= n+5 })
-	onceEach(t, append(rigs[0].ran(), rigs[1].ran()...))
+	await(t, "it goes on", func() bool { return len(ran(rigs...)) >= n+5 })
+	onceEach(t, ran(rigs...))
 	require.NoError(t, rigs[0].DeleteSchedule(within(t), "x"))
 	empty(t, rigs[0])
 }

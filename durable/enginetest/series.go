@@ -28,12 +28,12 @@ func scheduleShared(t *testing.T, s Store) {
 		return r.start()
 	}
 	a, b := start(s.Open(t)), start(s.Open(t))
-	await(t, "five occurrences", func() bool { return len(a.ran())+len(b.ran()) >= 5 })
+	await(t, "five occurrences", func() bool { return len(ran(a, b)) >= 5 })
 	a.close()
 	b.close()
 	c := start(s.Open(t))
 	c.awaitRuns(3)
-	all := slices.Concat(a.ran(), b.ran(), c.ran())
+	all := ran(a, b, c)
 	onceEach(t, all)
 	for _, run := range all {
 		require.Zero(t, run.Occurrence.UnixMicro()%period.Microseconds())
@@ -142,9 +142,9 @@ func scheduleOfAnother(t *testing.T, s Store) {
 	}
 	require.Equal(t, refs["newer"], r.schedules()["newer"].Ref)
 	for _, name := range []string{"ends", "older", "pass"} {
-		line := `level=ERROR msg="durable: a schedule ends, since no occurrence of it can follow" name=` + name
+		line := `level=ERROR msg="durable: a schedule ends; its spec has no further time" name=` + name
 		require.Equal(t, 1, strings.Count(log.String(), line), "%s: %s", name, &log)
 	}
-	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: the spec of a schedule cannot be read; its jobs are left to other workers" name=newer`), "%s", &log)
+	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: cannot read the spec of a schedule; other workers run its jobs" name=newer`), "%s", &log)
 	require.NoError(t, r.DeleteSchedule(within(t), "newer"))
 }

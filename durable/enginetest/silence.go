@@ -48,17 +48,18 @@ func silence(t *testing.T, s Store) {
 	w := newCrashing(t, e, "silent")
 	held, v := w.claim(refs[0])
 	require.Equal(t, driver.Granted, v.Status)
-	config := driver.WorkConfig{Name: "fed", Kinds: driver.NewKindGate([]string{kind}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
-	fed, err := e.Work(within(t), config)
-	require.NoError(t, err)
+	fed := work(t, e, "fed")
 	rules, err := e.FlowControl(within(t))
 	require.NoError(t, err)
 
 	line.Silence()
 	eachReturns(t, map[string]func(context.Context) error{
 		"Health": r.Health,
-		"Work":   func(ctx context.Context) error { c := config; c.Name = "other"; _, err := e.Work(ctx, c); return err },
-		"Fetch":  func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
+		"Work": func(ctx context.Context) error {
+			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindGate([]string{kind}), Lease: lease})
+			return err
+		},
+		"Fetch": func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
 	}, engineCalls(e, refs[0], refs[1], rules, now), workerCalls(w, held))
 	line.Heal()
 	if t.Failed() {

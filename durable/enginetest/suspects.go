@@ -114,37 +114,25 @@ func suspectMoved(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// deaf is an engine that does claims, but whose answers to the first are lost.
-type deaf struct {
-	driver.Engine
-	lost atomic.Int64
-}
-
+// deafWorker is a worker that makes claims, but loses the answers to the first three.
 type deafWorker struct {
 	driver.Worker
-	e *deaf
-}
-
-func (e *deaf) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	w, err := e.Engine.Work(ctx, c)
-	return &deafWorker{w, e}, err
+	claims atomic.Int64
 }
 
 func (w *deafWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	verdicts := w.Worker.Claim(ctx, held)
-	if w.e.lost.Add(1) <= 3 {
-		for i := range verdicts {
-			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
-		}
+	results := w.Worker.Claim(ctx, held)
+	if w.claims.Add(1) <= 3 {
+		return slices.Repeat([]driver.ClaimResult{{Status: driver.RetryLater, After: time.Millisecond}}, len(held))
 	}
-	return verdicts
+	return results
 }
 
 // A claim whose answer was lost is no attempt: what this worker claims once more it has
 // claimed once.
 func claimAnswerLost(t *testing.T, s Store) {
 	for _, most := range []int{1, 2} { // claimed exactly, and not
-		r := open(t, &deaf{Engine: s.Open(t)}).handle(kind, nil).start()
+		r := open(t, wrapped{s.Open(t), func(w driver.Worker) driver.Worker { return &deafWorker{Worker: w} }}).handle(kind, nil).start()
 		ref := r.add(durable.Job{Kind: kind, MaxAttempts: most})[0]
 		r.awaitGone(ref)
 		runs := r.ran()
@@ -167,7 +155,7 @@ type mortal struct {
 }
 
 type mortalWorker struct {
-	driver.Worker
+	guarded
 	e *mortal
 }
 
@@ -200,49 +188,23 @@ func (e *mortal) alive(f func() error) error {
 func (e *mortal) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := e.Engine.Work(ctx, c)
 	e.worker = w
-	return &mortalWorker{w, e}, err
+	return mortalWorker{guarded{w, e.alive}, e}, err
 }
 
-func (w *mortalWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
+func (w mortalWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
 	go func() {
 		select {
 		case <-w.e.died:
 			cancel()
-		case <-stop:
+		case <-ctx.Done():
 		}
 	}()
 	if err := w.Worker.Fetch(ctx, give); err != nil {
 		return err
 	}
 	return w.e.alive(func() error { return nil })
-}
-
-func (w *mortalWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	verdicts := slices.Repeat([]driver.ClaimResult{{After: time.Second}}, len(held))
-	w.e.alive(func() error { verdicts = w.Worker.Claim(ctx, held); return nil })
-	return verdicts
-}
-
-func (w *mortalWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
-	errs := slices.Repeat([]error{durable.ErrClosed}, len(outs))
-	w.e.alive(func() error { errs = w.Worker.Finish(ctx, outs); return nil })
-	return errs
-}
-
-func (w *mortalWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
-	return w.e.alive(func() error { return w.Worker.Release(ctx, held, after) })
-}
-
-func (w *mortalWorker) Heartbeat(ctx context.Context) error {
-	return w.e.alive(func() error { return w.Worker.Heartbeat(ctx) })
-}
-
-func (w *mortalWorker) Close(ctx context.Context) error {
-	return w.e.alive(func() error { return w.Worker.Close(ctx) })
 }
 
 // killing is jobs that kill their process each time, among others.

@@ -125,27 +125,42 @@ func (p *part) remove(ctx context.Context, m stored) {
 
 // move changes when a waiting job is due: its version ends as moved, and the next one is
 // stored, in one commit.
-func (p *part) move(ctx context.Context, a address, to time.Time) (ok bool, err error) {
+func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) {
+	return p.moveIf(ctx, to, func() (holder, error) { return p.jobOf(ctx, a) }, func(*driver.Record) bool { return true })
+}
+
+// signal moves the job that waits under a key to now, with the payload of its signal.
+func (p *part) signal(ctx context.Context, key string, payload []byte, now time.Time) (bool, error) {
+	return p.moveIf(ctx, now, func() (holder, error) { return p.keyHolder(ctx, key) }, func(r *driver.Record) bool {
+		takes := r.Signals && r.Signal == nil
+		r.Signal = append([]byte{}, payload...)
+		return takes
+	})
+}
+
+// moveIf moves the job that read returns, if that waits. Edit changes its record, and reports
+// whether it is to be moved.
+func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, error), edit func(*driver.Record) bool) (ok bool, err error) {
 	if err := p.room(ctx); err != nil { // a move takes room before it gives some back, and not all of it
 		return false, err
 	}
 	missed := 0
 	err = p.change(ctx, "the job", func(lost error) (bool, error) {
-		at, forward, s, err := p.current(ctx, a)
-		if err != nil || lost != nil || s.fate == claimed || s.fate.final() {
+		h, err := read()
+		if err != nil || lost != nil || !h.alive || h.s.fate == claimed {
 			return true, cmp.Or(lost, err)
 		}
-		r, m, err := p.find(ctx, a, at, forward)
+		r, m, err := p.findHeld(ctx, &h)
 		if missed++; errors.Is(err, driver.ErrNotFound) && missed <= 5 {
 			return false, errBusy // it ended in between, or another server is a moment behind
 		}
-		if err != nil {
+		if err != nil || !edit(&r) {
 			return true, err
 		}
-		if err = p.write(ctx, p.moveGroup(&r, at, s, rand.Text(), to, p.now())...); err != nil {
+		if err = p.write(ctx, p.moveGroup(&r, h.at, h.s, rand.Text(), to, p.now())...); err != nil {
 			return false, err
 		}
-		if ok = true; m.Subject == p.farSubject(p.farOf(at.bucket)) {
+		if ok = true; m.Subject == p.farSubject(p.farOf(h.at.bucket)) {
 			p.remove(ctx, m) // as in leaveFar
 		}
 		return true, nil

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -13,9 +14,9 @@ import (
 )
 
 // newPart returns a stream of its own, on a server of its own.
-func newPart(t *testing.T, opts ...Option) *part { return connectPart(t, newServer(t), opts...) }
+func newPart(t testing.TB, opts ...Option) *part { return connectPart(t, newServer(t), opts...) }
 
-func newServer(t *testing.T) *server.Server {
+func newServer(t testing.TB) *server.Server {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "test", DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
 	})
@@ -26,7 +27,7 @@ func newServer(t *testing.T) *server.Server {
 	return srv
 }
 
-func connectPart(t *testing.T, srv nats.InProcessConnProvider, opts ...Option) *part {
+func connectPart(t testing.TB, srv nats.InProcessConnProvider, opts ...Option) *part {
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
@@ -34,6 +35,11 @@ func connectPart(t *testing.T, srv nats.InProcessConnProvider, opts ...Option) *
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	return e.(*engine).parts[0]
+}
+
+func (p *part) insertOne(ctx context.Context, r driver.Record) error {
+	_, errs := p.insert(ctx, []driver.Record{r})
+	return errs[0]
 }
 
 // The write of a Cancel may be held up until its job has run and that is forgotten, and its
@@ -44,7 +50,7 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 		a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
-		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+		require.NoError(t, p.insertOne(t.Context(), r))
 		if closed {
 			require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
 			require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
@@ -84,7 +90,7 @@ func TestLeavesFarBucket(t *testing.T) {
 	empty := size()
 	add := func(id, key string) address {
 		r := driver.Record{ID: id, Kind: "k", Key: key, Payload: make([]byte, 100<<10), MaxAttempts: 1, Due: now.Add(30 * 24 * time.Hour), Born: now}
-		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+		require.NoError(t, p.insertOne(t.Context(), r))
 		return address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: id}
 	}
 	moved, stays := add("moved", ""), add("stays", "")
@@ -119,7 +125,7 @@ func TestMovesLeaveTheReserve(t *testing.T) {
 	p := newPart(t, MaxBytes(most))
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", Payload: make([]byte, 100<<10), MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
-	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	require.NoError(t, p.insertOne(t.Context(), r))
 	a := address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: r.ID}
 	var err error
 	for n := 0; err == nil; n++ {

@@ -25,9 +25,6 @@ import (
 // patience is how long a test waits for servers. It is a bound, not a measure.
 const patience = 2 * time.Minute
 
-// LacksOnKey says that the engine refuses OnKey, FreeWhenBegun and Signals.
-func (s *store) LacksOnKey() {}
-
 // store is a server with one queue, in a directory of the test's.
 type store struct {
 	dir  string
@@ -264,6 +261,7 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts",
+		"OnKey", "PushedBack", "FreeWhenBegun", "Signal", "ReplaceAgainstClaim", "SignalAgainstDeadline", "LastValue", "KeyLeftByTheDead", "KeyAfterGrace",
 		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "ScheduleEditedLate", "LimitClaims", "LimitDeath", "CancelRunning")
 }
 
@@ -271,7 +269,7 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 func TestConformanceOfPartitions(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.Partitions(3)) },
-		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "ScheduleShared", "Accounts", "Pauses", "CancelRunning")
+		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "OnKey", "Signal", "ScheduleShared", "Accounts", "Pauses", "CancelRunning")
 	q, err := durable.Open(t.Context(), newStore(t, jetstream.Partitions(2)).Open(t))
 	require.NoError(t, err)
 	defer q.Close()

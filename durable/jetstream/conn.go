@@ -75,11 +75,12 @@ func (c *conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return call(ctx, c, func() (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
 }
 
-// ask sends a request and returns a subscription to its answers, which unsubscribe ends.
-func (c *conn) ask(ctx context.Context, api string, body []byte, subscribe func(inbox string) (*nats.Subscription, error)) (*nats.Subscription, error) {
+// ask sends a request and returns a subscription, which unsubscribe ends. The answers come to msgs,
+// whose capacity is for all of them.
+func (c *conn) ask(ctx context.Context, api string, body []byte, msgs chan *nats.Msg) (*nats.Subscription, error) {
 	return call(ctx, c, func() (*nats.Subscription, error) {
 		inbox := c.nc.NewInbox()
-		sub, err := subscribe(inbox)
+		sub, err := c.nc.ChanSubscribe(inbox, msgs)
 		if err != nil {
 			return nil, err
 		}

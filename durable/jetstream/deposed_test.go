@@ -240,8 +240,8 @@ func deposedLeader(t *testing.T) error {
 
 // insertAndFind inserts records of a near bucket, and returns their messages by ID.
 func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Record) (map[string]stored, error) {
-	if err := errors.Join(p.insert(ctx, records)...); err != nil {
-		return nil, err
+	if _, errs := p.insert(ctx, records); errors.Join(errs...) != nil {
+		return nil, errors.Join(errs...)
 	}
 	found := map[string]stored{}
 	for page, err := range p.pages(ctx, p.nearSubject(b, "k"), 1, time.Time{}) {
@@ -283,7 +283,7 @@ func TestServerBehind(t *testing.T) {
 	b := p.nearOf(now)
 	r := recordAt("a", now, now)
 	r.Key = "key"
-	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	require.NoError(t, p.insertOne(t.Context(), r))
 	closeBucket(t, p, b+1) // b is below the watermark, and not closed
 	p.behind(t)
 	h, err := p.keyHolder(t.Context(), "key")
@@ -305,7 +305,7 @@ func TestConsumerBehind(t *testing.T) {
 	b := p.nearOf(now)
 	r := recordAt("a", now, now)
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(b-9)))) // sequence 1
-	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	require.NoError(t, p.insertOne(t.Context(), r))
 	late := &natsjs.ConsumerInfo{AckFloor: natsjs.SequenceInfo{Stream: 1}}
 	late.Config.FilterSubject, p.replicas = p.nearSubject(b, "k"), 3
 	f := &fetcher{part: p}

@@ -92,7 +92,7 @@ package jetstream
 //
 // Time:
 //
-//   - A bucket that a clock has closed stays closed: the watermark (floor.go) is written
+//   - A bucket that a clock has closed stays closed: the watermark (watermark.go) is written
 //     with the mark, and falls only when an older backup is restored. A job that is stored
 //     after that, and is due below the watermark, is stored in the first bucket above it,
 //     which is read from then on.
@@ -148,7 +148,7 @@ package jetstream
 //     position is right, since only ended messages are acknowledged, and only those are
 //     removed.
 //
-// Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
+// Read it in this order: geometry.go and watermark.go (time), wire.go (what is stored),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move,
-// redrive), insert.go, feed.go, worker.go (claim and end), places.go, limits.go and rules.go (limits,
-// pauses, and cancels of what runs), series.go (schedules), cascade.go, close.go, find.go, archive.go and backup.go.
+// redrive), insert.go, feed.go, worker.go (claim and end), permits.go, limits.go and rules.go (limits,
+// pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,7 +47,7 @@ type config struct {
 func Queue(name string) Option {
 	return func(c *config) {
 		if !validName(name) {
-			panic(fmt.Sprintf("jetstream: Queue(%q): not of letters, digits, - and _", name))
+			panic(fmt.Sprintf("jetstream: Queue(%q): use letters, digits, - and _", name))
 		}
 		c.queue = name
 	}
@@ -142,7 +141,7 @@ func Buckets(near, far, lead, settle time.Duration) Option {
 func Domain(name string) Option {
 	return func(c *config) {
 		if !validName(name) {
-			panic(fmt.Sprintf("jetstream: Domain(%q): not of letters, digits, - and _", name))
+			panic(fmt.Sprintf("jetstream: Domain(%q): use letters, digits, - and _", name))
 		}
 		c.domain = name
 	}
@@ -188,7 +187,7 @@ func Until(ctx context.Context) Option {
 
 // engine is a [driver.Engine] on one or more streams.
 type engine struct {
-	place once.Place
+	owner once.Owner
 	parts []*part
 	queue string
 	salt  string
@@ -475,7 +474,7 @@ func (p *part) room(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
-		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", driver.ErrFull, p.bytes, most)
+		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, p.bytes, most)
 	}
 	return nil
 }
@@ -618,42 +617,12 @@ func pick[T any](s []T, indices []int) []T {
 	return picked
 }
 
-// errNoOnKey refuses the fields that streams do not keep.
-var errNoOnKey = fmt.Errorf("%w: jetstream: OnKey, FreeWhenBegun and Signals need the engine of package postgres or memory", driver.ErrInvalid)
-
-// Signal is refused, as are jobs that take signals.
-func (e *engine) Signal(context.Context, string, []byte, time.Time) (bool, error) {
-	return false, errNoOnKey
-}
-
-// Insert stores records. It refuses those with OnKey, FreeWhenBegun or Signals.
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
-	refused := func(r driver.Record) bool { return r.OnKey != driver.KeyRefuse || r.FreeWhenBegun || r.Signals }
-	if !slices.ContainsFunc(recs, refused) {
-		return e.insert(ctx, recs)
-	}
-	refs, errs := make([]driver.Ref, len(recs)), slices.Repeat([]error{errNoOnKey}, len(recs))
-	var taken []int
-	for i := range recs {
-		if !refused(recs[i]) {
-			taken = append(taken, i)
-		}
-	}
-	stored, failed := e.insert(ctx, pick(recs, taken))
-	for k, i := range taken {
-		refs[i], errs[i] = stored[k], failed[k]
-	}
-	return refs, errs
-}
-
-func (e *engine) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	spread(e, len(recs), func(i int) *part { return e.of(recs[i].Key, recs[i].ID) }, func(p *part, indices []int) {
-		for k, err := range p.insert(ctx, pick(recs, indices)) {
-			i := indices[k]
-			if errs[i] = err; err == nil {
-				refs[i] = p.refOf(&recs[i])
-			}
+		stored, failed := p.insert(ctx, pick(recs, indices))
+		for k, i := range indices {
+			refs[i], errs[i] = stored[k], failed[k]
 		}
 	})
 	return refs, errs
@@ -679,6 +648,10 @@ func (e *engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, 
 		return false, err
 	}
 	return p.move(ctx, a, at)
+}
+
+func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
+	return e.of(key, "").signal(ctx, key, payload, at)
 }
 
 func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
@@ -733,8 +706,8 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return t, off, nil
 }
 
-// PlaceOfQueue is for durable.Open.
-func (e *engine) PlaceOfQueue() *once.Place { return &e.place }
+// QueueOwner is for durable.Open.
+func (e *engine) QueueOwner() *once.Owner { return &e.owner }
 
 func (e *engine) Close() error {
 	e.close(driver.ErrClosed)

@@ -14,7 +14,11 @@ import (
 
 // status returns what became of a version of a job.
 func (p *part) status(ctx context.Context, at place) (status, error) {
-	m, err := p.last(ctx, p.fateSubject(at))
+	return p.statusBy(at, p.lastNow(ctx))
+}
+
+func (p *part) statusBy(at place, last lastRead) (status, error) {
+	m, err := last(p.fateSubject(at))
 	if err != nil || m.Seq == 0 {
 		return status{}, err
 	}
@@ -26,7 +30,11 @@ func (p *part) status(ctx context.Context, at place) (status, error) {
 // has not been moved. The sequence is that of the message, before which the record is
 // not.
 func (p *part) forwarded(ctx context.Context, a address) (place, uint64, error) {
-	m, err := p.last(ctx, p.forward(a.id))
+	return p.forwardedBy(a, p.lastNow(ctx))
+}
+
+func (p *part) forwardedBy(a address, last lastRead) (place, uint64, error) {
+	m, err := last(p.forward(a.id))
 	if err != nil || len(m.Data) == 0 {
 		return place{id: a.id, bucket: a.bucket}, 0, err
 	}
@@ -41,7 +49,7 @@ func parseForward(id string, data []byte) (at place, err error) {
 		at.version, err = strconv.Atoi(version)
 	}
 	if err != nil {
-		return at, fmt.Errorf("%w: where a job was moved cannot be read: %q", driver.ErrStorage, data)
+		return at, fmt.Errorf("%w: cannot read where a job was moved: %q", driver.ErrStorage, data)
 	}
 	return at, nil
 }
@@ -54,24 +62,33 @@ func (p *part) forwardWrite(r *driver.Record, bucket int64) write {
 // status: final if it has ended. A job whose bucket is closed has left nothing, and counts
 // as done, too.
 func (p *part) current(ctx context.Context, a address) (place, uint64, status, error) {
+	first := place{id: a.id, bucket: a.bucket}
+	last, err := p.lastOf(ctx, p.forward(a.id), p.fateSubject(first), p.nearMark(a.bucket))
+	if err != nil {
+		return first, 0, status{}, err
+	}
 	for {
-		at, forward, err := p.forwarded(ctx, a)
+		at, forward, err := p.forwardedBy(a, last)
 		if err != nil {
 			return at, forward, status{}, err
 		}
-		s, err := p.status(ctx, at)
+		s, err := p.statusBy(at, last)
 		if err != nil || s.fate != none && s.fate != moved && s.fate != dead {
 			return at, forward, s, err
 		}
 		if s.fate == none {
-			open, err := p.isOpen(ctx, a, at, forward)
-			if err != nil || open {
+			mark, err := last(p.nearMark(at.bucket))
+			if err != nil {
+				return at, forward, s, err
+			}
+			if open, err := p.isOpenBy(ctx, a, at, forward, mark); err != nil || open {
 				return at, forward, s, err
 			}
 		}
 		// The forward is written with the status, so it is newer if the job was moved or
 		// redriven just now, and gone if it has ended since.
-		again, _, err := p.forwarded(ctx, a)
+		last = p.lastNow(ctx)
+		again, _, err := p.forwardedBy(a, last)
 		if err != nil || again == at {
 			if s.fate != dead {
 				s = status{fate: done}
@@ -84,17 +101,8 @@ func (p *part) current(ctx context.Context, a address) (place, uint64, status, e
 // markTTL is for how long it is remembered that a bucket was closed.
 const markTTL = 24 * time.Hour
 
-// isOpen reports whether a version that has no status waits: its near bucket has not been
-// closed.
-func (p *part) isOpen(ctx context.Context, a address, at place, forward uint64) (bool, error) {
-	mark, err := p.last(ctx, p.nearMark(at.bucket))
-	if err != nil {
-		return false, err
-	}
-	return p.isOpenBy(ctx, a, at, forward, mark)
-}
-
-// isOpenBy is isOpen by the bucket's mark, which says for a day that the bucket was closed.
+// isOpenBy reports whether a version that has no status waits, by the mark of its near bucket, which
+// says for a day that the bucket was closed.
 // After that, and below the watermark, where a clock that was set may have passed over the mark's
 // time or over the bucket, what counts is whether the job is there. That others are in its
 // bucket says nothing: it may have been stored elsewhere, and have ended.
@@ -149,7 +157,25 @@ func (p *part) filtersOf(bucket int64) []string {
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
 func (p *part) find(ctx context.Context, a address, at place, forward uint64) (driver.Record, stored, error) {
+	if forward > 0 { // they are written together
+		if r, m, err := p.versionAt(ctx, forward+1, at); err != nil || m.Seq > 0 {
+			return r, m, err
+		}
+	}
 	return p.findIn(ctx, a, at, forward, p.filtersOf(at.bucket)...)
+}
+
+// versionAt returns the message with a sequence, if it is that of a version; see direct.
+func (p *part) versionAt(ctx context.Context, n uint64, at place) (r driver.Record, m stored, err error) {
+	m, err = p.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, n))
+	b, _, near := p.parseNear(m.Subject)
+	if err != nil || m.Subject != p.farSubject(p.farOf(at.bucket)) && !(near && b == at.bucket) {
+		return r, stored{}, err
+	}
+	if r, err = decode(m.Data); err != nil || r.ID != at.id || r.Version != at.version {
+		return r, stored{}, err
+	}
+	return r, m, nil
 }
 
 // findIn is find among the messages of some filters.

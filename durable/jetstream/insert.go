@@ -1,10 +1,7 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,8 +13,8 @@ import (
 
 // insert stores records. A retried one keeps its id and its bucket, so that copies have
 // one claim between them.
-func (p *part) insert(ctx context.Context, recs []driver.Record) []error {
-	errs := make([]error, len(recs))
+func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	p.consult(ctx)
 	err := p.room(ctx)
 	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
@@ -27,22 +24,24 @@ func (p *part) insert(ctx context.Context, recs []driver.Record) []error {
 		for i := range errs {
 			errs[i] = err
 		}
-		return errs
+		return refs, errs
 	}
 	var groups []*inserting
 	var of []int // which record a group is of
 	for i := range recs {
 		if recs[i].Key != "" {
-			errs[i] = p.insertKeyed(ctx, &recs[i])
+			refs[i], errs[i] = p.insertKeyed(ctx, &recs[i])
 			continue
 		}
 		groups = append(groups, p.place(&recs[i]))
 		of = append(of, i)
 	}
 	for k, err := range p.insertGroups(ctx, groups) {
-		errs[of[k]] = err
+		if errs[of[k]] = err; err == nil {
+			refs[of[k]] = p.refOf(&recs[of[k]])
+		}
 	}
-	return errs
+	return refs, errs
 }
 
 // inserting is a record on its way.
@@ -180,102 +179,4 @@ func (p *part) recordWrite(r *driver.Record, bucket int64, now time.Time, guarde
 		w.last, w.guard = seq(0), p.jobMark(bucket, far)
 	}
 	return w
-}
-
-// insertKeyed stores a record and takes its key, in one commit. If that is refused though
-// nobody has touched the key, it is the bucket that is closed.
-func (p *part) insertKeyed(ctx context.Context, r *driver.Record) error {
-	refused, before := false, uint64(0) // the last try, and the key's sequence at that time
-	return p.change(ctx, "the key", func(lost error) (bool, error) {
-		h, err := p.keyHolder(ctx, r.Key)
-		switch {
-		case err != nil:
-			return false, err
-		case h.ref == p.refOf(r):
-			return true, nil // an earlier try has stored it; it may have ended since
-		case h.alive:
-			return true, cmp.Or(lost, driver.ErrExists)
-		case refused && h.seq == before && (lost != nil || !p.fresh(r)):
-			return true, errTooLate // an earlier try may have stored it, and it have run
-		}
-		in := p.place(r)
-		if in.displaced {
-			in.group[0].last = nil // the key's condition is that of both
-		}
-		in.repeat(p)
-		err = p.write(ctx, append(in.group, p.keyWrite(r, h.seq))...)
-		refused, before = errors.Is(err, errConflict), h.seq
-		return false, err
-	})
-}
-
-// A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
-// It is taken by a compare-and-set of its sequence. A job that ends leaves it with a
-// tombstone in the same commit, but what counts is the job: one that was canceled has not
-// the key, though nobody has written that down.
-
-func (p *part) keySubject(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return p.subject("k." + hex.EncodeToString(sum[:16]))
-}
-
-func (p *part) keyWrite(r *driver.Record, last uint64) write {
-	return write{subject: p.keySubject(r.Key), data: []byte(p.refOf(r)), last: seq(last), rollup: true}
-}
-
-// grave is what a subject is left with when its message is to be gone: a message that
-// replaces the others and itself goes after a while.
-func grave(subject string) write {
-	return write{subject: subject, rollup: true, ttl: time.Minute}
-}
-
-// holder is who has a key, or had it last.
-type holder struct {
-	ref   driver.Ref // "" for none
-	seq   uint64     // of the message; 0 for none
-	alive bool
-}
-
-// keyHolder returns who has a key. A job that ends between the two readings may have left it
-// to the next occurrence: then the key's message is another.
-func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) {
-	for before := uint64(0); ; before = h.seq {
-		if h, err = p.holder(ctx, key); err != nil || h.alive || h.ref == "" || h.seq == before {
-			return h, err
-		}
-	}
-}
-
-// holder reads a key, and then the status of the job that has it.
-func (p *part) holder(ctx context.Context, key string) (holder, error) {
-	m, err := p.last(ctx, p.keySubject(key))
-	if err != nil || len(m.Data) == 0 {
-		return holder{seq: m.Seq}, err
-	}
-	h := holder{ref: driver.Ref(m.Data), seq: m.Seq}
-	a, err := parseRef(h.ref, p.salt, p.of)
-	if err != nil {
-		return h, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
-	}
-	_, _, s, err := p.current(ctx, a)
-	h.alive = !s.fate.final()
-	return h, err
-}
-
-// leaveKey is what an ending job writes of its key: that it is free, or has the next
-// occurrence. Nil if the key is not this job's.
-func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (group, error) {
-	if r.Key == "" {
-		return nil, nil
-	}
-	m, err := p.last(ctx, p.keySubject(r.Key))
-	if err != nil || driver.Ref(m.Data) != p.refOf(r) {
-		return nil, err
-	}
-	w := grave(p.keySubject(r.Key))
-	if next != nil {
-		w = p.keyWrite(next, m.Seq)
-	}
-	w.last = seq(m.Seq)
-	return group{w}, nil
 }

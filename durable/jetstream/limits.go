@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -23,6 +24,7 @@ type claiming struct {
 	result  driver.ClaimResult
 	permits []string // that its claim has
 	took    []string // those of them that are new
+	key     group    // that leaves the key of a job with FreeWhenBegun
 	seen    bool     // it was looked whether it has ended
 	refused bool     // its claim: what it was based on is to be read
 }
@@ -119,7 +121,22 @@ func (w *worker) survey(ctx context.Context, p *part, jobs []*claiming, token st
 	}
 	rest = slices.Concat(w.restand(ctx, p, refused, token), rest, w.left(ctx, p, unseen, p.statusesAmong(ctx, deliveriesOf(unseen))))
 	wg.Wait()
-	return rest, err
+	return rest, cmp.Or(err, p.readKeys(ctx, rest))
+}
+
+// readKeys finds out which jobs leave their key when they begin.
+func (p *part) readKeys(ctx context.Context, jobs []*claiming) error {
+	var mu sync.Mutex
+	var failed error
+	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claiming) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
+	inParallel(leave, func(j *claiming) {
+		key, err := p.leaveKey(ctx, &j.h.Record, nil)
+		j.key = key
+		mu.Lock()
+		defer mu.Unlock()
+		failed = cmp.Or(failed, err)
+	})
+	return failed
 }
 
 // left returns the jobs that have not ended, and are not another's who lives, by what was
@@ -307,12 +324,13 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, tok
 // in halves: which these are is looked up.
 func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*claiming, token string, first bool) (again []*claiming) {
 	groups := w.compose(p, drafts, won, token)
-	all := make([]group, len(groups))
+	all, writes := make([]group, len(groups)), 0
 	for i := range groups {
 		all[i] = groups[i].group
+		writes += len(all[i])
 	}
 	var results []result
-	if first && len(drafts) == 0 && len(all) > fewWrites && len(all) <= maxWrites {
+	if first && len(drafts) == 0 && len(all) > fewWrites && writes <= maxWrites {
 		results = make([]result, len(all))
 		_ = p.commitAtOnce(ctx, all, results)
 	} else {
@@ -368,6 +386,7 @@ func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft
 			pl.group = append(pl.group, grave(p.permitSubject(name)))
 		}
 	}
+	pl.group = append(pl.group, j.key...)
 }
 
 // settle notes what a commit has come to: what it has written, or that all it is about is to

@@ -192,7 +192,7 @@ func (s *userStore) Open(t testing.TB) driver.Engine {
 func TestUsersConfig(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newUserStore(t) },
-		"Keys", "Cancel", "Reschedule", "Retries", "Redrive", "Deaths", "LeaseLost", "UnknownKind", "ScheduleShared", "ScheduleChanged", "Retention")
+		"Keys", "Cancel", "Reschedule", "Retries", "Redrive", "Deaths", "LeaseLost", "Unhandled", "ScheduleShared", "ScheduleChanged", "Retention")
 }
 
 // Each user can do what he is for, and no more.
@@ -383,7 +383,7 @@ func TestLeafConfig(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "k", info.Job.Kind)
 	}
-	require.PanicsWithValue(t, `jetstream: Domain("a.b"): not of letters, digits, - and _`, func() {
+	require.PanicsWithValue(t, `jetstream: Domain("a.b"): use letters, digits, - and _`, func() {
 		jetstream.Connect(t.Context(), dial(t, hub), jetstream.Domain("a.b"))
 	})
 }

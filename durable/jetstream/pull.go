@@ -121,9 +121,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
 	ctx, cancel := context.WithTimeout(p.closed, r.Expires+answerTimeout)
 	defer cancel()
-	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, body, func(inbox string) (*nats.Subscription, error) {
-		return p.nc.nc.ChanSubscribe(inbox, msgs)
-	})
+	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, body, msgs)
 	if err != nil {
 		return 0, err
 	}

@@ -53,7 +53,7 @@ func TestPageLost(t *testing.T) {
 	p := connectPart(t, l)
 	now := p.now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
-	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	require.NoError(t, p.insertOne(t.Context(), r))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	l.request.Store(true)

@@ -63,7 +63,7 @@ func TestCancelBeforeTheMark(t *testing.T) {
 	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	at := place{id: a.id, bucket: a.bucket}
-	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	require.NoError(t, p.insertOne(t.Context(), r))
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
 	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
@@ -158,7 +158,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	now := p.now()
 	r := recordAt("x", now, now)
 	a := address{bucket: p.nearOf(now), born: r.Born.UnixMicro(), id: r.ID}
-	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	require.NoError(t, p.insertOne(t.Context(), r))
 	result := make(chan error, 1)
 	go func() {
 		_, err := caller.cancel(t.Context(), a)

@@ -244,7 +244,7 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 		Seq   uint64    `json:"seq"`
 	}
 	if err := json.Unmarshal(answer.Data, &ack); err != nil {
-		return 0, fmt.Errorf("%w: the answer cannot be read: %w", driver.ErrUncertain, err)
+		return 0, fmt.Errorf("%w: cannot read the answer: %w", driver.ErrUncertain, err)
 	}
 	return ack.Seq, ack.Error.err()
 }
@@ -310,8 +310,12 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	if p.replicas > 1 {
 		return p.ofLeader(ctx, map[string]any{"last_by_subj": subject})
 	}
-	// The only server that has the stream is its leader, so the quick way is as good.
-	m, err := p.request(ctx, p.api+"DIRECT.GET."+p.stream+"."+subject, nil)
+	return p.directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
+}
+
+// directly reads one message from any server that has the stream; the zero stored if there is none.
+func (p *part) directly(ctx context.Context, subject string, body []byte) (stored, error) {
+	m, err := p.request(ctx, p.api+"DIRECT.GET."+p.stream+subject, body)
 	if err != nil {
 		return stored{}, err
 	}
@@ -322,12 +326,36 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	return s, err
 }
 
+// lastRead is last, of a subject that may be read already.
+type lastRead func(subject string) (stored, error)
+
+func (p *part) lastNow(ctx context.Context) lastRead {
+	return func(subject string) (stored, error) { return p.last(ctx, subject) }
+}
+
+// lastOf reads some subjects in one request, where one server has the stream. Otherwise, and of all
+// other subjects, each is read when its last message is needed.
+func (p *part) lastOf(ctx context.Context, subjects ...string) (lastRead, error) {
+	if p.replicas > 1 {
+		return p.lastNow(ctx), nil
+	}
+	found, err := p.lasts(ctx, subjects)
+	return func(subject string) (stored, error) {
+		if slices.Contains(subjects, subject) {
+			return found[subject], nil
+		}
+		return p.last(ctx, subject)
+	}, err
+}
+
 // parseStored reads an answer to a direct get.
 func parseStored(m *nats.Msg) (s stored, err error) {
 	switch m.Header.Get("Status") {
 	case "":
 	case "404":
 		return s, driver.ErrNotFound
+	case "503":
+		return s, nats.ErrNoResponders
 	case "413":
 		return s, errTooMany
 	default:
@@ -446,41 +474,41 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	sub, err := p.nc.ask(ctx, api, body, func(inbox string) (*nats.Subscription, error) {
-		sub, err := p.nc.nc.SubscribeSync(inbox)
-		if err == nil {
-			err = sub.SetPendingLimits(-1, -1)
-		}
-		return sub, err
-	})
+	msgs := make(chan *nats.Msg, maxAnswer+1) // one says that these are all
+	sub, err := p.nc.ask(ctx, api, body, msgs)
 	if err != nil {
 		return err
 	}
 	defer unsubscribe(sub)
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return denied(ctx, err)
-		}
-		if m.Header.Get("Status") == "204" {
-			return nil
-		}
-		s, err := parseStored(m)
-		if errors.Is(err, driver.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := each(s); err != nil {
-			return err
+		select {
+		case m, ok := <-msgs:
+			if !ok {
+				return p.nc.closed(nats.ErrConnectionClosed)
+			}
+			if m.Header.Get("Status") == "204" {
+				return nil
+			}
+			s, err := parseStored(m)
+			if errors.Is(err, driver.ErrNotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if err := each(s); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return denied(ctx, ctx.Err())
 		}
 	}
 }
 
-// pageSize is how many messages are read at once; the server's limit is 1024. A page of
-// large ones ends with the one that exceeds pageBytes.
+// pageSize is how many messages are read at once. A page of large ones ends with the one that
+// exceeds pageBytes.
 const (
+	maxAnswer = 1024 // messages; the server's limit
 	pageSize  = 500
 	pageBytes = 4 << 20
 )

@@ -74,7 +74,7 @@ func TestLimitsOfVersion3(t *testing.T) {
 	const jobs = 6
 	for i := range jobs {
 		r := recordAt("j"+strconv.Itoa(i), now, now)
-		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+		require.NoError(t, p.insertOne(t.Context(), r))
 		at := place{id: r.ID, bucket: p.nearOf(r.Due)}
 		text := ""
 		switch i {

@@ -47,7 +47,7 @@ func TestVersions(t *testing.T) {
 	require.NoError(t, err)
 	stream, err := js.Stream(t.Context(), "TW_default_0")
 	require.NoError(t, err)
-	require.Equal(t, "5", stream.CachedInfo().Config.Metadata["tickwheel-version"])
+	require.Equal(t, "6", stream.CachedInfo().Config.Metadata["tickwheel-version"])
 	ran := make(chan durable.Ref, 10)
 	q.Handle("k", func(_ context.Context, a *durable.Attempt) error { ran <- a.Ref; return nil })
 	done := make(chan error, 1)
@@ -55,11 +55,11 @@ func TestVersions(t *testing.T) {
 	require.ElementsMatch(t, refs, []durable.Ref{<-ran, <-ran})
 
 	// A newer one comes: who is at work ends, and nobody of this version begins.
-	setVersion(t, s, "6")
+	setVersion(t, s, "7")
 	require.ErrorIs(t, <-done, durable.ErrVersion)
 	_, err = jetstream.Connect(t.Context(), s.connect(t), s.opts...)
 	require.ErrorIs(t, err, durable.ErrVersion)
-	require.ErrorContains(t, err, "the stream has version 6, and this program knows 5")
+	require.ErrorContains(t, err, "the stream has version 7, and this program knows 6")
 	setVersion(t, s, "x")
 	_, err = jetstream.Connect(t.Context(), s.connect(t), s.opts...)
 	require.ErrorIs(t, err, durable.ErrStorage)

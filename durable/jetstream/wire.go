@@ -39,6 +39,12 @@ type wire struct {
 	// Since then, without a version of its own: who does not know it drops it, and that does
 	// no harm.
 	Errors []driver.Failure `json:"errs,omitempty"`
+
+	// Since version 6.
+	Free    bool   `json:"free,omitempty"`
+	Signals bool   `json:"signals,omitempty"`
+	First   int64  `json:"first,omitempty"`
+	Signal  []byte `json:"signal,omitzero"` // A signal without a payload is not nil.
 }
 
 func encode(r *driver.Record) []byte {
@@ -48,6 +54,7 @@ func encode(r *driver.Record) []byte {
 		Crashes: r.Crashes, Error: r.LastError, Series: r.Schedule, Plan: r.Occurrence,
 		Lane: r.Lane, Priority: r.Priority, Meta: r.Meta,
 		Timeout: r.Timeout.Microseconds(), Expires: toMicros(r.Expires), Errors: r.Errors,
+		Free: r.FreeWhenBegun, Signals: r.Signals, First: toMicros(r.First), Signal: r.Signal,
 	})
 	if err != nil {
 		panic(err) // strings and integers
@@ -74,7 +81,7 @@ func decode(data []byte) (driver.Record, error) {
 	head, payload, ok := bytes.Cut(data, []byte{'\n'})
 	var w wire
 	if err := json.Unmarshal(head, &w); err != nil || !ok {
-		return driver.Record{}, fmt.Errorf("%w: a record cannot be read: %v", driver.ErrStorage, err)
+		return driver.Record{}, fmt.Errorf("%w: cannot read a record: %v", driver.ErrStorage, err)
 	}
 	if len(payload) == 0 {
 		payload = nil
@@ -86,6 +93,7 @@ func decode(data []byte) (driver.Record, error) {
 		Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
 		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Schedule: w.Series, Occurrence: w.Plan,
+		FreeWhenBegun: w.Free, Signals: w.Signals, First: fromMicros(w.First), Signal: w.Signal,
 	}, nil
 }
 
@@ -124,7 +132,7 @@ const maxID = 128
 // parseRef takes only what ref returns. The ID becomes a token of subjects, so it has to
 // be one: with a wildcard it would stand for all jobs of a bucket.
 func parseRef(r driver.Ref, salt string, parts int) (a address, err error) {
-	unknown := fmt.Errorf("%w: %.200q is no Ref of this queue", driver.ErrNotFound, string(r))
+	unknown := fmt.Errorf("%w: %.200q is not a Ref of this queue", driver.ErrNotFound, string(r))
 	f := strings.Split(string(r), ".")
 	if len(r) > maxID+64 || len(f) != 5 || checksum(salt, strings.Join(f[:4], ".")) != f[4] {
 		return a, unknown
@@ -175,7 +183,7 @@ type status struct {
 	seq     uint64 // of the message in the stream; 0 for none
 
 	// Since version 4.
-	permits []string // of claimed: its permits (places.go)
+	permits []string // of claimed: its permits (permits.go)
 }
 
 func (s status) encode() []byte {
@@ -229,7 +237,7 @@ func decodeStatus(data []byte, seq uint64) (status, error) {
 		s.fate, s.token, s.worker = fate(slices.Index(fates, f[0])), f[1], f[2]
 	}
 	if !ok || s.fate <= none {
-		return status{seq: seq}, fmt.Errorf("%w: what became of a job cannot be read: %q", driver.ErrStorage, data)
+		return status{seq: seq}, fmt.Errorf("%w: cannot read the status of a job: %q", driver.ErrStorage, data)
 	}
 	return s, nil
 }

@@ -91,7 +91,7 @@ func TestForgedRef(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
-	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	require.NoError(t, p.insertOne(t.Context(), r))
 	e := &engine{parts: []*part{p}, salt: p.salt}
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	var refs []driver.Ref

@@ -80,7 +80,7 @@ func (h *handle) stale() bool {
 
 func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if !validName(c.Name) {
-		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", driver.ErrInvalid, c.Name)
+		return nil, fmt.Errorf("%w: the worker's name %q has characters other than letters, digits, - and _", driver.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts)), life: newLife(c)}
 	e.parts[0].nc.expect(c.Lease)
@@ -230,7 +230,7 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 	l := life{Lease: w.c.Lease} // one that is not there any more is taken to have had the same
 	if m.Seq > 0 {
 		if err := json.Unmarshal(m.Data, &l); err != nil {
-			return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", driver.ErrStorage, err)
+			return 0, fmt.Errorf("%w: cannot read a worker's lease: %w", driver.ErrStorage, err)
 		}
 	}
 	unchanged := p.watch(worker, m.Seq)
@@ -542,7 +542,17 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 		r.Attempt = hd.status.attempt - 1
 	}
 	if o.End == driver.Retry {
-		return p.moveGroup(&r, hd.at, hd.status, hd.ending, o.At, p.now()), nil
+		var key group
+		superseded := false
+		if r.FreeWhenBegun {
+			var err error
+			if key, superseded, err = p.retakeKey(ctx, &r); err != nil {
+				return nil, err
+			}
+		}
+		if !superseded {
+			return append(p.moveGroup(&r, hd.at, hd.status, hd.ending, o.At, p.now()), key...), nil
+		}
 	}
 	end := status{fate: done, token: hd.ending, attempt: hd.status.attempt}
 	if o.End == driver.DeadLetter {

@@ -42,14 +42,14 @@ type entry struct {
 	exact bool      // that claim counts as an attempt though it never ends
 	until time.Time // how long a dead one is kept
 
-	places []driver.LimitKey // that the claim has
-	ending bool              // CancelRunning was called for the claim
-	left   bool              // it has left its key
+	permits []driver.LimitKey // that the claim has
+	ending  bool              // CancelRunning was called for the claim
+	left    bool              // it has left its key
 }
 
 type engine struct {
 	m      *Store
-	place  once.Place
+	owner  once.Owner
 	closed context.Context
 	close  context.CancelFunc
 }
@@ -119,8 +119,8 @@ func (m *Store) Restart() {
 	m.change()
 }
 
-// PlaceOfQueue is for durable.Open.
-func (e *engine) PlaceOfQueue() *once.Place { return &e.place }
+// QueueOwner is for durable.Open.
+func (e *engine) QueueOwner() *once.Owner { return &e.owner }
 
 func (e *engine) Close() error {
 	e.close()
@@ -478,7 +478,7 @@ func (e *engine) Work(_ context.Context, c driver.WorkConfig) (driver.Worker, er
 		return nil, err
 	}
 	if e.m.workers[c.Name] != nil {
-		return nil, fmt.Errorf("%w: there is a worker %q", driver.ErrInvalid, c.Name)
+		return nil, fmt.Errorf("%w: another worker has the name %q", driver.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c, beat: time.Now()}
 	e.m.workers[c.Name] = w
@@ -638,13 +638,13 @@ func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 	case paused:
 		return driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
 	}
-	places, counters, has := make([]driver.LimitKey, len(limits)), make([]*driver.Counter, len(limits)), make([]bool, len(limits))
+	keys, counters, has := make([]driver.LimitKey, len(limits)), make([]*driver.Counter, len(limits)), make([]bool, len(limits))
 	for i, l := range limits {
 		p := l.Key(lane)
 		if m.counted[p] == nil {
 			m.counted[p] = &driver.Counter{}
 		}
-		places[i], counters[i], has[i] = p, m.counted[p], slices.Contains(j.places, p)
+		keys[i], counters[i], has[i] = p, m.counted[p], slices.Contains(j.permits, p)
 	}
 	if v := m.untimely(limits, counters); v.Status == driver.Throttled {
 		return v
@@ -654,18 +654,18 @@ func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 		v = driver.Take(limits, counters, has, w.c.Name, m.now())
 	}
 	if v.Status == driver.Granted {
-		j.places = slices.DeleteFunc(j.places, func(p driver.LimitKey) bool { return slices.Contains(places, p) })
+		j.permits = slices.DeleteFunc(j.permits, func(p driver.LimitKey) bool { return slices.Contains(keys, p) })
 		m.free(j) // of a dead worker's claim: what covers the job no longer
-		j.places = places
+		j.permits = keys
 	}
 	return v
 }
 
-// freeDead frees the places of other jobs whose workers are dead, and are not the one that
+// freeDead frees the permits of other jobs whose workers are dead, and are not the one that
 // asks, and reports whether there were any: who can take these jobs over may never come.
 func (m *Store) freeDead(but *entry, asks string) (some bool) {
 	for _, j := range m.jobs {
-		if j != but && len(j.places) > 0 && j.by != asks && m.lease(j.by) <= 0 {
+		if j != but && len(j.permits) > 0 && j.by != asks && m.lease(j.by) <= 0 {
 			m.free(j)
 			some = true
 		}
@@ -703,17 +703,17 @@ func (m *Store) token(j *entry, now time.Time) time.Time {
 	return at
 }
 
-// free gives back the places of a job whose claim ends.
+// free gives back the permits of a job whose claim ends.
 func (m *Store) free(j *entry) {
-	for _, p := range j.places {
+	for _, p := range j.permits {
 		if c := m.counted[p]; c != nil {
 			c.Taken--
 		}
 	}
-	if len(j.places) > 0 {
-		m.tell(driver.Notice{Freed: j.places})
+	if len(j.permits) > 0 {
+		m.tell(driver.Notice{Freed: j.permits})
 	}
-	j.places = nil
+	j.permits = nil
 }
 
 // tell tells all workers. They may be about to call this engine with a lock of theirs.

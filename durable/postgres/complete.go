@@ -78,7 +78,7 @@ func (e *Engine) complete(ctx context.Context, tx caller, a driver.Attempt) erro
 	err := a.Complete(ctx, func(by driver.Worker, out driver.Completion) error {
 		w, ok := by.(*worker)
 		if !ok || w.e != e {
-			panic("postgres: Complete: the Attempt is of another Engine")
+			panic("postgres: Complete: the Attempt is of another engine")
 		}
 		return w.finishTx(ctx, tx, out)
 	})
@@ -97,7 +97,7 @@ func (w *worker) finishTx(ctx context.Context, tx caller, out driver.Completion)
 	if next := out.Next; next != nil && next.Due.Before(w.e.now().Add(window)) {
 		all = append(all, w.e.announceTx([]string{next.Kind}))
 	}
-	statement, args := w.finishing([]driver.Completion{out})
+	statement, args := w.finishStatement([]driver.Completion{out})
 	for tries := 0; ; tries++ {
 		err := driver.ErrLeaseLost
 		all[1] = asked{text: statement, args: args, row: func(scan func(...any) error) error {

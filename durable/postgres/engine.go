@@ -29,7 +29,7 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 func Schema(name string) Option {
 	return func(c *config) {
 		if !schemaName.MatchString(name) {
-			panic(fmt.Sprintf("postgres: Schema(%q): not of small letters, digits and _", name))
+			panic(fmt.Sprintf("postgres: Schema(%q): use lower-case letters, digits and _", name))
 		}
 		c.schema = name
 	}
@@ -38,7 +38,7 @@ func Schema(name string) Option {
 // Engine is a [driver.Engine] on a schema of a PostgreSQL database. All methods may be
 // called by several goroutines at once.
 type Engine struct {
-	place once.Place
+	owner once.Owner
 	config
 	statements
 	pool  *pgxpool.Pool
@@ -104,7 +104,7 @@ func (e *Engine) connect(ctx context.Context) (err error) {
 		return err
 	}
 	if encoding != "UTF8" {
-		return fmt.Errorf("the database's encoding is %s; it has to be UTF8", encoding)
+		return fmt.Errorf("the database's encoding is %s: use a database with UTF8", encoding)
 	}
 	_, err = e.version(ctx, e.pool)
 	return err
@@ -134,8 +134,8 @@ func (e *Engine) now() time.Time {
 	return t
 }
 
-// PlaceOfQueue is for durable.Open, which gives an engine one Queue.
-func (e *Engine) PlaceOfQueue() *once.Place { return &e.place }
+// QueueOwner is for durable.Open, which gives an engine one Queue.
+func (e *Engine) QueueOwner() *once.Owner { return &e.owner }
 
 // Close ends the engine, and its workers as if their process had died. The pool stays
 // open.

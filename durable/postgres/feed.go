@@ -258,9 +258,9 @@ func (f *feed) owe(n news) {
 	}
 }
 
-// finishing returns a context for a statement that is not to be cut off when ctx ends:
+// uncut returns a context for a statement that is not to be cut off when ctx ends:
 // nobody would know what it has handed out.
-func finishing(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+func uncut(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
@@ -348,7 +348,7 @@ func (f *feed) fetch(ctx context.Context, l planned) (fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
 	defer cancel()
 	return retry(ctx, f.e, true, func() (fetched, error) {
-		whole, cancel := finishing(ctx, feedTimeout)
+		whole, cancel := uncut(ctx, feedTimeout)
 		defer cancel()
 		return f.fetchOnce(whole, l)
 	})

@@ -75,7 +75,7 @@ func claimKey(schema string) int64 { return advisoryKey("claims", schema) }
 
 // awaitClaims waits until the claims are over that are under way. One that begins later finds
 // the rules that are stored now. To take the lock instead would have all claims wait with this
-// one, as long as one of them waits for a place that a CompleteTx has locked.
+// one, as long as one of them waits for a permit that a CompleteTx has locked.
 func (e *Engine) awaitClaims(ctx context.Context) error {
 	under, err := e.claimsUnderWay(ctx)
 	for err == nil && len(under) > 0 {
@@ -85,7 +85,7 @@ func (e *Engine) awaitClaims(ctx context.Context) error {
 		under = slices.DeleteFunc(under, func(claim string) bool { return !slices.Contains(now, claim) })
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: it is stored, but claims that began before may not be over: %w", driver.ErrUncertain, err)
+		err = fmt.Errorf("%w: stored, but claims that began before may not have ended: %w", driver.ErrUncertain, err)
 	}
 	return err
 }
@@ -143,8 +143,8 @@ func (w *worker) stops(ctx context.Context) {
 type needs struct {
 	id, lane           []string // of claims
 	rule               []int64
-	places             map[driver.LimitKey]*driver.StoredLimit
-	ruleOf, gap, spare []int64 // of places
+	limits             map[driver.LimitKey]*driver.StoredLimit
+	ruleOf, gap, spare []int64 // of limits
 	laneOf             []string
 	most               []int32
 }
@@ -153,17 +153,17 @@ func (n *needs) add(id, lane string, limits []*driver.StoredLimit) {
 	for _, l := range limits {
 		p := l.Key(lane)
 		n.id, n.rule, n.lane = append(n.id, id), append(n.rule, p.Limit), append(n.lane, p.Lane)
-		n.places[p] = l
+		n.limits[p] = l
 	}
 }
 
-// args returns the places in the order in which they are locked.
+// args returns the keys in the order in which they are locked.
 func (n *needs) args() []any {
-	order := slices.SortedFunc(maps.Keys(n.places), func(a, b driver.LimitKey) int {
+	order := slices.SortedFunc(maps.Keys(n.limits), func(a, b driver.LimitKey) int {
 		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Lane, b.Lane))
 	})
 	for _, p := range order {
-		l, gap := n.places[p], int64(n.places[p].Gap())
+		l, gap := n.limits[p], int64(n.limits[p].Gap())
 		most := int32(l.Running)
 		if most == 0 && !l.Pauses() {
 			most = -1
@@ -180,9 +180,9 @@ func (n *needs) args() []any {
 // Notices go to the workers of this engine at once, and to those of other processes by
 // NOTIFY.
 
-// tellEvery is how often one process tells others at most. A place is free meanwhile that
+// tellEvery is how often one process tells others at most. A permit is free meanwhile that
 // somebody waits for, so it is less than for what is due: with 20 ms and handlers of as much a
-// third of the places was.
+// third of the permits was.
 const tellEvery = 2 * time.Millisecond
 
 // notices are what is to be told.

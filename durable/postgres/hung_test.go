@@ -64,17 +64,23 @@ func TestHalfOpenBeat(t *testing.T) {
 	s := newStore(server(t))
 	e := s.open(t)
 	behind, p := s.behindProxy(t)
-	w, err := behind.Work(t.Context(), workConfig("w", 20*time.Second))
+	const lease = 20 * time.Second
+	w, err := behind.Work(t.Context(), workConfig("w", lease))
 	require.NoError(t, err)
 	require.NoError(t, w.Heartbeat(t.Context()))
-	lease, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	p.holdNext.Store(1)
-	require.Error(t, w.Heartbeat(lease))
-	require.NoError(t, lease.Err(), "the lease is over")
-	require.EqualValues(t, 1, p.holds.Load())
-	e.EndHung(t.Context(), 0)
-	require.NoError(t, w.Heartbeat(t.Context()))
+	for try := int64(1); ; try++ {
+		p.holdNext.Store(1)
+		began := time.Now()
+		require.Error(t, w.Heartbeat(t.Context()))
+		require.Equal(t, try, p.holds.Load())
+		e.EndHung(t.Context(), 0)
+		if err = w.Heartbeat(t.Context()); err == nil {
+			return
+		}
+		require.ErrorIs(t, err, driver.ErrLeaseLost)
+		require.Greater(t, time.Since(began), lease)
+		require.Less(t, try, int64(3), "too late for the lease each time") // a busy machine may be, once
+	}
 }
 
 // A server that takes questions and answers none keeps Health no longer than its context.

@@ -16,7 +16,7 @@ const (
 )
 
 // sweepUntil removes what has ended, until ctx ends, and frees what hung connections have
-// locked for a third of the lease, and the places of the dead. Each worker does, but not at
+// locked for a third of the lease, and the permits of the dead. Each worker does, but not at
 // one time. The next pass does what fails.
 func (w *worker) sweepUntil(ctx context.Context) {
 	e := w.e
@@ -24,7 +24,7 @@ func (w *worker) sweepUntil(ctx context.Context) {
 	for ctx.Err() == nil && e.closed.Err() == nil {
 		e.endHung(ctx, w.c.Lease/3)
 		e.sweepPass(ctx, e.sweep)
-		w.sweepPlaces(ctx)
+		w.sweepPermits(ctx)
 		if time.Since(expired) > expireEvery {
 			expired = time.Now()
 			e.sweepPass(ctx, e.expire)
@@ -59,8 +59,8 @@ func (e *Engine) endHung(ctx context.Context, after time.Duration) {
 	_ = e.do(ctx, e.hung, []any{e.mark, micros(after)})
 }
 
-// sweepPlaces frees the places of dead workers' claims, and has workers told.
-func (w *worker) sweepPlaces(ctx context.Context) {
+// sweepPermits frees the permits of dead workers' claims, and has workers told.
+func (w *worker) sweepPermits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	freed, err := ask(ctx, w.e, pgx.RowToStructByPos[driver.LimitKey], w.e.freeDead, []any{w.id}, hot)

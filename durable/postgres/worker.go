@@ -32,7 +32,7 @@ type handle struct {
 	id      string
 	claim   int32 // the number of this worker's claim; unknown: maybe; 0: none
 	unsaved bool  // an end was written whose answer was lost
-	limited bool  // the claim has places of limits
+	limited bool  // the claim has permits of limits
 
 	superseded atomic.Bool // a claim of this worker is that of another handle
 }
@@ -132,7 +132,7 @@ const claimTimeout = 5 * time.Second
 // Claim claims jobs in one commit, and those that limits cover in another beside it, so that
 // others do not wait with them. It is not cut off when ctx ends.
 func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	ctx, cancel := finishing(ctx, claimTimeout)
+	ctx, cancel := uncut(ctx, claimTimeout)
 	defer cancel()
 	verdicts, todo := make([]driver.ClaimResult, len(held)), make([]int, len(held))
 	for i := range held {
@@ -157,7 +157,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 // claimBy claims some by rules, and returns those for which the rules are not right any more.
 func (w *worker) claimBy(ctx context.Context, rules *driver.FlowControl, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
 	var plain, limited asking
-	limited.needs.places = map[driver.LimitKey]*driver.StoredLimit{}
+	limited.needs.limits = map[driver.LimitKey]*driver.StoredLimit{}
 	for _, i := range todo {
 		h := held[i]
 		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
@@ -385,9 +385,9 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	return errs
 }
 
-// finishing returns the statement that writes ends down, which is another one for claims that
-// have places of limits, and its arguments in the order of finish.sql.
-func (w *worker) finishing(outs []driver.Completion) (statement string, args []any) {
+// finishStatement returns the statement that writes ends down, which is another one for claims that
+// have permits of limits, and its arguments in the order of finish.sql.
+func (w *worker) finishStatement(outs []driver.Completion) (statement string, args []any) {
 	var c ends
 	statement = w.e.statements.finish
 	for i := range outs {
@@ -427,12 +427,12 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 
 // finishOnce writes down what is not locked.
 func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, settings ...string) []error {
-	statement, args := w.finishing(outs)
+	statement, args := w.finishStatement(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, append(settings, hot)...)
 		if waitsForEntry(err) {
-			err = fmt.Errorf("%w: a transaction that is under way has it: %w", driver.ErrExists, err)
+			err = fmt.Errorf("%w: an open transaction holds the key: %w", driver.ErrExists, err)
 		}
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
@@ -482,7 +482,7 @@ func (w *worker) tell(outs []driver.Completion, errs []error) {
 	w.tellFreed(freed)
 }
 
-// tellFreed has workers told where a place may have become free.
+// tellFreed has workers told where a permit may have become free.
 func (w *worker) tellFreed(held []*driver.Delivery) {
 	var n driver.Notice
 	for _, h := range held {

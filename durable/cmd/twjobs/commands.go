@@ -115,7 +115,7 @@ func (t *tool) list(args []string) error {
 	case *most < 0:
 		return wrong("list: -n %d is negative", *most)
 	case state != "" && state != "waiting" && state != "running" && state != "dead":
-		return wrong("list: there is no state %q", state)
+		return wrong("list: the state %q is not waiting, running or dead", state)
 	}
 	query["meta"] = meta
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
@@ -333,7 +333,7 @@ func (t *tool) stats(args []string) error {
 		fmt.Fprintf(t.out, "stuck: %d handlers of the process that answers have not returned although their Timeout has ended; its log names the jobs\n", s.Stuck)
 	}
 	if s.BacklogError != "" {
-		return errors.New("which kinds no worker runs cannot be read: " + s.BacklogError)
+		return errors.New("cannot read which kinds no worker runs: " + s.BacklogError)
 	}
 	for _, o := range s.Kinds {
 		if !o.Handled {

@@ -16,7 +16,7 @@ func (t *tool) limits(args []string) error {
 	case args[0] == "set":
 		return t.setLimit(args[1:])
 	case args[0] != "remove":
-		return wrong("limits: there is no %q", args[0])
+		return wrong("limits: unknown command %q", args[0])
 	case len(args) == 1:
 		return wrong("limits remove: which one?")
 	}
@@ -38,7 +38,7 @@ func (t *tool) setLimit(args []string) error {
 	switch {
 	case f.NArg() != 1:
 		return wrong("limits set takes one name, after the flags")
-	case l.Pauses() != *none:
+	case (l.Running == 0 && l.Rate == 0) != *none:
 		return wrong("limits set: -running or -rate, or -none alone")
 	case l == (durable.Limit{}):
 		return wrong("limits set: pause -all is for the whole queue")
@@ -71,7 +71,7 @@ func (t *tool) listLimits() error {
 			of = line(i.Kind)
 		}
 		switch {
-		case i.Pauses():
+		case i.Running == 0 && i.Rate == 0:
 			running += " of 0: paused"
 		case i.Running > 0:
 			running += fmt.Sprintf(" of %d", i.Running)

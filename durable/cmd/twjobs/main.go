@@ -138,11 +138,11 @@ func (p *place) checkQueue() error {
 	switch {
 	case p.queue == "":
 	case p.url != "":
-		return wrong("-queue: a handler shows one queue")
+		return wrong("-queue: not with -url, since a handler has one queue")
 	case p.postgres != "" && !schemaName.MatchString(p.queue):
-		return fmt.Errorf("-queue %q: a schema's name is of small letters, digits and _", p.queue)
+		return fmt.Errorf("-queue %q: a schema's name has lower-case letters, digits and _", p.queue)
 	case p.postgres == "" && !queueName.MatchString(p.queue):
-		return fmt.Errorf("-queue %q: a queue's name is of letters, digits, - and _", p.queue)
+		return fmt.Errorf("-queue %q: a queue's name has letters, digits, - and _", p.queue)
 	}
 	return nil
 }
@@ -157,13 +157,13 @@ func (p *place) check() error {
 	}
 	switch {
 	case set == 0:
-		return wrong("where is the queue?")
+		return wrong("the place of the queue is missing: set -url, -dir, -nats, -context or -postgres")
 	case set > 1:
-		return wrong("there is more than one place")
+		return wrong("more than one place is set")
 	case p.timeout < 0:
-		return wrong("-timeout %v: it is below 0", p.timeout)
+		return wrong("-timeout %v: negative", p.timeout)
 	case p.partitions < 0 || p.partitions > 1000:
-		return wrong("-partitions %d: not 0 to 1000", p.partitions)
+		return wrong("-partitions %d: not from 0 to 1000", p.partitions)
 	}
 	return p.checkQueue()
 }
@@ -173,7 +173,7 @@ func (p *place) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	if p.timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("no answer within %v from %s: it is stuck, or needs a longer -timeout", p.timeout, p.name()))
+	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("no answer within %v from %s: try again with a longer -timeout", p.timeout, p.name()))
 }
 
 // late returns why ctx has ended, if the error came after that.
@@ -230,9 +230,9 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	command, ok := commands[f.Arg(0)]
 	switch {
 	case f.NArg() == 0:
-		return wrong("what is to be done?")
+		return wrong("the command is missing")
 	case !ok && f.Arg(0) != "migrate":
-		return wrong("there is no command %q", f.Arg(0))
+		return wrong("unknown command %q", f.Arg(0))
 	}
 	if err := p.check(); err != nil {
 		return err
@@ -304,10 +304,10 @@ func (p *place) engine(ctx context.Context) (e driver.Engine, disconnect func(),
 		return p.access.connect(ctx, opts)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, "jetstream")); err != nil {
-		return nil, func() {}, fmt.Errorf("-dir: no queue has been kept there: %w", err)
+		return nil, func() {}, fmt.Errorf("-dir: there is no queue: %w", err)
 	}
 	if e, err = embedded.Open(ctx, p.dir, embedded.With(opts...)); errors.Is(err, durable.ErrLocked) {
-		err = fmt.Errorf("%w: use -url, with the address of that process's admin handler", err)
+		err = fmt.Errorf("%w: use -url with the address of that process's admin handler", err)
 	}
 	return e, func() {}, err
 }

@@ -3,15 +3,15 @@ package once
 
 import "sync/atomic"
 
-// Place is for one at a time. The zero Place is free.
-type Place struct{ taken atomic.Bool }
+// Owner says whether a Queue owns an engine. With the zero Owner none does.
+type Owner struct{ owned atomic.Bool }
 
-// Take takes the place, and reports false if another has it.
-func (p *Place) Take() bool { return p.taken.CompareAndSwap(false, true) }
+// Take makes a Queue the owner, and reports false if there is one.
+func (o *Owner) Take() bool { return o.owned.CompareAndSwap(false, true) }
 
-// Leave makes the place free.
-func (p *Place) Leave() { p.taken.Store(false) }
+// Leave ends the ownership.
+func (o *Owner) Leave() { o.owned.Store(false) }
 
-// Engine is an engine that has a place for its Queue. Those that have none, such as ones
-// that wrap others, are not looked at.
-type Engine interface{ PlaceOfQueue() *Place }
+// Engine is an engine that knows whether it is owned. Others, such as those that wrap one, are
+// not checked.
+type Engine interface{ QueueOwner() *Owner }

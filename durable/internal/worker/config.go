@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -10,7 +12,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // Config is what a worker is made of. It does not change while Run is under way.
@@ -24,7 +25,6 @@ type Config struct {
 	Label       string
 	Retention   time.Duration
 	Backoff     func(attempt int) time.Duration
-	Wheel       *timingwheel.TimingWheel // nil: one of its own
 	Log         *slog.Logger
 
 	// What a Queue has, too.
@@ -60,4 +60,15 @@ func (c *Config) now() time.Time {
 func (c *Config) moment() dispatch.Moment {
 	t, off := c.Clock.Now()
 	return dispatch.Moment{Local: time.Now(), Engine: t, Off: off}
+}
+
+// kindGate returns what this process can run.
+func (c *Config) kindGate() *driver.KindGate {
+	var limited []string
+	for kind := range c.Limits {
+		if c.Handlers[kind] != nil {
+			limited = append(limited, kind)
+		}
+	}
+	return driver.NewKindGate(slices.Collect(maps.Keys(c.Handlers)), limited...)
 }

@@ -3,9 +3,11 @@ package worker
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
 )
 
@@ -17,27 +19,100 @@ const (
 	endsEnough = 16
 )
 
-// ended is a job whose handler has returned, or that has ended without one.
-type ended struct {
-	job   *dispatch.Job
-	run   *run // nil: no handler was called
-	out   driver.Completion
-	began time.Time // by the engine's clock
-	tries int
-	early bool // by CancelRunning
+// ran takes a job whose handler has ended. The user's code that decides what becomes of
+// it may fail in any way: the deferred call is made though it ends the goroutine.
+func (w *Worker) ran(r *run, err error) {
+	a := &r.attempt
+	out := driver.Completion{Delivery: a.Delivery, End: driver.Done}
+	if err = a.Returned(err); err != nil {
+		canceled, cutOff := w.interrupted(r)
+		switch {
+		case canceled:
+			err = nil
+		case cutOff && !a.Delivery.Record.FreeWhenBegun:
+			w.handBack(r)
+			return
+		case cutOff:
+			err = attempt.Snooze(0) // it takes its key again, or is superseded
+		}
+	}
+	if err != nil {
+		out = a.Undecided(err, w.c.now())
+	}
+	defer func() { w.putEnd(r, &out) }()
+	if err != nil {
+		a.Decide(&out, err, w.c.now(), w.c.Backoff)
+	}
+	w.c.Times.Follow(&out, a.Began)
 }
 
-// own returns what the handler has written down by itself, and whether it has returned nil.
-func (e *ended) own() (out *driver.Completion, fine bool) {
-	if e.run == nil {
-		return nil, false
+// interrupted reports whether the error of a handler means that its job was canceled, or that its
+// attempt does not count, since it was cut off. If the handler has written an end down by itself,
+// that may be committed, and counts.
+func (w *Worker) interrupted(r *run) (canceled, cutOff bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.early = r.canceled
+	own, _ := r.attempt.Own()
+	return r.canceled, r.cutOff && !r.canceled && own == nil
+}
+
+// handBack hands a job back that was cut off.
+func (w *Worker) handBack(r *run) {
+	now := w.lock()
+	defer w.unlock(now)
+	r.cancel(nil)
+	delete(w.runs, r.job)
+	w.dispatcher.Return(r.job)
+}
+
+// expire ends a job that has expired, in the slot of its handler.
+func (w *Worker) expire(r *run) {
+	rec := &r.attempt.Delivery.Record
+	out := driver.Completion{Delivery: r.attempt.Delivery, End: driver.DeadLetter, Uncounted: true, Error: driver.ErrExpired.Error()}
+	if rec.IsOccurrence() { // that is what RunNone asks for
+		out.End = driver.Done
 	}
-	return e.run.attempt.Own()
+	w.c.Log.Warn("durable: a job has expired", "kind", rec.Kind, "ref", r.attempt.Delivery.Ref, "dropped", out.End == driver.Done)
+	defer func() { w.putEnd(r, &out) }()
+	w.c.Times.Follow(&out, r.attempt.Began)
+}
+
+// putEnd passes an end on to be stored, and gives the slot of the job to the next.
+func (w *Worker) putEnd(r *run, out *driver.Completion) {
+	e := &end{job: r.job, began: r.attempt.Began, early: r.early}
+	e.own, e.fine = r.attempt.Own()
+	if out.End != driver.Done {
+		attempt.Note(out, r.job.Attempt, w.c.now())
+		if e.own == nil {
+			w.logFailure(r.job, out)
+		}
+	}
+	e.out = *out
+	now := w.lock()
+	defer w.unlock(now)
+	r.cancel(nil)
+	delete(w.runs, r.job)
+	wanted := w.dispatcher.Done(r.job, now)
+	w.ends.Put(e)
+	if wanted {
+		w.ends.Hurry()
+	}
+}
+
+// logFailure logs that an attempt has failed, if it counts.
+func (w *Worker) logFailure(j *dispatch.Job, out *driver.Completion) {
+	if out.Uncounted {
+		return
+	}
+	short, _, _ := strings.Cut(out.Error, "\n\n") // without the stack of a panic
+	w.c.Log.Warn("durable: an attempt failed", "kind", j.Delivery.Record.Kind, "ref", j.Delivery.Ref,
+		"attempt", j.Attempt, "dead", out.End == driver.DeadLetter, "error", short)
 }
 
 // finish writes ends down. One that fails is tried again until it succeeds, or the lease is
 // lost: an end that is known here must not be forgotten.
-func (w *Worker) finish(batch []*ended) {
+func (w *Worker) finish(batch []*end) {
 	outs := make([]driver.Completion, len(batch))
 	for i, e := range batch {
 		outs[i] = e.out
@@ -48,19 +123,18 @@ func (w *Worker) finish(batch []*ended) {
 	now := w.lock()
 	defer w.unlock(now)
 	for i, e := range batch {
-		own, _ := e.own()
 		switch err := errs[i]; {
 		case err == nil:
-			if own != nil {
+			if e.own != nil && e.out.End != driver.Done {
 				w.logFailure(e.job, &e.out)
 			}
 			w.c.Counters.tally(&e.out, e.early)
-			w.jobs.Forget(e.job, now)
+			w.dispatcher.Forget(e.job, now)
 		case errors.Is(err, driver.ErrChanged):
 			w.followChanged(e)
 		case errors.Is(err, driver.ErrLeaseLost):
 			w.tooLate(e)
-			w.jobs.Forget(e.job, now)
+			w.dispatcher.Forget(e.job, now)
 		case errors.Is(err, driver.ErrClosed) && w.endsForGood(err):
 		default:
 			w.tryAgain(e, err)
@@ -79,64 +153,39 @@ func (w *Worker) endsForGood(err error) bool {
 // tooLate is called of an end for which there is nothing left. If the handler has written its end
 // down, and has returned nil, that was committed. If it has failed its commit may have been done
 // all the same, its answer lost.
-func (w *Worker) tooLate(e *ended) {
-	switch own, fine := e.own(); {
-	case own == nil:
+func (w *Worker) tooLate(e *end) {
+	switch {
+	case e.own == nil:
 		w.c.Counters.LeaseLost.Add(1)
-		w.c.Log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Delivery.Ref)
-	case fine:
-		w.c.Counters.tally(own, false)
+		w.c.Log.Warn("durable: another worker has the job; the end of the attempt is not stored", "ref", e.out.Delivery.Ref)
+	case e.fine:
+		w.c.Counters.tally(e.own, false)
 	default:
 		w.c.Counters.LeaseLost.Add(1)
-		w.c.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
+		w.c.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has the job",
 			"ref", e.out.Delivery.Ref, "error", e.out.Error)
 	}
 }
 
 // tryAgain writes an end again that could not be written down. w.mu is held.
-func (w *Worker) tryAgain(e *ended, err error) {
+func (w *Worker) tryAgain(e *end, err error) {
 	e.tries++
 	pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
 	if w.unwritten.Now() {
-		w.c.Log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
+		w.c.Log.Warn("durable: cannot store the end of an attempt; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 	}
-	w.after(pause, func() { w.ends.Put(e) })
+	w.wheel.Schedule(pause, func() { w.ends.Put(e) })
 }
 
 // followChanged writes an end again after its schedule has changed.
-func (w *Worker) followChanged(e *ended) {
+func (w *Worker) followChanged(e *end) {
 	w.background.Go(func() {
 		defer w.ends.Put(e)
 		ctx, cancel := context.WithTimeout(context.Background(), w.c.Lease)
 		defer cancel()
 		if err := w.c.Times.FollowAgain(ctx, &e.out, e.began); err != nil {
-			w.c.Log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)
+			w.c.Log.Warn("durable: cannot read a schedule; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)
 			sleep(ctx, 200*time.Millisecond)
-		}
-	})
-}
-
-func (w *Worker) release(held []*driver.Delivery, after time.Duration) error {
-	ctx, cancel := context.WithTimeout(w.c.Requests, 5*time.Second)
-	defer cancel()
-	err := w.engine.Release(ctx, held, after)
-	if err != nil {
-		w.c.Log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
-	}
-	return err
-}
-
-// giveBack hands back what was dropped, which may be claimed, until the engine has taken
-// it or Run ends: nobody else gets what a worker has claimed that lives.
-func (w *Worker) giveBack(held []*driver.Delivery) {
-	if len(held) == 0 {
-		return
-	}
-	w.background.Go(func() {
-		for pause := 100 * time.Millisecond; w.release(held, 0) != nil; pause = min(2*pause, 5*time.Second) {
-			if sleep(w.ending, pause); w.ending.Err() != nil {
-				return
-			}
 		}
 	})
 }

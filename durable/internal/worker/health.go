@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -38,29 +37,4 @@ func (w *Worker) polledAt(now time.Time) time.Time {
 		return now
 	}
 	return w.lastPoll
-}
-
-// backlogShare is how much of the time the look at the backlog may take: one part in so many.
-const backlogShare = 50
-
-// watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
-// where that takes long.
-func (w *Worker) watchBacklog(ctx context.Context) {
-	defer w.c.Counters.Backlog.Store(nil)
-	for ctx.Err() == nil {
-		began := time.Now()
-		try, cancel := context.WithTimeout(ctx, max(w.c.Lease, time.Minute))
-		b, err := w.c.Engine.Backlog(try)
-		cancel()
-		if err == nil {
-			w.c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
-		}
-		sleep(ctx, max(w.c.Lease, backlogShare*time.Since(began)))
-	}
-}
-
-// backlogAt is what waited at a time.
-type backlogAt struct {
-	driver.Backlog
-	At time.Time
 }

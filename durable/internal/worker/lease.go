@@ -1,13 +1,6 @@
 package worker
 
-import (
-	"context"
-	"errors"
-	"sync"
-	"time"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
-)
+import "time"
 
 // lease is what a worker knows of its own lease.
 //
@@ -52,95 +45,4 @@ func (l *lease) at(now time.Time) standing {
 		return doubtful
 	}
 	return sound
-}
-
-// heartbeats renews the lease until ctx ends. It does not wait for an answer before it sends the
-// next one: an answer may be lost, and one that takes longer than a third of a lease counts as
-// well.
-func (w *Worker) heartbeats(ctx context.Context) {
-	t := time.NewTicker(w.c.Lease / 3)
-	defer t.Stop()
-	var sent sync.WaitGroup
-	defer sent.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		case <-w.renewNow:
-		}
-		now := w.lock() // before the call, so that the engine's lease ends no earlier
-		w.renewing++
-		w.logStuck(now.Local)
-		w.unlock(now)
-		sent.Go(func() { w.renew(ctx, now.Local) })
-	}
-}
-
-// stands returns how the lease stands, and loses it if it is over. w.mu is held.
-func (w *Worker) stands(now time.Time) standing {
-	s := w.lease.at(now)
-	if s == over && !w.silent {
-		w.lose(now)
-	}
-	return s
-}
-
-// renew sends a heartbeat, at the time began.
-func (w *Worker) renew(ctx context.Context, began time.Time) {
-	try, cancel := context.WithTimeout(ctx, w.c.Lease)
-	defer cancel()
-	err := w.engine.Heartbeat(try)
-	now := w.lock()
-	defer w.unlock(now)
-	w.renewing--
-	switch {
-	case err == nil || errors.Is(err, driver.ErrLeaseLost):
-		if err != nil && !w.silent {
-			w.lose(now.Local)
-		}
-		if !began.Before(w.lease.renewed) {
-			w.lease.renew(began)
-		}
-		if w.lease.at(now.Local) != over {
-			w.silent = false
-		}
-	case ctx.Err() != nil:
-	case ForGood(err):
-		w.fail(err)
-	case w.unrenewed.Now():
-		w.c.Log.Warn("durable: the lease could not be renewed", "error", err, "silent", now.Local.Sub(w.lease.renewed))
-	}
-}
-
-// lose is called when the lease is lost. It ends the contexts of the handlers that run,
-// and drops what has not begun. w.mu is held.
-func (w *Worker) lose(now time.Time) {
-	w.silent = true
-	w.endHandlers(driver.ErrLeaseLost)
-	w.c.Log.Error("durable: the lease was not renewed in time", "silent", now.Sub(w.lease.renewed),
-		"handlers", len(w.runs), "dropped", w.jobs.LoseLease())
-}
-
-// endHandlers ends the contexts of all handlers. w.mu is held.
-func (w *Worker) endHandlers(cause error) {
-	for _, r := range w.runs {
-		r.cancel(cause)
-	}
-}
-
-// ForGood reports whether an engine has said that it cannot go on.
-func ForGood(err error) bool {
-	return errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrVersion)
-}
-
-// fail ends Run with an error, unless it ends already. The ends of handlers can most
-// likely not be written down, so their contexts end. w.mu is held.
-func (w *Worker) fail(err error) {
-	if w.failed != nil || w.c.Closed.Err() != nil {
-		return
-	}
-	w.failed = err
-	w.endHandlers(err)
-	w.stop()
 }

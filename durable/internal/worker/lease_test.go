@@ -82,12 +82,12 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	w = newWorker(conf, a, driver.NewKindGate([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
-	w.ending = t.Context()
+	w.drained = t.Context()
 	held = &driver.Delivery{Ref: "r", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: time.Now().Add(-time.Second)}}
 	w.silent = false
 	require.True(t, w.admit(t.Context(), held))
 	synctest.Wait()
-	w.claim(t.Context(), w.claims())
+	w.claim(t.Context())
 	synctest.Wait()
 	return w, held, ran
 }
@@ -98,13 +98,13 @@ func TestNoBeginUnderALostLease(t *testing.T) {
 		a := &answering{beats: []error{nil}}
 		w, held, ran := woken(t, a, time.Now().Add(-30*time.Second))
 		require.Zero(t, *ran)
-		require.Zero(t, w.jobs.Counts().Held)
+		require.Zero(t, w.dispatcher.Counts().Held)
 		require.Equal(t, []driver.Ref{held.Ref}, a.released)
 		require.False(t, w.admit(t.Context(), held), "nothing is taken before a beat is answered")
 		w.renew(t.Context(), time.Now())
 		require.True(t, w.admit(t.Context(), held))
 		synctest.Wait()
-		w.claim(t.Context(), w.claims())
+		w.claim(t.Context())
 		synctest.Wait()
 		require.Equal(t, 1, *ran)
 	})
@@ -123,9 +123,9 @@ func TestHandlerLooksItself(t *testing.T) {
 			again := *held
 			again.Ref = "again"
 			w.admit(t.Context(), &again)
-			jobs := w.claims()
 			now := w.lock()
-			w.jobs.Answered(jobs, a.Claim(t.Context(), []*driver.Delivery{&again}), now)
+			jobs := w.dispatcher.Claims(now)
+			w.dispatcher.Answered(jobs, a.Claim(t.Context(), []*driver.Delivery{&again}), now)
 			w.act(now) // its goroutine waits for the lock
 			w.lease.renew(time.Now().Add(-old))
 			w.mu.Unlock()
@@ -135,7 +135,7 @@ func TestHandlerLooksItself(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, runs, *ran)
 			require.Len(t, a.released, 1-runs)
-			require.Zero(t, w.jobs.Counts().Running)
+			require.Zero(t, w.dispatcher.Counts().Running)
 		})
 	}
 }
@@ -155,7 +155,7 @@ func TestBeatDecides(t *testing.T) {
 			again.Ref = "again"
 			require.True(t, w.admit(t.Context(), &again))
 			synctest.Wait()
-			w.claim(t.Context(), w.claims())
+			w.claim(t.Context())
 			synctest.Wait()
 			require.Zero(t, *ran)
 			<-w.renewNow // a heartbeat is asked for
@@ -181,10 +181,10 @@ func TestLateClaimIsDropped(t *testing.T) {
 		time.Sleep(endsLinger) // the first one's end is written down
 		synctest.Wait()
 		w.engine = &losing{a, w}
-		w.claim(t.Context(), w.claims())
+		w.claim(t.Context())
 		synctest.Wait()
 		require.Equal(t, 1, *ran)
-		require.Zero(t, w.jobs.Counts().Held)
+		require.Zero(t, w.dispatcher.Counts().Held)
 		require.Equal(t, []driver.Ref{"again"}, a.released)
 	})
 }

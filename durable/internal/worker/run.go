@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/batch"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -32,7 +32,7 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 		},
 	})
 	if err != nil && ctx.Err() != nil && !ForGood(err) {
-		c.Log.Warn("durable: Run has ended before the engine had made a worker", "error", err)
+		c.Log.Warn("durable: Run ended before the engine made a worker", "error", err)
 		return nil
 	}
 	if err != nil {
@@ -49,28 +49,40 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 	return nil
 }
 
-// kindGate returns what this process can run.
-func (c *Config) kindGate() *driver.KindGate {
-	var limited []string
-	for kind := range c.Limits {
-		if c.Handlers[kind] != nil {
-			limited = append(limited, kind)
-		}
+// newWorker returns a worker whose lease was renewed at a time.
+func newWorker(c Config, e driver.Worker, kinds *driver.KindGate, renewed time.Time) *Worker {
+	w := &Worker{
+		c: c, engine: e, kinds: kinds,
+		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1),
+		dispatcher: dispatch.New(dispatch.Config{
+			Kinds: kinds.All(), Limits: c.Limits, Concurrency: c.Concurrency, Lease: c.Lease, Manual: c.Manual,
+		}, c.moment()),
+		runs: map[*dispatch.Job]*run{}, unreadable: map[string]bool{},
+		lease: newLease(c.Lease, renewed), lastPoll: renewed, lastClaim: renewed,
 	}
-	return driver.NewKindGate(slices.Collect(maps.Keys(c.Handlers)), limited...)
+	if w.silent = w.lease.at(time.Now()) == over; w.silent {
+		notify(w.renewNow) // it took long to be made known
+	}
+	w.room = sync.NewCond(&w.mu)
+	linger, enough := endsLinger, endsEnough
+	if e, ok := e.(interface{ Linger() (time.Duration, int) }); ok {
+		linger, enough = e.Linger()
+	}
+	if c.Manual {
+		linger = 0 // nobody adds meanwhile
+	}
+	w.ends = batch.New(w.finish, linger, enough)
+	return w
 }
 
 // work has each part of a worker run on a goroutine of its own.
 func (w *Worker) work(ctx context.Context) {
-	w.wheel = w.c.Wheel
-	if w.wheel == nil {
-		w.wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
-			timingwheel.WithExecutor(timingwheel.Inline()))
-		defer w.wheel.Stop()
-	}
+	w.wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
+		timingwheel.WithExecutor(timingwheel.Inline()))
+	defer w.wheel.Stop()
 	ending, end := context.WithCancel(context.Background())
 	defer end()
-	w.ending = ending
+	w.drained = ending
 	var fetching, claiming, watching sync.WaitGroup
 	watching.Go(func() { w.heartbeats(ending) })
 	watching.Go(func() { w.watchUnhandled(ending) })
@@ -90,7 +102,7 @@ func (w *Worker) work(ctx context.Context) {
 	bye, cancel := context.WithTimeout(w.c.Requests, 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
-		w.c.Log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
+		w.c.Log.Warn("durable: cannot close the worker; others wait for the end of its lease", "error", err)
 	}
 }
 
@@ -100,14 +112,14 @@ func (w *Worker) work(ctx context.Context) {
 func (w *Worker) drain() {
 	now := w.lock()
 	w.draining = true
-	w.jobs.Drain()
+	w.dispatcher.Drain()
 	w.unlock(now) // handed back more than once: handlers may run for long, and the lease is renewed meanwhile
 	if w.c.Grace > 0 {
 		defer time.AfterFunc(w.c.Grace, w.cutOff).Stop()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.jobs.Counts().Running > 0 {
+	for w.dispatcher.Counts().Running > 0 {
 		w.room.Wait()
 	}
 	over := false
@@ -119,19 +131,10 @@ func (w *Worker) drain() {
 	}
 	defer time.AfterFunc(w.c.Lease, giveUp).Stop()
 	defer context.AfterFunc(w.c.Requests, giveUp)()
-	for w.jobs.Counts().Held > 0 && !over && !errors.Is(w.failed, driver.ErrClosed) { // then no end can be written down
+	for w.dispatcher.Counts().Held > 0 && !over && !errors.Is(w.failed, driver.ErrClosed) { // then no end can be written down
 		w.room.Wait()
 	}
-	if n := w.jobs.Counts().Held; n > 0 {
-		w.c.Log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", n)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
+	if n := w.dispatcher.Counts().Held; n > 0 {
+		w.c.Log.Error("durable: cannot store the ends of attempts; the jobs will run again", "attempts", n)
 	}
 }

@@ -5,12 +5,13 @@ package worker
 
 import (
 	"context"
-	"math/rand/v2"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/batch"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
@@ -21,20 +22,21 @@ type Worker struct {
 	engine driver.Worker
 	kinds  *driver.KindGate // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
-	ends   *batch.Batcher[*ended]
+	ends   *batch.Batcher[*end]
 
 	claimNow     chan struct{} // for claimLoop: there may be something to claim
 	renewNow     chan struct{} // for heartbeats: one is to be sent at once
 	reloadLimits chan struct{} // for watchFlowControl: limits and pauses are to be read at once
 
 	stop       func()          // ends Run
-	ending     context.Context // ends when all handlers have returned
+	drained    context.Context // ends when all handlers have returned
 	background sync.WaitGroup  // jobs that are handed back meanwhile
 
-	mu   sync.Mutex // guards all below: lock and unlock
-	room *sync.Cond // of mu: jobs are gone, or handlers have returned
-	jobs *dispatch.Dispatcher
+	mu   sync.Mutex             // guards all below: lock and unlock
+	room *sync.Cond             // of mu: jobs are gone, or handlers have returned
 	runs map[*dispatch.Job]*run // the jobs that run
+
+	dispatcher *dispatch.Dispatcher
 
 	lease      lease
 	renewing   int  // heartbeats that are not answered yet
@@ -50,37 +52,28 @@ type Worker struct {
 	lastClaim time.Time // when a claim was answered
 }
 
-// newWorker returns a worker whose lease was renewed at a time.
-func newWorker(c Config, e driver.Worker, kinds *driver.KindGate, renewed time.Time) *Worker {
-	w := &Worker{
-		c: c, engine: e, kinds: kinds,
-		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1),
-		jobs: dispatch.New(dispatch.Config{
-			Kinds: kinds.All(), Limits: c.Limits, Concurrency: c.Concurrency, Lease: c.Lease, Manual: c.Manual,
-		}, c.moment()),
-		runs: map[*dispatch.Job]*run{}, unreadable: map[string]bool{},
-		lease: newLease(c.Lease, renewed), lastPoll: renewed, lastClaim: renewed,
-	}
-	if w.silent = w.lease.at(time.Now()) == over; w.silent {
-		notify(w.renewNow) // it took long to be made known
-	}
-	w.room = sync.NewCond(&w.mu)
-	linger, enough := endsLinger, endsEnough
-	if e, ok := e.(interface{ Linger() (time.Duration, int) }); ok {
-		linger, enough = e.Linger()
-	}
-	if c.Manual {
-		linger = 0 // nobody adds meanwhile
-	}
-	w.ends = batch.New(w.finish, linger, enough)
-	return w
+// run is a job that runs. Its flags are guarded by Worker.mu.
+type run struct {
+	job      *dispatch.Job
+	cancel   context.CancelCauseFunc
+	canceled bool      // by CancelRunning
+	early    bool      // and its handler has returned an error
+	cutOff   bool      // by the end of Grace
+	overdue  time.Time // when it is stuck; zero: it has no Timeout
+	logged   bool      // that it is
+	attempt  attempt.Attempt
 }
 
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+// end is the end of a job on its way to the engine.
+type end struct {
+	job   *dispatch.Job
+	out   driver.Completion
+	began time.Time // by the engine's clock
+	tries int
+	early bool // by CancelRunning
+
+	own  *driver.Completion // that the handler has stored itself; nil without one
+	fine bool               // the handler has returned nil
 }
 
 // lock returns the time as of when it has the lock.
@@ -97,12 +90,12 @@ func (w *Worker) unlock(now dispatch.Moment) {
 
 // act is unlock, and keeps the lock.
 func (w *Worker) act(now dispatch.Moment) {
-	a := w.jobs.Next(now, w.stands(now.Local) == sound)
+	a := w.dispatcher.Next(now, w.stands(now.Local) == sound)
 	for _, g := range a.Gates {
 		w.kinds.Set(g.Kind, g.Open)
 	}
 	for _, t := range a.Timers {
-		w.after(t.After, func() { w.fire(t) })
+		w.wheel.Schedule(t.After, func() { w.fire(t) }) // fails when Run has ended
 	}
 	for _, j := range a.Begin {
 		w.begin(j)
@@ -110,7 +103,9 @@ func (w *Worker) act(now dispatch.Moment) {
 	for _, j := range a.Bury {
 		go w.bury(j)
 	}
-	w.giveBack(a.Dropped)
+	if len(a.Dropped) > 0 {
+		w.giveBack(a.Dropped)
+	}
 	for _, d := range a.Deferred {
 		w.background.Go(func() { w.release(d.Jobs, d.After) })
 	}
@@ -131,180 +126,84 @@ func (w *Worker) act(now dispatch.Moment) {
 func (w *Worker) fire(t dispatch.Timer) {
 	now := w.lock()
 	defer w.unlock(now)
-	w.jobs.Fire(t, now)
+	w.dispatcher.Fire(t, now)
 }
 
-// after calls f when d has passed, at once if it is not positive; never on this
-// goroutine, so that it may be called with the lock.
-func (w *Worker) after(d time.Duration, f func()) {
-	if _, err := w.wheel.Schedule(d, f); err != nil {
-		time.AfterFunc(d, f) // a wheel of the user's, stopped or full
+// stands returns how the lease stands, and loses it if it is over. w.mu is held.
+func (w *Worker) stands(now time.Time) standing {
+	s := w.lease.at(now)
+	if s == over && !w.silent {
+		w.lose(now)
 	}
+	return s
 }
 
-// fetch has the engine hand out jobs until ctx ends, and begins anew when that fails.
-func (w *Worker) fetch(ctx context.Context) {
-	var said Rarely
-	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		began := time.Now()
-		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.hold(ctx, held) })
-		if ctx.Err() != nil {
-			return
-		}
-		if ForGood(err) {
-			w.mu.Lock()
-			w.fail(err)
-			w.mu.Unlock()
-			return
-		}
-		if time.Since(began) > time.Minute {
-			pause = 100 * time.Millisecond
-		}
-		if said.Now() {
-			w.c.Log.Warn("durable: the engine hands out no jobs; trying again", "error", err, "pause", pause)
-		}
-		sleep(ctx, pause)
-	}
+// lose is called when the lease is lost. It ends the contexts of the handlers that run,
+// and drops what has not begun. w.mu is held.
+func (w *Worker) lose(now time.Time) {
+	w.silent = true
+	w.endHandlers(driver.ErrLeaseLost)
+	w.c.Log.Error("durable: the lease was not renewed in time", "silent", now.Sub(w.lease.renewed),
+		"handlers", len(w.runs), "dropped", w.dispatcher.LoseLease())
 }
 
-// hold takes what the engine hands out, and blocks while there is no room.
-func (w *Worker) hold(ctx context.Context, held []*driver.Delivery) {
-	defer context.AfterFunc(ctx, w.wakeRoom)()
-	var back []*driver.Delivery
-	for _, h := range held {
-		if !w.admit(ctx, h) {
-			back = append(back, h)
-		}
+// fail ends Run with an error, unless it ends already. The ends of handlers can most
+// likely not be written down, so their contexts end. w.mu is held.
+func (w *Worker) fail(err error) {
+	if w.failed != nil || w.c.Closed.Err() != nil {
+		return
 	}
-	if len(back) > 0 {
-		// Not all after one time: where workers poll in step, one that leaves a job to others
-		// would be handed it each time.
-		w.release(back, w.c.Lease/4+rand.N(w.c.Lease/2))
+	w.failed = err
+	w.endHandlers(err)
+	w.stop()
+}
+
+// endHandlers ends the contexts of all handlers. w.mu is held.
+func (w *Worker) endHandlers(cause error) {
+	for _, r := range w.runs {
+		r.cancel(cause)
 	}
 }
 
-// wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
-// between another's look at its condition and its wait.
-func (w *Worker) wakeRoom() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.room.Broadcast()
+// ForGood reports whether an engine has said that it cannot go on.
+func ForGood(err error) bool {
+	return errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrVersion)
 }
 
-// admit takes one job, or returns false if it is better off elsewhere: nobody here can
-// run it, which the engine should have known, or the lease is not renewed, so that others
-// must get what is running here.
-func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
-	w.mu.Lock()
-	for w.jobs.Full() && ctx.Err() == nil {
-		w.blocked++
-		w.room.Wait()
-		w.blocked--
-	}
-	now := w.c.moment()
-	defer w.unlock(now)
-	switch {
-	case !w.silent && w.jobs.Has(h):
-	case ctx.Err() != nil || w.silent || !w.jobs.Handles(h.Record.Kind) || !w.mayFollow(&h.Record):
-		return false
-	default:
-		w.jobs.Add(h, now)
-	}
-	return true
-}
-
-// mayFollow reports whether a job may end here, for all that is known of its schedule.
-func (w *Worker) mayFollow(r *driver.Record) bool {
-	if !r.IsOccurrence() || w.c.Times.MayFollow(r.Occurrence) {
-		return true
-	}
-	if !w.unreadable[r.Schedule] {
-		w.unreadable[r.Schedule] = true
-		w.c.Log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Schedule)
-	}
-	return false
-}
-
-// claimLoop claims what is due soon until ctx ends.
-func (w *Worker) claimLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.claimNow:
-		}
-		for ctx.Err() == nil {
-			jobs := w.claims()
-			if len(jobs) == 0 {
-				break
+// giveBack hands back what was dropped, which may be claimed, until the engine has taken
+// it or Run ends: nobody else gets what a worker has claimed that lives.
+func (w *Worker) giveBack(held []*driver.Delivery) {
+	w.background.Go(func() {
+		for pause := 100 * time.Millisecond; w.release(held, 0) != nil; pause = min(2*pause, 5*time.Second) {
+			if sleep(w.drained, pause); w.drained.Err() != nil {
+				return
 			}
-			w.claim(ctx, jobs)
 		}
+	})
+}
+
+func (w *Worker) release(held []*driver.Delivery, after time.Duration) error {
+	ctx, cancel := context.WithTimeout(w.c.Requests, 5*time.Second)
+	defer cancel()
+	err := w.engine.Release(ctx, held, after)
+	if err != nil {
+		w.c.Log.Warn("durable: cannot hand back jobs; others get them after the lease", "error", err)
+	}
+	return err
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-func (w *Worker) claims() []*dispatch.Job {
-	now := w.lock()
-	defer w.unlock(now)
-	return w.jobs.Claims(now)
-}
-
-// claim asks the engine for jobs that are to be claimed.
-func (w *Worker) claim(ctx context.Context, jobs []*dispatch.Job) {
-	held := make([]*driver.Delivery, len(jobs))
-	for i, j := range jobs {
-		held[i] = j.Delivery
-	}
-	results := w.engine.Claim(ctx, held)
-	now := w.lock()
-	defer w.unlock(now)
-	w.stands(now.Local) // under a lease that is lost the answer comes too late
-	w.jobs.Answered(jobs, results, now)
-	for i := range results {
-		if results[i].Status != driver.RetryLater {
-			w.lastClaim = now.Local
-			break
-		}
-	}
-}
-
-// tell is called by the engine.
-func (w *Worker) tell(n driver.Notice) {
-	if n.FlowControl {
-		notify(w.reloadLimits)
-	}
-	now := w.lock()
-	defer w.unlock(now)
-	for _, key := range n.Freed {
-		w.jobs.Freed(key)
-	}
-	for _, ref := range n.Canceled {
-		w.cancel(ref)
-	}
-}
-
-// watchFlowControl reads the limits and pauses until ctx ends.
-func (w *Worker) watchFlowControl(ctx context.Context) {
-	t := time.NewTicker(driver.RetryInterval)
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
 	defer t.Stop()
-	for {
-		try, cancel := context.WithTimeout(ctx, max(driver.RetryInterval, w.c.Lease/4))
-		f, err := w.c.Engine.FlowControl(try)
-		cancel()
-		if err == nil {
-			w.setFlowControl(f)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		case <-w.reloadLimits:
-		}
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
-}
-
-func (w *Worker) setFlowControl(f *driver.FlowControl) {
-	now := w.lock()
-	defer w.unlock(now)
-	w.jobs.SetFlowControl(f, now)
 }

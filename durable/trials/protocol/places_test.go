@@ -7,7 +7,7 @@ import (
 )
 
 // A third model: of the places of a limit. Two workers, two jobs under one limit, and as many
-// places as that allows. The steps are those of places.go: each question and each commit is
+// places as that allows. The steps are those of permits.go: each question and each commit is
 // one step. What the first model is about is taken for granted here: of two writers of a
 // status one wins, and who finds the bucket closed takes its claim back.
 //
@@ -25,8 +25,8 @@ import (
 //	look, claim      limits.go: survey, plan, claimAll, standing
 //	unknown          limits.go: restand, standing, after an answer that was lost
 //	confirm, undo    worker.go: confirm; limits.go: takeBack
-//	finish, release  worker.go: end, freeGroup; places.go: leave
-//	sweep            places.go: sweep, freeDead
+//	finish, release  worker.go: end, freeGroup; permits.go: leave
+//	sweep            permits.go: sweep, freeDead
 
 const (
 	seekers = 2

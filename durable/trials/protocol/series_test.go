@@ -8,7 +8,7 @@ import (
 
 // A second, smaller model: of schedules. One schedule, two workers that run and end its
 // occurrences, and two users who change, pause and delete it, one call each after the other.
-// The steps are those of series.go: each question and each commit is one step, and the
+// The steps are those of schedules.go: each question and each commit is one step, and the
 // answer to a commit may be lost. What the first model is about is taken for granted here: of
 // two writers of a status one wins.
 //

@@ -24,10 +24,10 @@ import (
 //
 //	plan           limits.go: survey, plan; package durable: Take
 //	commit, own    limits.go: compose, commitPlan; standing, TokenValidBy
-//	lapses         places.go: counterWrite, whose message has a TTL
+//	lapses         permits.go: counterWrite, whose message has a TTL
 //	call           rules.go: CancelRunning
 //	marks          rules.go: tellCanceled
-//	finish         worker.go: end, freeGroup; internal/worker: cancel, wasCanceled
+//	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted
 
 const (
 	gap    = 2 // ticks between two tokens

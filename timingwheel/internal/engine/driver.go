@@ -326,7 +326,7 @@ func (d *driver) noteLateness(late time.Duration, tasks []run.Task) []run.Task {
 		log, all := d.runner.Log, d.lateness()
 		last := all.Sub(d.marks.older)
 		tasks = append(tasks, run.Function(func() {
-			log.Warn("timingwheel: driver is late", "late", late,
+			log.Warn("timingwheel: the driver is late", "late", late,
 				"p99", last.Quantile(0.99), "p99_since_start", all.Quantile(0.99))
 		}))
 	}

@@ -38,7 +38,7 @@ type Attempt struct {
 type Handler func(ctx context.Context, a *Attempt) error
 
 // errGoexit is the failure of a handler that ended its goroutine.
-var errGoexit = errors.New("durable: the handler has called runtime.Goexit")
+var errGoexit = errors.New("durable: the handler called runtime.Goexit")
 
 // Call runs the handler and passes its error on, once, however it ends. Deferred, since
 // plain code is not reached after runtime.Goexit.
@@ -56,12 +56,9 @@ func (a *Attempt) Call(ctx context.Context, h Handler, ended func(error)) {
 // maxErrorText is how much of a handler's error is kept.
 const maxErrorText = 4 << 10
 
-// Undecided returns the Completion of a job whose handler has returned err, for the case
-// that Decide does not return.
+// Undecided returns the Completion of a job whose handler has failed, for the case that Decide
+// does not return.
 func (a *Attempt) Undecided(err error, now time.Time) driver.Completion {
-	if err == nil {
-		return driver.Completion{Delivery: a.Delivery, End: driver.Done}
-	}
 	out := driver.Completion{Delivery: a.Delivery, End: driver.Retry, At: clip(now.Add(Backoff(a.Number)))}
 	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
 	if a.Number >= a.Delivery.Record.MaxAttempts {
@@ -86,7 +83,7 @@ func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backo
 		errors.As(err, &after)
 	}); failed != nil {
 		after, snooze = nil, nil
-		out.Error = errorText(fmt.Errorf("durable: the handler has returned a %T, whose methods fail: %w", err, failed))
+		out.Error = errorText(fmt.Errorf("durable: the handler returned a %T whose methods panic: %w", err, failed))
 	}
 	switch {
 	case snooze != nil:
@@ -97,7 +94,7 @@ func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backo
 		out.At = clip(now.Add(after.after))
 	default:
 		if failed := protect(func() { out.At = clip(now.Add(max(0, backoff(a.Number)))) }); failed != nil {
-			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function fails: %w", out.Error, failed))
+			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function panicked: %w", out.Error, failed))
 		}
 	}
 }
@@ -134,11 +131,11 @@ const (
 	maxFailureText = 512
 )
 
-// Note adds the error of an attempt, which has ended at a time, to those of its job.
+// Note adds the error of an attempt that has failed, or was snoozed, at a time to those of its job.
 func Note(o *driver.Completion, attempt int, now time.Time) {
 	r := &o.Delivery.Record
 	o.Errors = r.Errors
-	if o.End == driver.Done || o.Uncounted && o.End == driver.Retry { // snoozed
+	if o.Uncounted && o.End == driver.Retry { // snoozed
 		return
 	}
 	f := driver.Failure{At: clock.WholeMicros(now).UTC(), Attempt: min(attempt, r.MaxAttempts), Error: failureText(o.Error)}

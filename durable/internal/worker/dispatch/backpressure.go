@@ -2,8 +2,6 @@ package dispatch
 
 import (
 	"slices"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A worker holds a bounded number of jobs and bytes. Up to three quarters of that any kind
@@ -46,11 +44,8 @@ type kindQueue struct {
 	served map[string]int        // of lanes: when each had its last turn
 }
 
-// most is how many jobs the worker holds at most.
-func (d *Dispatcher) most() int { return max(maxHeld, 2*d.c.Concurrency) }
-
 // Full reports whether no job can be added now.
-func (d *Dispatcher) Full() bool { return len(d.jobs) >= d.most() || d.bytes >= maxHeldBytes }
+func (d *Dispatcher) Full() bool { return len(d.jobs) >= d.most || d.bytes >= maxHeldBytes }
 
 // backlog is how many jobs of a kind that has a limit may be due and not claimed.
 func (k *kindQueue) backlog() int { return 1024 + 4*k.limit }
@@ -78,15 +73,15 @@ func (d *Dispatcher) activeKinds() []*kindQueue {
 }
 
 // account counts a job that comes (1) or goes (-1).
-func (d *Dispatcher) account(h *driver.Delivery, n int) {
-	bytes := n * len(h.Record.Payload)
+func (d *Dispatcher) account(j *Job, n int) {
+	bytes := n * len(j.Delivery.Record.Payload)
 	d.bytes += bytes
-	k := d.kinds[h.Record.Kind]
+	k := j.kind
 	k.held, k.bytes = k.held+n, k.bytes+bytes
 	switch was := d.crowded; {
-	case len(d.jobs) >= d.most()/4*3 || d.bytes >= maxHeldBytes/4*3:
+	case len(d.jobs) >= d.most/4*3 || d.bytes >= maxHeldBytes/4*3:
 		d.crowded = true
-	case len(d.jobs) < d.most()/2 && d.bytes < maxHeldBytes/2:
+	case len(d.jobs) < d.most/2 && d.bytes < maxHeldBytes/2:
 		if d.crowded = false; was {
 			for _, other := range d.kinds {
 				d.updateGate(other)
@@ -104,7 +99,7 @@ func (d *Dispatcher) updateGate(k *kindQueue) {
 	}
 	share := 4 * len(d.kinds) * part
 	shut := k.paused || (k.limited || len(k.gates) > 0) && k.unclaimed() >= k.backlog()/part ||
-		d.crowded && (k.held >= max(1, d.most()/share) || k.bytes >= max(1, maxHeldBytes/share))
+		d.crowded && (k.held >= max(1, d.most/share) || k.bytes >= max(1, maxHeldBytes/share))
 	if shut != k.shut {
 		k.shut = shut
 		d.out.Gates = append(d.out.Gates, Gate{k.kind, !shut})

@@ -81,7 +81,7 @@ func (d *Dispatcher) toClaim(j *Job, now Moment) {
 		return
 	}
 	d.set(j, claimable)
-	k := d.queuesOf(j)
+	k := j.kind.queues
 	k.claimable.add(j)
 	d.activate(k)
 	d.out.Claim = true
@@ -127,7 +127,7 @@ func (d *Dispatcher) Answered(jobs []*Job, results []driver.ClaimResult, now Mom
 	for i, j := range jobs {
 		if j.counted {
 			j.counted = false
-			d.queuesOf(j).claiming[priorityOf(j)]--
+			j.kind.queues.claiming[j.priority]--
 		}
 		switch r := &results[i]; {
 		case r.Status == driver.Gone:
@@ -137,10 +137,10 @@ func (d *Dispatcher) Answered(jobs []*Job, results []driver.ClaimResult, now Mom
 		case r.Status == driver.Granted:
 			d.granted(j, r, now)
 		case r.Status == driver.Throttled:
-			d.refuse(j)
+			d.vacate(j)
 			d.throttled(j, r, now)
 		default:
-			d.refuse(j)
+			d.vacate(j)
 			d.retryLater(j, r, now)
 		}
 	}
@@ -160,12 +160,6 @@ func (d *Dispatcher) granted(j *Job, r *driver.ClaimResult, now Moment) {
 	}
 	d.set(j, claimed)
 	d.proceed(j, now)
-}
-
-// refuse takes its slot from a job whose claim was not granted.
-func (d *Dispatcher) refuse(j *Job) {
-	d.vacate(j)
-	d.endTrial(j)
 }
 
 func (d *Dispatcher) retryLater(j *Job, r *driver.ClaimResult, now Moment) {

@@ -20,9 +20,6 @@ type Moment struct {
 // until returns how long it takes until the engine's clock surely shows t.
 func (m Moment) until(t time.Time) time.Duration { return t.Sub(m.Engine) + m.Off }
 
-// surely is the time that the engine's clock has surely reached.
-func (m Moment) surely() time.Time { return m.Engine.Add(-m.Off) }
-
 // phase is how far a job has come. It only grows, except for a claim that is deferred.
 type phase int
 
@@ -42,6 +39,8 @@ type Job struct {
 	Delivery *driver.Delivery
 	Attempt  int // its number, from 1, once its claim was granted
 
+	kind     *kindQueue
+	priority int // its index in priorities
 	phase    phase
 	crashes  int  // more than 0: it is in quarantine
 	reserved bool // it has a slot, and does not run yet
@@ -69,6 +68,7 @@ type Dispatcher struct {
 	made *Actions // of the last one
 
 	jobs     map[driver.Ref]*Job
+	most     int // jobs that are held at most
 	bytes    int // of payloads
 	counts   [ending + 1]int
 	kinds    map[string]*kindQueue
@@ -98,7 +98,7 @@ type Dispatcher struct {
 // New returns a Dispatcher without jobs.
 func New(c Config, now Moment) *Dispatcher {
 	d := &Dispatcher{
-		c: c, out: &Actions{}, made: &Actions{}, jobs: map[driver.Ref]*Job{}, kinds: map[string]*kindQueue{}, lead: MinLead, since: now.Local,
+		c: c, most: max(maxHeld, 2*c.Concurrency), out: &Actions{}, made: &Actions{}, jobs: map[driver.Ref]*Job{}, kinds: map[string]*kindQueue{}, lead: MinLead, since: now.Local,
 		rounds: map[time.Duration][]*Job{}, gates: map[driver.LimitKey]*gate{}, deferred: map[time.Duration][]*driver.Delivery{},
 	}
 	d.shared = &kindQueue{limit: c.Concurrency}
@@ -201,12 +201,6 @@ func (d *Dispatcher) set(j *Job, p phase) {
 	j.phase = p
 }
 
-// queuesOf returns the kindQueue in whose queues a job waits.
-func (d *Dispatcher) queuesOf(j *Job) *kindQueue { return d.kinds[j.Delivery.Record.Kind].queues }
-
-// Handles reports whether the worker has a handler for a kind.
-func (d *Dispatcher) Handles(kind string) bool { return d.kinds[kind] != nil }
-
 // Has reports whether a job is held already. A newer version, of a job that was moved or
 // that waits for its next attempt, is added when the held one is forgotten. A held job that waits for
 // its time is forgotten at once, since the newer version may be due earlier. The same
@@ -226,30 +220,36 @@ func (d *Dispatcher) Has(h *driver.Delivery) bool {
 	return true
 }
 
-// Add adds a job that is not held, of a kind that the worker handles.
-func (d *Dispatcher) Add(h *driver.Delivery, now Moment) {
+// Add adds a job that is not held. It returns false if the worker has no handler for its kind.
+func (d *Dispatcher) Add(h *driver.Delivery, now Moment) bool {
 	r := &h.Record
-	j := &Job{Delivery: h, crashes: r.Crashes}
+	k := d.kinds[r.Kind]
+	if k == nil {
+		return false
+	}
+	j := &Job{Delivery: h, kind: k, priority: int(1 - r.Priority), crashes: r.Crashes}
 	if d.limited {
 		d.cover(j)
 	}
 	h.Exact = j.crashes > 0 || r.Attempt+1 >= r.MaxAttempts || j.limits != nil || r.FreeWhenBegun || r.Signals
 	d.jobs[h.Ref] = j
 	d.counts[fetched]++
-	d.account(h, 1)
+	d.account(j, 1)
 	d.schedule(j, 0, now)
+	return true
 }
 
 // drop takes a job away, but not out of the queue that it may be in.
 func (d *Dispatcher) drop(j *Job) {
-	d.vacate(j)
-	d.endTrial(j)
+	if j.reserved || j.crashes > 0 {
+		d.vacate(j)
+	}
 	if j.limits != nil {
 		d.leave(j)
 	}
 	d.counts[j.phase]--
 	delete(d.jobs, j.Delivery.Ref)
-	d.account(j.Delivery, -1)
+	d.account(j, -1)
 	d.recheck, d.out.Room = true, true
 }
 
@@ -283,19 +283,19 @@ func (d *Dispatcher) Forget(j *Job, now Moment) {
 // reports whether others wait for them.
 func (d *Dispatcher) Done(j *Job, now Moment) (wanted bool) {
 	d.set(j, ending)
-	d.queuesOf(j).running--
+	j.kind.queues.running--
 	d.recheck, d.out.Room = true, true
 	if j.limits == nil {
 		return false
 	}
 	j.limits.timed(now)
-	return len(j.limits.gates) > 0 && d.kinds[j.Delivery.Record.Kind].lined > 0
+	return len(j.limits.gates) > 0 && j.kind.lined > 0
 }
 
 // Requeue puts a job back whose handler has not begun after all: it is the next of its kind and
 // priority.
 func (d *Dispatcher) Requeue(j *Job) {
-	k := d.queuesOf(j)
+	k := j.kind.queues
 	k.running--
 	d.set(j, ready)
 	k.ready.addFirst(j)
@@ -305,7 +305,7 @@ func (d *Dispatcher) Requeue(j *Job) {
 
 // Return takes a job away that runs, whose attempt is not to count, and hands it back.
 func (d *Dispatcher) Return(j *Job) {
-	d.queuesOf(j).running--
+	j.kind.queues.running--
 	d.dropBack(j)
 }
 
@@ -330,7 +330,7 @@ func (d *Dispatcher) End(r driver.Ref) *Job {
 // unready takes a job out of the queue of jobs that wait for a slot, which then has room for the
 // claim of another.
 func (d *Dispatcher) unready(j *Job) {
-	d.queuesOf(j).ready.remove(j)
+	j.kind.queues.ready.remove(j)
 	d.out.Claim = true
 }
 

@@ -142,7 +142,7 @@ func (d *Dispatcher) isPaused(j *Job) bool {
 
 // lineOf returns the laneQueue of a job.
 func (d *Dispatcher) lineOf(j *Job) *laneQueue {
-	k, name := d.kinds[j.Delivery.Record.Kind], j.Delivery.Record.Lane
+	k, name := j.kind, j.Delivery.Record.Lane
 	ln := k.lines[name]
 	if ln == nil {
 		limits, paused := d.flow.Covering(k.kind, name)
@@ -198,7 +198,7 @@ func (d *Dispatcher) noteTurn(ln *laneQueue) {
 
 // missTurn takes back the turn of a job that was refused: its lane is the next again.
 func (d *Dispatcher) missTurn(j *Job) {
-	k, name, served := d.kinds[j.Delivery.Record.Kind], j.Delivery.Record.Lane, j.limits.served
+	k, name, served := j.kind, j.Delivery.Record.Lane, j.limits.served
 	if k.served[name] <= served {
 		return
 	}
@@ -216,7 +216,7 @@ func (d *Dispatcher) missTurn(j *Job) {
 func (d *Dispatcher) join(j *Job, now Moment) {
 	d.set(j, waiting)
 	ln := d.lineOf(j)
-	jobs := &ln.jobs[priorityOf(j)]
+	jobs := &ln.jobs[j.priority]
 	i, _ := slices.BinarySearchFunc(*jobs, j, func(a, b *Job) int { return a.Delivery.Record.Due.Compare(b.Delivery.Record.Due) })
 	*jobs = slices.Insert(*jobs, i, j)
 	j.limits.line = ln

@@ -12,18 +12,16 @@ func (d *Dispatcher) Next(now Moment, sound bool) *Actions {
 	if d.recheck {
 		d.recheck = d.start(now, sound)
 	}
-	d.out, d.made = d.made, d.out
-	d.out.clear()
-	return d.made
+	a := d.out
+	d.out, d.made = d.made, a
+	*d.out = Actions{Begin: kept(d.out.Begin), Bury: kept(d.out.Bury), Timers: kept(d.out.Timers), Gates: kept(d.out.Gates)}
+	return a
 }
 
 // keepActions is how many elements the slices of an Actions keep their arrays for.
 const keepActions = 1024
 
-func (a *Actions) clear() {
-	*a = Actions{Begin: kept(a.Begin), Bury: kept(a.Bury), Timers: kept(a.Timers), Gates: kept(a.Gates)}
-}
-
+// kept returns the empty slice on the array of s.
 func kept[T any](s []T) []T {
 	if cap(s) > keepActions {
 		return nil
@@ -44,7 +42,9 @@ func (d *Dispatcher) start(now Moment, sound bool) bool {
 		}
 		k, queue := d.pickNext(now)
 		if queue == nil {
-			d.watchClaim()
+			if !d.claimSince.IsZero() && !d.lookAgain {
+				d.watchClaim()
+			}
 			return false
 		}
 		if !sound {
@@ -58,7 +58,7 @@ func (d *Dispatcher) start(now Moment, sound bool) bool {
 		}
 		d.updateGate(k)
 		d.begun++
-		d.queuesOf(j).running++
+		j.kind.queues.running++
 		d.out.Claim = true // ready has room for one more
 		if j.phase == ready {
 			d.begin(j, now)
@@ -101,7 +101,7 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 	var suspect *kindQueue
 	for _, other := range active {
 		s := other.poison
-		tried := len(s) > 0 && priorityOf(s[0]) == priority
+		tried := len(s) > 0 && s[0].priority == priority
 		if len(other.ready[priority]) == 0 && len(other.last[priority]) == 0 && !tried && other.lined == 0 {
 			continue
 		}
@@ -132,14 +132,15 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 
 func longerDue(a, b *Job) bool { return a.Delivery.Record.Due.Before(b.Delivery.Record.Due) }
 
-// vacate gives a reserved slot back, if the job has one.
+// vacate gives back the slot that is reserved for a job, if there is one, and its slot on trial.
 func (d *Dispatcher) vacate(j *Job) {
 	if j.reserved {
 		j.reserved = false
 		d.reserved--
-		d.queuesOf(j).running--
-		d.recheck = true
+		j.kind.queues.running--
 	}
+	d.endTrial(j)
+	d.recheck = true
 }
 
 // begin begins a job that has a slot, counted in its kind.
@@ -178,7 +179,7 @@ func (d *Dispatcher) await(j *Job, now Moment) {
 	case j.limits != nil:
 		d.join(j, now)
 	default:
-		k := d.queuesOf(j)
+		k := j.kind.queues
 		k.last.add(j)
 		d.set(j, waiting)
 		d.activate(k)
@@ -206,7 +207,7 @@ func (d *Dispatcher) proceed(j *Job, now Moment) {
 		d.begin(j, now)
 	default:
 		d.set(j, ready)
-		k := d.queuesOf(j)
+		k := j.kind.queues
 		k.ready.add(j)
 		d.activate(k)
 		d.recheck = true

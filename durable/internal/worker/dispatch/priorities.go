@@ -8,14 +8,12 @@ import (
 // priorities are jobs in the order in which they came due, apart by their priority.
 type priorities [3][]*Job // High, Normal, Low
 
-func priorityOf(j *Job) int { return int(1 - j.Delivery.Record.Priority) }
+func (p *priorities) add(j *Job) { p[j.priority] = append(p[j.priority], j) }
 
-func (p *priorities) add(j *Job) { p[priorityOf(j)] = append(p[priorityOf(j)], j) }
-
-func (p *priorities) addFirst(j *Job) { p[priorityOf(j)] = slices.Insert(p[priorityOf(j)], 0, j) }
+func (p *priorities) addFirst(j *Job) { p[j.priority] = slices.Insert(p[j.priority], 0, j) }
 
 func (p *priorities) remove(j *Job) {
-	p[priorityOf(j)] = slices.DeleteFunc(p[priorityOf(j)], func(other *Job) bool { return other == j })
+	p[j.priority] = slices.DeleteFunc(p[j.priority], func(other *Job) bool { return other == j })
 }
 
 func (p *priorities) len() int { return len(p[0]) + len(p[1]) + len(p[2]) }
@@ -49,7 +47,7 @@ func (d *Dispatcher) coming(k *kindQueue, of []int, now Moment) (n int) {
 	if len(of) == 0 || !d.claimSince.IsZero() && now.Local.Sub(d.claimSince) > d.lead {
 		return 0
 	}
-	sure := now.surely()
+	sure := now.Engine.Add(-now.Off) // the time that the engine's clock has surely reached
 	for _, priority := range of {
 		n += k.claiming[priority]
 		for _, j := range k.claimable[priority] {
@@ -62,11 +60,9 @@ func (d *Dispatcher) coming(k *kindQueue, of []int, now Moment) (n int) {
 	return n
 }
 
-// watchClaim has Next look again when a claim has taken long, if one is under way.
+// watchClaim sets a Timer, after which Next looks again: the claim that is under way has taken long by
+// then.
 func (d *Dispatcher) watchClaim() {
-	if d.claimSince.IsZero() || d.lookAgain {
-		return
-	}
 	d.lookAgain = true
 	d.timer(Timer{After: d.lead + time.Millisecond, what: slowClaim})
 }

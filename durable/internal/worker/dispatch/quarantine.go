@@ -55,7 +55,7 @@ func byCrashes(a, b *Job) int {
 // quarantine queues a suspect for its trial. The suspect passes no gates: few run at a time, and the
 // engine decides.
 func (d *Dispatcher) quarantine(j *Job) {
-	k := d.queuesOf(j)
+	k := j.kind.queues
 	i, _ := slices.BinarySearchFunc(k.poison, j, byCrashes)
 	k.poison = slices.Insert(k.poison, i, j)
 	d.set(j, waiting)

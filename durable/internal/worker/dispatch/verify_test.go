@@ -122,12 +122,12 @@ func (d *Dispatcher) verifyKind(k *kindQueue, note func(string, ...*Job) error) 
 	running, held, bytes := 0, 0, 0
 	var claims [3]int
 	for _, j := range d.jobs {
-		if d.queuesOf(j) == k {
+		if j.kind.queues == k {
 			if j.phase == running_ || j.reserved {
 				running++
 			}
 			if j.counted {
-				claims[priorityOf(j)]++
+				claims[j.priority]++
 			}
 		}
 		if j.Delivery.Record.Kind == k.kind {

@@ -2,13 +2,12 @@ package jetstream
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -51,7 +50,7 @@ func (p *part) scheduleWrite(s driver.Schedule, last uint64) write {
 func decodeSchedule(data []byte) (driver.Schedule, error) {
 	var w wireSchedule
 	if err := json.Unmarshal(data, &w); err != nil {
-		return driver.Schedule{}, fmt.Errorf("%w: a schedule cannot be read: %w", driver.ErrStorage, err)
+		return driver.Schedule{}, fmt.Errorf("%w: cannot read a schedule: %w", driver.ErrStorage, err)
 	}
 	return driver.Schedule{Name: w.Name, Definition: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
 }
@@ -135,10 +134,14 @@ func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, rep
 	var waits, next *driver.Record
 	var g group
 	if h.alive {
-		var stays bool
-		if waits, g, stays, err = p.cancelGroup(ctx, h.ref); err != nil || stays {
+		if h.s.fate == claimed {
+			return nil, nil
+		}
+		r, _, cancels, err := p.cancelGroup(ctx, &h)
+		if err != nil || r.Attempt > 0 {
 			return nil, err
 		}
+		waits, g = &r, cancels
 	}
 	if replace != nil {
 		if next, err = replace(there.Last, waits); err != nil {
@@ -153,50 +156,7 @@ func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, rep
 		w.last = seq(h.seq)
 		return append(g, w), nil
 	}
-	in := p.place(next)
-	if in.displaced {
-		in.group[0].last = nil // the key's condition is that of both
-	}
-	in.repeat(p)
-	return append(append(g, in.group...), p.keyWrite(next, h.seq)), nil
-}
-
-// cancelGroup returns the occurrence that waits, and what cancels it, or tells that it stays
-// whatever is to follow. As in moveGroup the status is as it was read, and if there was none
-// its bucket is open.
-func (p *part) cancelGroup(ctx context.Context, ref driver.Ref) (waits *driver.Record, g group, stays bool, err error) {
-	a, err := parseRef(ref, p.salt, p.of)
-	if err != nil {
-		return nil, nil, false, err
-	}
-	at, forward, s, err := p.current(ctx, a)
-	switch {
-	case err != nil:
-		return nil, nil, false, err
-	case s.fate == claimed:
-		return nil, nil, true, nil
-	case s.fate.final():
-		return nil, nil, false, errBusy // it has ended this moment
-	}
-	r, _, err := p.find(ctx, a, at, forward)
-	if errors.Is(err, driver.ErrNotFound) {
-		return nil, nil, false, errBusy // it was moved meanwhile, or another server is a moment behind
-	}
-	if err != nil {
-		return nil, nil, false, err
-	}
-	if s.fate == freed {
-		r.Attempt = s.attempt
-	}
-	if r.Attempt > 0 {
-		return nil, nil, true, nil
-	}
-	left := grave(p.forward(at.id))
-	if s.seq == 0 {
-		left.last, left.guard = seq(0), p.nearMark(at.bucket)
-	}
-	end := status{fate: canceled, token: rand.Text(), attempt: s.attempt}
-	return &r, group{{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)}, left}, false, nil
+	return slices.Concat(g, p.placeKeyed(next), group{p.keyWrite(next, h.seq)}), nil
 }
 
 func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {

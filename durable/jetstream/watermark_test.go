@@ -86,7 +86,7 @@ func TestInsertBelowTheWatermark(t *testing.T) {
 			if key != "" {
 				r.Key += id
 			}
-			return p.insert(t.Context(), []driver.Record{r})[0]
+			return p.insertOne(t.Context(), r)
 		}
 		for _, b := range []int64{p.nearOf(now.Add(-time.Minute)), b - 1, b} {
 			closeBucket(t, p, b)
@@ -133,7 +133,7 @@ func TestMoveToClosedBuckets(t *testing.T) {
 			const jobs = 50
 			for i := range jobs {
 				r := recordAt("r"+itoa(int64(i)), due, now)
-				require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+				require.NoError(t, p.insertOne(t.Context(), r))
 			}
 			closeBucket(t, p, p.nearOf(due))
 			if ahead > 0 {

@@ -1,0 +1,91 @@
+package worker
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// fetch has the engine hand out jobs until ctx ends, and begins anew when that fails.
+func (w *Worker) fetch(ctx context.Context) {
+	var said Rarely
+	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
+		began := time.Now()
+		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.hold(ctx, held) })
+		if ctx.Err() != nil {
+			return
+		}
+		if ForGood(err) {
+			w.mu.Lock()
+			w.fail(err)
+			w.mu.Unlock()
+			return
+		}
+		if time.Since(began) > time.Minute {
+			pause = 100 * time.Millisecond
+		}
+		if said.Now() {
+			w.c.Log.Warn("durable: cannot fetch jobs; trying again", "error", err, "pause", pause)
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// hold takes what the engine hands out, and blocks while there is no room.
+func (w *Worker) hold(ctx context.Context, held []*driver.Delivery) {
+	defer context.AfterFunc(ctx, w.wakeRoom)()
+	var back []*driver.Delivery
+	for _, h := range held {
+		if !w.admit(ctx, h) {
+			back = append(back, h)
+		}
+	}
+	if len(back) > 0 {
+		// Not all after one time: where workers poll in step, one that leaves a job to others
+		// would be handed it each time.
+		w.release(back, w.c.Lease/4+rand.N(w.c.Lease/2))
+	}
+}
+
+// wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
+// between another's look at its condition and its wait.
+func (w *Worker) wakeRoom() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.room.Broadcast()
+}
+
+// admit takes one job, or returns false if it is better off elsewhere: nobody here can
+// run it, which the engine should have known, or the lease is not renewed, so that others
+// must get what is running here.
+func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
+	w.mu.Lock()
+	for w.dispatcher.Full() && ctx.Err() == nil {
+		w.blocked++
+		w.room.Wait()
+		w.blocked--
+	}
+	now := w.c.moment()
+	defer w.unlock(now)
+	switch {
+	case !w.silent && w.dispatcher.Has(h):
+		return true
+	case ctx.Err() != nil || w.silent || h.Record.IsOccurrence() && !w.mayFollow(&h.Record):
+		return false
+	}
+	return w.dispatcher.Add(h, now)
+}
+
+// mayFollow reports whether an occurrence may end here, for all that is known of its schedule.
+func (w *Worker) mayFollow(r *driver.Record) bool {
+	if w.c.Times.MayFollow(r.Occurrence) {
+		return true
+	}
+	if !w.unreadable[r.Schedule] {
+		w.unreadable[r.Schedule] = true
+		w.c.Log.Warn("durable: cannot read the spec of a schedule; other workers run its jobs", "name", r.Schedule)
+	}
+	return false
+}

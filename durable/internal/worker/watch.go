@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// backlogShare is how much of the time the look at the backlog may take: one part in so many.
+const backlogShare = 50
+
+// watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
+// where that takes long.
+func (w *Worker) watchBacklog(ctx context.Context) {
+	defer w.c.Counters.Backlog.Store(nil)
+	for ctx.Err() == nil {
+		began := time.Now()
+		try, cancel := context.WithTimeout(ctx, max(w.c.Lease, time.Minute))
+		b, err := w.c.Engine.Backlog(try)
+		cancel()
+		if err == nil {
+			w.c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
+		}
+		sleep(ctx, max(w.c.Lease, backlogShare*time.Since(began)))
+	}
+}
+
+// watchUnhandled asks the engine once a lease for kinds that nobody can run, until ctx
+// ends: their jobs wait without a word otherwise, and make no other late.
+func (w *Worker) watchUnhandled(ctx context.Context) {
+	defer w.c.Counters.Unhandled.Store(nil)
+	known := map[string]bool{}
+	for sleep(ctx, w.c.Lease); ctx.Err() == nil; sleep(ctx, w.c.Lease) {
+		try, cancel := context.WithTimeout(ctx, w.c.Lease)
+		found, err := w.c.Engine.Unhandled(try)
+		cancel()
+		if err != nil {
+			continue // what is wrong with the engine others say; the next look tells
+		}
+		w.c.Counters.Unhandled.Store(&found)
+		now, before := w.c.now(), known
+		known = map[string]bool{}
+		for _, u := range found {
+			if known[u.Kind] = true; !before[u.Kind] {
+				w.c.Log.Warn("durable: due jobs wait, since no worker handles their kind", "kind", u.Kind,
+					"ref", u.Oldest, "overdue", now.Sub(u.Due).Round(time.Millisecond))
+			}
+		}
+	}
+}
+
+// watchFlowControl reads the limits and pauses until ctx ends.
+func (w *Worker) watchFlowControl(ctx context.Context) {
+	t := time.NewTicker(driver.RetryInterval)
+	defer t.Stop()
+	for {
+		try, cancel := context.WithTimeout(ctx, max(driver.RetryInterval, w.c.Lease/4))
+		f, err := w.c.Engine.FlowControl(try)
+		cancel()
+		if err == nil {
+			w.setFlowControl(f)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		case <-w.reloadLimits:
+		}
+	}
+}
+
+func (w *Worker) setFlowControl(f *driver.FlowControl) {
+	now := w.lock()
+	defer w.unlock(now)
+	w.dispatcher.SetFlowControl(f, now)
+}
+
+// tell is called by the engine.
+func (w *Worker) tell(n driver.Notice) {
+	if n.FlowControl {
+		notify(w.reloadLimits)
+	}
+	now := w.lock()
+	defer w.unlock(now)
+	for _, key := range n.Freed {
+		w.dispatcher.Freed(key)
+	}
+	for _, ref := range n.Canceled {
+		w.cancel(ref)
+	}
+}

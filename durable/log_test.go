@@ -264,7 +264,7 @@ var messages = map[string]struct {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
-	"a schedule ends; its spec has no further time": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
+	"a schedule ends; no occurrence can follow": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
 		storeSeries(t, s, `{}`)
 	}},
 }

@@ -179,7 +179,7 @@ func WithMiddleware(m ...Middleware) Option {
 //   - the lease was not renewed in time: silent, handlers (whose contexts end), dropped
 //     (jobs that have not begun, and are handed back)
 //   - cannot store the ends of attempts; the jobs will run again: attempts
-//   - a schedule ends; its spec has no further time: name, error
+//   - a schedule ends; no occurrence can follow: name, error
 //
 // Payloads and keys are not logged, but error has the text of a handler's error. The
 // logger is called with a lock of the Queue held now and then: it must not call the

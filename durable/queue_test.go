@@ -524,7 +524,7 @@ func TestUsersCodeFails(t *testing.T) {
 			}
 		}
 		died((*nilError)(nil), "*durable_test.nilError whose methods panic: panic: runtime error", "queue_test.go")
-		died(hostile{func() { panic("ouch") }}, "durable_test.hostile, whose methods panic: panic: ouch")
+		died(hostile{func() { panic("ouch") }}, "durable_test.hostile whose methods panic: panic: ouch")
 		require.Contains(t, log.String(), "whose methods panic: panic: ouch")
 		require.NotContains(t, log.String(), "goroutine ", "a stack for each attempt")
 		died(hostile{runtime.Goexit}, "text")

@@ -13,6 +13,55 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
+// Record is a job as an engine stores it.
+type Record struct {
+	ID string // Letters, digits, - and _. Two records with the same ID and Born are one job.
+
+	// The job: for Kind to Expires see Job in package durable.
+	Kind        string
+	Payload     []byte
+	Key         string
+	MaxAttempts int // At least 1.
+	Lane        string
+	Priority    int8 // -1 low, 0 normal, 1 high
+	Meta        map[string]string
+	Timeout     time.Duration // In whole microseconds.
+	Expires     time.Time
+	At          time.Time // The time when it was first due.
+
+	FreeWhenBegun bool
+	Signals       bool
+
+	// OnKey and MaxWait are for Insert only: see durable.Job. Insert sets Found, if not
+	// nil, to the Ref of the job that waited under the key, or to "".
+	OnKey   OnKey
+	MaxWait time.Duration
+	Found   *Ref
+
+	First  time.Time // Born of the first job of a chain that was pushed back; zero for the first itself.
+	Signal []byte    // The payload of the signal; nil without one.
+
+	Due  time.Time // The time of the next attempt.
+	Born time.Time // The time of the call of Add.
+
+	// Version counts the changes of Due, from 0. If there are two Deliveries of one job, that
+	// with the higher Version is the newer.
+	Version int
+
+	Attempt   int    // Attempts that had begun before.
+	Crashes   int    // Claims that never ended, as far as Fetch knows; more than 0 marks a suspect.
+	LastError string // The error of the attempt before: UTF-8 without NUL.
+
+	// Errors comes from the Completion of the attempt before; nil for Insert. An engine
+	// stores it unchanged.
+	Errors []Failure
+
+	// For an occurrence of a schedule: the schedule's name, and the text from which the
+	// Queue makes the next occurrence. An engine stores both unchanged.
+	Schedule   string
+	Occurrence string
+}
+
 // The largest size of the parts of a job.
 const (
 	MaxPayload = 256 << 10 // In bytes.

@@ -142,7 +142,7 @@ func scheduleOfAnother(t *testing.T, s Store) {
 	}
 	require.Equal(t, refs["newer"], r.schedules()["newer"].Ref)
 	for _, name := range []string{"ends", "older", "pass"} {
-		line := `level=ERROR msg="durable: a schedule ends; its spec has no further time" name=` + name
+		line := `level=ERROR msg="durable: a schedule ends; no occurrence can follow" name=` + name
 		require.Equal(t, 1, strings.Count(log.String(), line), "%s: %s", name, &log)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: cannot read the spec of a schedule; other workers run its jobs" name=newer`), "%s", &log)

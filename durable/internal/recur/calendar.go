@@ -172,7 +172,7 @@ func (c *Calendar) successor(r *driver.Record, s *Schedule, revision int64, j *T
 		}
 	}
 	if err != nil {
-		c.log.Error("durable: a schedule ends; its spec has no further time", "name", r.Schedule, "error", err)
+		c.log.Error("durable: a schedule ends; no occurrence can follow", "name", r.Schedule, "error", err)
 		return nil
 	}
 	return next

@@ -32,7 +32,7 @@ type driver struct {
 
 	// Only the one who drives uses what follows.
 	onDue    func(b *slot) // live
-	stack    stackRoom
+	stack    *stackRoom
 	alone    run.Task   // for the workers, and not yet handed to them; nil: none
 	cascades []*cascade // under way, the innermost last
 	sliced   bool       // the last slice was one of a cascade that has more
@@ -61,7 +61,7 @@ func (d *driver) connect(e run.Executor, room run.Admission, mayBlock bool) {
 
 // start has the queue start the driver when the first bucket expires.
 func (d *driver) start() {
-	d.onDue = d.live
+	d.onDue, d.stack = d.live, new(stackRoom)
 	d.queue.TakeFunc(d.onDue)
 }
 
@@ -76,12 +76,13 @@ func (d *driver) start() {
 // returned before a function runs, which then has 0.8 KB. For those that need more, see stackRoom.
 func (d *driver) live(b *slot) {
 	var here byte
-	begin, measure := position(&here), d.stack.prepare()
+	room := d.stack // a function that blocks must not keep d, and so the wheel
+	begin, measure := position(&here), room.prepare()
 	if alone := d.drive(b); d.workers != nil {
 		d.workers.Work(alone, d.runner)
 	}
 	if measure {
-		d.stack.note(position(&here) != begin)
+		room.note(position(&here) != begin)
 	}
 }
 

@@ -166,7 +166,7 @@ bench-limits: # while workers are killed
 	cd durable/trials && go run . limits -for $(DURATION)
 
 bench-postgres: # seven minutes
-	cd durable/trials && go run ./postgres
+	cd durable/trials && go run . beside/insert,late,overdue
 
 # VERSION is that of the next release; without it, the one that the modules ask of each other.
 .PHONY: release release-check tidy dependencies sbom

@@ -42,7 +42,7 @@ type DelayQueue[T comparable] struct {
 	tickets   uint64        // that were given out; guarded by mu
 	timer     *time.Timer   // calls onAlarm; nil until first needed; guarded by mu
 	alarm     time.Duration // for when onAlarm is to be called; noAlarm: it is not; guarded by mu
-	onAlarm   func()        // ring, of the queue that is in rings
+	onAlarm   func()        // rings the queue that is in rings
 	timerfd   *timerfd      // of a queue of NewPrecise; guarded by mu
 	wakeups   int64         // guarded by mu
 	seen      time.Duration // what the clock said last, since the start; guarded by mu
@@ -84,8 +84,12 @@ func NewSince[T comparable](start time.Time) *DelayQueue[T] {
 	q := &DelayQueue[T]{start: start, heap: heap.New[T](), alarm: noAlarm, end: end}
 	rings := new(atomic.Pointer[DelayQueue[T]])
 	q.rings, q.onAlarm = rings, func() {
-		if q := rings.Load(); q != nil {
-			q.ring()
+		q := rings.Load()
+		if q == nil {
+			return
+		}
+		if v, take := q.takeForFirst(); take != nil { // or else the queue has changed since the alarm was set
+			take(v)
 		}
 	}
 	return q
@@ -111,13 +115,13 @@ func NewPrecise[T comparable]() *DelayQueue[T] {
 // 1024.
 func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	due := at.Sub(q.start)
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.mu.Lock() // without a defer, for a small stack frame: nothing here can panic
 	_, head, ok := q.heap.Peek()
 	q.heap.Push(v, due)
 	if !ok || due < head {
 		q.setAlarm()
 	}
+	q.mu.Unlock()
 }
 
 // Take waits until there is an element whose time has come, removes the earliest and
@@ -222,13 +226,6 @@ func (q *DelayQueue[T]) stopAlarm() {
 func (q *DelayQueue[T]) clearAlarm() {
 	q.alarm = noAlarm
 	q.rings.Store(nil)
-}
-
-// ring is called by the alarm, too early if the queue has changed since that was set.
-func (q *DelayQueue[T]) ring() {
-	if v, take := q.takeForFirst(); take != nil {
-		take(v)
-	}
 }
 
 // takeForFirst takes the element for which the alarm rings, and the first consumer out of

@@ -47,7 +47,7 @@ func attemptOf(a *attempt.Attempt) *Attempt {
 // engine instead. It panics on an Attempt that no handler was called with.
 func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {
 	if a.attempt == nil {
-		panic("durable: Complete: the Attempt is none that a handler was called with")
+		panic("durable: Complete: the Attempt is not one that a handler received")
 	}
 	return a.attempt.Complete(ctx, write)
 }

@@ -38,7 +38,7 @@ func TestComplete(t *testing.T) {
 		"committed":                    {written, nil, 1, "", [4]int64{1, 0, 0, 0}},
 		"committed, answer lost":       {written, errNo, 1, "", [4]int64{0, 0, 0, 1}},
 		"rolled back":                  {rolledBack, errNo, 2, "no", [4]int64{0, 1, 1, 0}},
-		"rolled back without an error": {rolledBack, nil, 2, "was not committed", [4]int64{0, 1, 1, 0}},
+		"rolled back without an error": {rolledBack, nil, 2, "did not commit", [4]int64{0, 1, 1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
@@ -97,7 +97,7 @@ func TestCompleteAgain(t *testing.T) {
 		require.Equal(t, int64(2), q.Stats().Done)
 		err := late.Complete(t.Context(), func(driver.Worker, driver.Completion) error { panic("too late") })
 		require.ErrorIs(t, err, durable.ErrLeaseLost)
-		require.PanicsWithValue(t, "durable: Complete: the Attempt is none that a handler was called with", func() {
+		require.PanicsWithValue(t, "durable: Complete: the Attempt is not one that a handler received", func() {
 			new(durable.Attempt).Complete(t.Context(), undone)
 		})
 	})

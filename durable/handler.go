@@ -38,10 +38,10 @@ func (q *Queue) Handle(kind string, h Handler) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.running {
-		panic(fmt.Sprintf("durable: Handle(%q): after Run", kind))
+		panic(fmt.Sprintf("durable: Handle(%q): call Handle before Run", kind))
 	}
 	if q.handlers[kind] != nil {
-		panic(fmt.Sprintf("durable: Handle(%q): it has a handler", kind))
+		panic(fmt.Sprintf("durable: Handle(%q): the kind has a handler already", kind))
 	}
 	q.handlers[kind] = func(ctx context.Context, a *attempt.Attempt) error { return h(ctx, attemptOf(a)) }
 }
@@ -55,7 +55,7 @@ func HandleJSON[T any](q *Queue, kind string, h func(context.Context, *Attempt, 
 	q.Handle(kind, func(ctx context.Context, a *Attempt) error {
 		var v T
 		if err := json.Unmarshal(a.Job.Payload, &v); err != nil {
-			return Discard(fmt.Errorf("durable: the payload of a %q is not what its handler takes: %w", a.Job.Kind, err))
+			return Discard(fmt.Errorf("durable: the payload is not the JSON that the handler of %q takes: %w", a.Job.Kind, err))
 		}
 		return h(ctx, a, v)
 	})

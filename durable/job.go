@@ -88,7 +88,7 @@ type Job struct {
 // [ErrInvalid].
 func (j Job) Record(now time.Time) (driver.Record, error) {
 	if every := driver.OccurrenceKey(""); strings.HasPrefix(j.Key, every) {
-		return driver.Record{}, fmt.Errorf("%w: the key %q begins with %q, which is for schedules", ErrInvalid, j.Key, every)
+		return driver.Record{}, fmt.Errorf("%w: the key %q begins with %q, the prefix of schedules", ErrInvalid, j.Key, every)
 	}
 	return j.record(now)
 }
@@ -100,7 +100,7 @@ func (j *Job) record(now time.Time) (driver.Record, error) {
 	case at.IsZero():
 		at = now.Add(max(j.After, 0))
 	case j.After != 0:
-		return driver.Record{}, fmt.Errorf("%w: both At and After are set", ErrInvalid)
+		return driver.Record{}, fmt.Errorf("%w: At and After are both set: set one", ErrInvalid)
 	}
 	return driver.NewRecord(driver.Record{
 		Kind: j.Kind, Payload: j.Payload, Key: j.Key, MaxAttempts: j.MaxAttempts, Lane: j.Lane, Priority: int8(j.Priority),

@@ -107,7 +107,7 @@ func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
 	if l != (Limit{}) && driver.Limit(l).Pauses() {
-		q.log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
+		q.log.Warn("durable: a limit with Running 0 pauses its jobs", "limit", name, "kind", l.Kind)
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 			return err
 		}
 		if len(t.limits)+len(t.pauses) > maxLimits {
-			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxLimits)
+			return fmt.Errorf("%w: there are %d limits and pauses already: remove one first", ErrInvalid, maxLimits)
 		}
 		if err = q.engine.SetFlowControl(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
 			return err

@@ -153,10 +153,10 @@ type schedule func(prev time.Time) time.Time
 func (f schedule) Next(prev time.Time) time.Time { return f(prev) }
 
 // clockSet is the message about an engine's clock that has stepped.
-const clockSet = "the engine's clock was set, or another one answers, or this process stood still"
+const clockSet = "the engine's clock was set, or another server answers, or this process stood still"
 
 // noHandler is the message about a kind that nobody can run.
-const noHandler = "no worker has a handler for jobs of a kind that are due"
+const noHandler = "due jobs wait, since no worker handles their kind"
 
 // storeSeries stores a schedule that this release does not make, and an occurrence of it.
 func storeSeries(t *testing.T, s *sick, plan string) {
@@ -178,7 +178,7 @@ var messages = map[string]struct {
 	"an attempt failed": {"WARN", []string{"kind", "ref", "attempt", "dead", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "bad"})
 	}},
-	"a job is dead, because its last attempt did not end": {"WARN", []string{"kind", "ref", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+	"a job is dead; its last attempt did not end": {"WARN", []string{"kind", "ref", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("claim", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
@@ -188,52 +188,52 @@ var messages = map[string]struct {
 		require.NoError(t, err)
 		require.True(t, ok)
 	}},
-	"another worker has taken over; the end of the attempt is not written down": {"WARN", []string{"ref"}, func(t *testing.T, q *durable.Queue, s *sick) {
+	"another worker has the job; the end of the attempt is not stored": {"WARN", []string{"ref"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", durable.ErrLeaseLost)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
-	"an attempt was completed in its handler's transaction, or another worker has taken over": {"WARN", []string{"ref", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	"an attempt was completed in its handler's transaction, or another worker has the job": {"WARN", []string{"ref", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "lost"})
 	}},
-	"the end of an attempt could not be written down; trying again": {"WARN", []string{"ref", "error", "pause"}, func(t *testing.T, q *durable.Queue, s *sick) {
+	"cannot store the end of an attempt; trying again": {"WARN", []string{"ref", "error", "pause"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 		time.AfterFunc(time.Second, func() { s.set("finish", nil) })
 	}},
-	"a handler has not returned although its Timeout has ended": {"WARN", []string{"kind", "ref", "running"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	"a handler has not returned after its Timeout": {"WARN", []string{"kind", "ref", "running"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "hangs", Timeout: time.Second})
 		time.Sleep(30 * time.Second)
 		require.Zero(t, q.Stats().Stuck)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, int64(1), q.Stats().Stuck)
 	}},
-	"handlers have not returned within the grace of Run; their contexts end": {"WARN", []string{"handlers"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	"handlers did not return within WithGrace; their contexts end": {"WARN", []string{"handlers"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "slow"})
 	}},
 	noHandler: {"WARN", []string{"kind", "ref", "overdue"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "another"}, durable.Job{Kind: "another"})
 	}},
-	"the spec of a schedule cannot be read; its jobs are left to other workers": {"WARN", []string{"name"}, func(t *testing.T, _ *durable.Queue, s *sick) {
+	"cannot read the spec of a schedule; other workers run its jobs": {"WARN", []string{"name"}, func(t *testing.T, _ *durable.Queue, s *sick) {
 		storeSeries(t, s, `{"spec":"@moon"}`)
 	}},
-	"a schedule could not be read; trying again": {"WARN", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+	"cannot read a schedule; trying again": {"WARN", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		require.NoError(t, q.Schedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
 		s.set("finish", driver.ErrChanged)
 		s.set("series", errSilent)
 		time.AfterFunc(5*time.Second, func() { s.set("series", nil); s.set("finish", nil) })
 	}},
-	"the engine hands out no jobs; trying again": {"WARN", []string{"error", "pause"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+	"cannot fetch jobs; trying again": {"WARN", []string{"error", "pause"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		time.AfterFunc(time.Second, func() { s.set("feed", nil) })
 	}},
-	"the lease could not be renewed": {"WARN", []string{"error", "silent"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+	"cannot renew the lease": {"WARN", []string{"error", "silent"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
 		time.AfterFunc(15*time.Second, func() { s.set("beat", nil) })
 	}},
-	"jobs could not be handed back; others get them after the lease": {"WARN", []string{"error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+	"cannot hand back jobs; others get them after the lease": {"WARN", []string{"error"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("release", errSilent)
 		add(t, q, durable.Job{Kind: "good", After: time.Minute + time.Second})
 	}},
-	"the worker could not be closed; others wait for the end of its lease": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+	"cannot close the worker; others wait for the end of its lease": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("close", errSilent)
 	}},
 	"cannot read the engine's clock": {"WARN", []string{"error", "silent"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
@@ -253,18 +253,18 @@ var messages = map[string]struct {
 			time.Sleep(5 * time.Second)
 		}
 	}},
-	"Run has ended before the engine had made a worker": {"WARN", []string{"error"}, func(*testing.T, *durable.Queue, *sick) {}},
-	"a limit of 0 running pauses what it covers": {"WARN", []string{"limit", "kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	"Run ended before the engine made a worker": {"WARN", []string{"error"}, func(*testing.T, *durable.Queue, *sick) {}},
+	"a limit with Running 0 pauses its jobs": {"WARN", []string{"limit", "kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		require.NoError(t, q.SetLimit(t.Context(), "none", durable.Limit{Kind: "good"}))
 	}},
 	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
 	}},
-	"the ends of attempts could not be written down; they will run again": {"ERROR", []string{"attempts"}, func(t *testing.T, q *durable.Queue, s *sick) {
+	"cannot store the ends of attempts; the jobs will run again": {"ERROR", []string{"attempts"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
-	"a schedule ends, since no occurrence of it can follow": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
+	"a schedule ends; no occurrence can follow": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
 		storeSeries(t, s, `{}`)
 	}},
 }
@@ -293,7 +293,7 @@ func TestMessages(t *testing.T) {
 					return errors.New("the answer to commit was lost")
 				})
 				switch { // what is asked once, at the start
-				case strings.Contains(message, "hands out no jobs"):
+				case strings.Contains(message, "cannot fetch jobs"):
 					s.set("feed", errSilent)
 				case strings.Contains(message, "made a worker"):
 					s.set("work", errSilent)

@@ -75,7 +75,7 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 		return nil, "", ErrClosed
 	}
 	if n < 1 || n > maxPage {
-		return nil, "", fmt.Errorf("%w: List of %d jobs, not 1 to %d", ErrInvalid, n, maxPage)
+		return nil, "", fmt.Errorf("%w: List: n is %d, not from 1 to %d", ErrInvalid, n, maxPage)
 	}
 	order := []State{Running, Waiting, Dead}
 	at, mark, err := parseCursor(after, len(order))
@@ -122,7 +122,7 @@ func parseCursor(text string, states int) (at int, m driver.Cursor, err error) {
 		m = driver.Cursor{At: time.UnixMicro(micros), Ref: Ref(ref)}
 	}
 	if err != nil || at < 0 || at >= states {
-		return 0, m, fmt.Errorf("%w: List after %.200q, which no call has returned", ErrInvalid, text)
+		return 0, m, fmt.Errorf("%w: List: after is %.200q, which no List returned", ErrInvalid, text)
 	}
 	return at, m, nil
 }

@@ -42,7 +42,7 @@ func wrapAdd(all []Middleware, add AddFunc) AddFunc {
 			continue
 		}
 		if add = m.Add(add); add == nil {
-			panic("durable: Open: Add of a Middleware has returned nil")
+			panic("durable: Open: the Add of a Middleware returned nil")
 		}
 		wrapped = true
 	}
@@ -57,7 +57,7 @@ func wrapAdd(all []Middleware, add AddFunc) AddFunc {
 		refs, err := add(ctx, jobs)
 		if len(refs) != len(jobs) {
 			if err == nil {
-				panic(fmt.Sprintf("durable: Add of a Middleware has returned %d Refs for %d jobs", len(refs), len(jobs)))
+				panic(fmt.Sprintf("durable: the Add of a Middleware returned %d Refs for %d jobs", len(refs), len(jobs)))
 			}
 			refs = make([]Ref, len(jobs))
 		}
@@ -72,7 +72,7 @@ func wrapHandler(all []Middleware, kind string, h Handler) Handler {
 			continue
 		}
 		if h = m.Handle(h); h == nil {
-			panic(fmt.Sprintf("durable: Handle(%q): Handle of a Middleware has returned nil", kind))
+			panic(fmt.Sprintf("durable: Handle(%q): the Handle of a Middleware returned nil", kind))
 		}
 	}
 	return h

@@ -153,13 +153,13 @@ func TestMiddlewareWrongUse(t *testing.T) {
 			return q
 		}
 		noHandler := durable.Middleware{Handle: func(durable.Handler) durable.Handler { return nil }}
-		require.PanicsWithValue(t, "durable: WithMiddleware: the functions of number 1 are both nil", func() { openWith(noHandler, durable.Middleware{}) })
-		require.PanicsWithValue(t, "durable: Open: Add of a Middleware has returned nil", func() {
+		require.PanicsWithValue(t, "durable: WithMiddleware: Middleware 1 has neither Add nor Handle", func() { openWith(noHandler, durable.Middleware{}) })
+		require.PanicsWithValue(t, "durable: Open: the Add of a Middleware returned nil", func() {
 			openWith(durable.Middleware{Add: func(durable.AddFunc) durable.AddFunc { return nil }})
 		})
 		q := openWith(noHandler)
 		defer q.Close()
-		require.PanicsWithValue(t, `durable: Handle("a"): Handle of a Middleware has returned nil`, func() {
+		require.PanicsWithValue(t, `durable: Handle("a"): the Handle of a Middleware returned nil`, func() {
 			q.Handle("a", func(context.Context, *durable.Attempt) error { return nil })
 		})
 		forgets := openWith(durable.Middleware{Add: func(next durable.AddFunc) durable.AddFunc {
@@ -169,7 +169,7 @@ func TestMiddlewareWrongUse(t *testing.T) {
 			}
 		}})
 		defer forgets.Close()
-		require.PanicsWithValue(t, "durable: Add of a Middleware has returned 0 Refs for 1 jobs", func() {
+		require.PanicsWithValue(t, "durable: the Add of a Middleware returned 0 Refs for 1 jobs", func() {
 			forgets.Add(t.Context(), durable.Job{Kind: "a"})
 		})
 		plain := openWith()

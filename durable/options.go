@@ -132,7 +132,7 @@ func WithMiddleware(m ...Middleware) Option {
 	return func(c *config) {
 		for i := range m {
 			if m[i].Add == nil && m[i].Handle == nil {
-				panic(fmt.Sprintf("durable: WithMiddleware: the functions of number %d are both nil", i))
+				panic(fmt.Sprintf("durable: WithMiddleware: Middleware %d has neither Add nor Handle", i))
 			}
 		}
 		c.middleware = append(c.middleware, m...)
@@ -149,37 +149,37 @@ func WithMiddleware(m ...Middleware) Option {
 //
 //   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error (up to
 //     the first blank line: Info.LastError has the stack of a panic)
-//   - a job is dead, because its last attempt did not end: kind, ref, error
+//   - a job is dead; its last attempt did not end: kind, ref, error
 //   - a job has expired: kind, ref, dropped (an occurrence; other jobs are listed as dead)
-//   - another worker has taken over; the end of the attempt is not written down: ref
-//   - an attempt was completed in its handler's transaction, or another worker has taken over:
+//   - another worker has the job; the end of the attempt is not stored: ref
+//   - an attempt was completed in its handler's transaction, or another worker has the job:
 //     ref, error (of the handler, which has failed)
-//   - the end of an attempt could not be written down; trying again: ref, error, pause
-//   - a handler has not returned although its Timeout has ended: kind, ref, running (for
+//   - cannot store the end of an attempt; trying again: ref, error, pause
+//   - a handler has not returned after its Timeout: kind, ref, running (for
 //     how long; once for each attempt, a lease after the Timeout)
-//   - handlers have not returned within the grace of Run; their contexts end: handlers
-//   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),
+//   - handlers did not return within WithGrace; their contexts end: handlers
+//   - due jobs wait, since no worker handles their kind: kind, ref (of the oldest),
 //     overdue (once, until a worker has one or no such job is due)
-//   - the spec of a schedule cannot be read; its jobs are left to other workers: name (once
+//   - cannot read the spec of a schedule; other workers run its jobs: name (once
 //     for each name and Run; a newer release has stored it)
-//   - a schedule could not be read; trying again: name, error
-//   - a limit of 0 running pauses what it covers: limit, kind
-//   - the engine hands out no jobs; trying again: error, pause
-//   - the lease could not be renewed: error, silent (since the last renewal)
-//   - jobs could not be handed back; others get them after the lease: error
-//   - the worker could not be closed; others wait for the end of its lease: error
-//   - Run has ended before the engine had made a worker: error
+//   - cannot read a schedule; trying again: name, error
+//   - a limit with Running 0 pauses its jobs: limit, kind
+//   - cannot fetch jobs; trying again: error, pause
+//   - cannot renew the lease: error, silent (since the last renewal)
+//   - cannot hand back jobs; others get them after the lease: error
+//   - cannot close the worker; others wait for the end of its lease: error
+//   - Run ended before the engine made a worker: error
 //   - cannot read the engine's clock: error, silent (for how long)
 //   - the engine's clock can be read again: silent (for how long it could not)
-//   - the engine's clock was set, or another one answers, or this process stood still: by
+//   - the engine's clock was set, or another server answers, or this process stood still: by
 //     (forward, or back if negative; once for each step that [Stats] counts)
 //
 // At level Error, losses and problems that need attention:
 //
 //   - the lease was not renewed in time: silent, handlers (whose contexts end), dropped
 //     (jobs that have not begun, and are handed back)
-//   - the ends of attempts could not be written down; they will run again: attempts
-//   - a schedule ends, since no occurrence of it can follow: name, error
+//   - cannot store the ends of attempts; the jobs will run again: attempts
+//   - a schedule ends; no occurrence can follow: name, error
 //
 // Payloads and keys are not logged, but error has the text of a handler's error. The
 // logger is called with a lock of the Queue held now and then: it must not call the

@@ -50,8 +50,8 @@ func TestOutageIsLoggedRarely(t *testing.T) {
 			text, _, _ = strings.Cut(text, `"`)
 			lines[text]++
 		}
-		for _, text := range []string{"cannot read the engine's clock", "the lease could not be renewed", "the engine hands out no jobs; trying again",
-			"the end of an attempt could not be written down; trying again"} {
+		for _, text := range []string{"cannot read the engine's clock", "cannot renew the lease", "cannot fetch jobs; trying again",
+			"cannot store the end of an attempt; trying again"} {
 			require.InDelta(t, 320, lines["durable: "+text], 60, "%s", text)
 		}
 		require.Equal(t, 1, lines["durable: the engine's clock can be read again"])
@@ -181,7 +181,7 @@ func TestRunEndsBeforeItHasAWorker(t *testing.T) {
 					require.NoError(t, q.Close())
 				}
 				require.NoError(t, <-done)
-				require.Equal(t, 1, strings.Count(log.String(), "before the engine had made a worker"), "%s", &log)
+				require.Equal(t, 1, strings.Count(log.String(), "before the engine made a worker"), "%s", &log)
 				require.NoError(t, q.Close())
 			})
 		})

@@ -166,7 +166,7 @@ func (q *Queue) followClock() {
 		}
 		if step := q.clock.Step(); step.Count > logged {
 			logged = step.Count
-			q.log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
+			q.log.Warn("durable: the engine's clock was set, or another server answers, or this process stood still",
 				"by", step.By.Round(time.Millisecond))
 		}
 	}

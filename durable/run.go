@@ -31,10 +31,10 @@ func (q *Queue) begin() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.running {
-		panic("durable: Run: it is under way")
+		panic("durable: Run: another call of Run has not returned")
 	}
 	if len(q.handlers) == 0 {
-		panic("durable: Run: no handler")
+		panic("durable: Run: no handler: call Handle first")
 	}
 	q.running = true
 	q.wg.Add(1)

@@ -248,7 +248,7 @@ func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error
 			return info, err
 		}
 	}
-	return driver.Info{}, fmt.Errorf("durable: the schedule %.300q: %w: its occurrences end all the time", name, ErrUncertain)
+	return driver.Info{}, fmt.Errorf("durable: the schedule %.300q: %w: gave up, since its occurrences keep ending", name, ErrUncertain)
 }
 
 // ScheduleInfo describes a schedule.

@@ -57,7 +57,7 @@ func TestInnerWheelOutsideOfItsBubble(t *testing.T) {
 			require.NoError(t, err)
 		}
 	})
-	const sentence = "timingwheel: a wheel that was made in a testing/synctest bubble is used outside of it: make another one outside"
+	const sentence = "timingwheel: the wheel was made in a testing/synctest bubble and is used outside of it: make another one outside"
 	require.PanicsWithValue(t, sentence, func() { p.Park(time.Second, nil, ended.done, 1) })
 	require.PanicsWithValue(t, sentence, func() { p.Wait(context.Background(), time.Second, nil, 1) })
 	require.True(t, op.Cancel())

@@ -220,7 +220,7 @@ func TestNotifyNAfterTheEnd(t *testing.T) {
 		p.Close()
 		require.Zero(t, p.NotifyN(1, 1))
 	})
-	require.PanicsWithValue(t, "purgatory: NotifyN of a Purgatory that New did not make", func() { new(Purgatory[int]).NotifyN(1, 0) })
+	require.PanicsWithValue(t, "purgatory: NotifyN: the Purgatory was not made by New", func() { new(Purgatory[int]).NotifyN(1, 0) })
 }
 
 // Goroutines take items from a queue that others put there, one at a time. Some give up in

@@ -292,7 +292,7 @@ func (p *Purgatory[K]) stripeOf(key K) uint8 {
 
 func (p *Purgatory[K]) mustBeMade(method string) {
 	if p.wheel == nil {
-		panic("purgatory: " + method + " of a Purgatory that New did not make")
+		panic("purgatory: " + method + ": the Purgatory was not made by New")
 	}
 }
 
@@ -302,7 +302,7 @@ func mustBeKeys[K comparable](method string, keys []K) {
 	}
 	for _, key := range keys {
 		if same := key; key != same {
-			panic("purgatory: " + method + ": a key that does not equal itself")
+			panic("purgatory: " + method + ": a key does not equal itself")
 		}
 	}
 }

@@ -446,17 +446,17 @@ func TestProgrammerErrors(t *testing.T) {
 	asked := func() bool { t.Error("asked"); return true }
 	var none context.Context
 	for want, f := range map[string]func(){
-		"purgatory: New(nil)":                                       func() { New[int](nil) },
-		"purgatory: Park: no keys":                                  func() { p.Park(time.Hour, asked, nil) },
-		"purgatory: Wait: no keys":                                  func() { p.Wait(t.Context(), time.Hour, asked) },
-		"purgatory: Park: a key that does not equal itself":         func() { p.Park(time.Hour, asked, nil, 1, math.NaN()) },
-		"purgatory: Wait: nil context":                              func() { p.Wait(none, time.Hour, asked, 1) },
-		"purgatory: Park of a Purgatory that New did not make":      func() { new(Purgatory[int]).Park(1, asked, nil, 1) },
-		"purgatory: Wait of a Purgatory that New did not make":      func() { new(Purgatory[int]).Wait(t.Context(), 1, asked, 1) },
-		"purgatory: Notify of a Purgatory that New did not make":    func() { new(Purgatory[int]).Notify(1) },
-		"purgatory: CancelKey of a Purgatory that New did not make": func() { new(Purgatory[int]).CancelKey(1) },
-		"purgatory: Close of a Purgatory that New did not make":     func() { new(Purgatory[int]).Close() },
-		"purgatory: Stats of a Purgatory that New did not make":     func() { new(Purgatory[int]).Stats() },
+		"purgatory: New(nil)":                                     func() { New[int](nil) },
+		"purgatory: Park: no keys":                                func() { p.Park(time.Hour, asked, nil) },
+		"purgatory: Wait: no keys":                                func() { p.Wait(t.Context(), time.Hour, asked) },
+		"purgatory: Park: a key does not equal itself":            func() { p.Park(time.Hour, asked, nil, 1, math.NaN()) },
+		"purgatory: Wait: nil context":                            func() { p.Wait(none, time.Hour, asked, 1) },
+		"purgatory: Park: the Purgatory was not made by New":      func() { new(Purgatory[int]).Park(1, asked, nil, 1) },
+		"purgatory: Wait: the Purgatory was not made by New":      func() { new(Purgatory[int]).Wait(t.Context(), 1, asked, 1) },
+		"purgatory: Notify: the Purgatory was not made by New":    func() { new(Purgatory[int]).Notify(1) },
+		"purgatory: CancelKey: the Purgatory was not made by New": func() { new(Purgatory[int]).CancelKey(1) },
+		"purgatory: Close: the Purgatory was not made by New":     func() { new(Purgatory[int]).Close() },
+		"purgatory: Stats: the Purgatory was not made by New":     func() { new(Purgatory[int]).Stats() },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}

@@ -299,12 +299,12 @@ func (x *waiterOnWheel[V]) Stop(parking.Held) (rest func(), by parking.Executor)
 
 func (t *Threshold[V]) mustBeMade(method string) {
 	if t.wheel == nil {
-		panic("purgatory: " + method + " of a Threshold that NewThreshold did not make")
+		panic("purgatory: " + method + ": the Threshold was not made by NewThreshold")
 	}
 }
 
 func mustEqualItself[V cmp.Ordered](method string, v V) {
 	if v != v {
-		panic("purgatory: " + method + ": a value that does not equal itself")
+		panic("purgatory: " + method + ": the value does not equal itself")
 	}
 }

@@ -152,18 +152,18 @@ func TestThresholdProgrammerErrors(t *testing.T) {
 	nan := math.NaN()
 	var none context.Context
 	for want, f := range map[string]func(){
-		"purgatory: NewThreshold(nil)":                                   func() { NewThreshold[int](nil) },
-		"purgatory: Await: nil context":                                  func() { th.Await(none, 1, time.Hour) },
-		"purgatory: Await: a value that does not equal itself":           func() { th.Await(t.Context(), nan, time.Hour) },
-		"purgatory: Park: a value that does not equal itself":            func() { th.Park(nan, time.Hour, nil) },
-		"purgatory: Advance: a value that does not equal itself":         func() { th.Advance(nan) },
-		"purgatory: Await of a Threshold that NewThreshold did not make": func() { new(Threshold[int]).Await(t.Context(), 1, 1) },
-		"purgatory: Park of a Threshold that NewThreshold did not make":  func() { new(Threshold[int]).Park(1, 1, nil) },
-		"purgatory: Advance of a Threshold that NewThreshold did not make": func() {
+		"purgatory: NewThreshold(nil)":                                 func() { NewThreshold[int](nil) },
+		"purgatory: Await: nil context":                                func() { th.Await(none, 1, time.Hour) },
+		"purgatory: Await: the value does not equal itself":            func() { th.Await(t.Context(), nan, time.Hour) },
+		"purgatory: Park: the value does not equal itself":             func() { th.Park(nan, time.Hour, nil) },
+		"purgatory: Advance: the value does not equal itself":          func() { th.Advance(nan) },
+		"purgatory: Await: the Threshold was not made by NewThreshold": func() { new(Threshold[int]).Await(t.Context(), 1, 1) },
+		"purgatory: Park: the Threshold was not made by NewThreshold":  func() { new(Threshold[int]).Park(1, 1, nil) },
+		"purgatory: Advance: the Threshold was not made by NewThreshold": func() {
 			new(Threshold[int]).Advance(1)
 		},
-		"purgatory: Stats of a Threshold that NewThreshold did not make": func() { new(Threshold[int]).Stats() },
-		"purgatory: Close of a Threshold that NewThreshold did not make": func() { new(Threshold[int]).Close() },
+		"purgatory: Stats: the Threshold was not made by NewThreshold": func() { new(Threshold[int]).Stats() },
+		"purgatory: Close: the Threshold was not made by NewThreshold": func() { new(Threshold[int]).Close() },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}

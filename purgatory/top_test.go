@@ -47,7 +47,7 @@ func TestTop(t *testing.T) {
 	require.Len(t, p.Top(math.MaxInt), 1003)
 	p.Close()
 	require.Empty(t, p.Top(10))
-	require.PanicsWithValue(t, "purgatory: Top of a Purgatory that New did not make", func() { new(Purgatory[int]).Top(1) })
+	require.PanicsWithValue(t, "purgatory: Top: the Purgatory was not made by New", func() { new(Purgatory[int]).Top(1) })
 }
 
 // Of keys with one operation each, Top returns as many as it is asked for, also when all

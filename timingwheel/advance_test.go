@@ -63,15 +63,15 @@ func TestAdvance(t *testing.T) {
 func TestAdvanceThatMakesNoSense(t *testing.T) {
 	w := New(WithManualDrive())
 	defer w.Stop()
-	require.PanicsWithValue(t, "timingwheel: Advance of a wheel without WithManualClock", func() { w.Advance(0) })
+	require.PanicsWithValue(t, "timingwheel: Advance: the wheel was made without WithManualClock", func() { w.Advance(0) })
 	require.WithinDuration(t, time.Now(), w.Now(), time.Minute)
 	w = virtual()
 	require.PanicsWithValue(t, "timingwheel: Advance(-1ns): negative", func() { w.Advance(-1) })
-	require.PanicsWithValue(t, "timingwheel: Drive of a wheel without WithManualDrive", func() { w.Drive(0) })
+	require.PanicsWithValue(t, "timingwheel: Drive: the wheel was made without WithManualDrive", func() { w.Drive(0) })
 	for _, opts := range [][]Option{
 		{WithManualClock(moonLanding), WithManualDrive()}, {WithManualDrive(), WithManualClock(moonLanding)},
 	} {
-		require.PanicsWithValue(t, "timingwheel: New: both WithManualDrive and WithManualClock", func() { New(opts...) })
+		require.PanicsWithValue(t, "timingwheel: New: WithManualDrive excludes WithManualClock", func() { New(opts...) })
 	}
 	require.Len(t, append(w.Stop(), w.Stop()...), 0)
 	require.Zero(t, w.Advance(time.Hour), "a stopped wheel")

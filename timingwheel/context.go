@@ -168,7 +168,11 @@ func ourOwn(ctx context.Context, done <-chan struct{}) *deadlineCtx {
 // and behind a wrapper that hides AfterFunc it has a goroutine of its own. Both would be
 // saved by a context in between that ends with an error of our choice. But its channel
 // would be another than the inner one's, and package context accepts it only if Done
-// returns the same.
+// returns the same. So below a parent that can end, a context with one that is derived takes
+// 1.24 times as many instructions as package context's, and 18 allocations for 15. The notice
+// of the parent's end (see AfterFunc) takes 0.21, and two allocations. It cannot be part of the
+// inner context, since package context does not give out the context that it makes for
+// context.AfterFunc.
 type deadlineCtx struct {
 	parent     context.Context
 	parentDone <-chan struct{} // what the parent's Done returned, once, or see registerAtOnce; nil: it never ends
@@ -189,7 +193,7 @@ type deadlineCtx struct {
 	inner       any    // what is behind done: the inner context, or, if the parent cannot end any more, a chan struct{}
 	cancelInner func() // nil: inner is a channel
 
-	heirs *heirs // what ends with the context; nil until something is derived; guarded by mu
+	heirs heirs // what ends with the context; guarded by mu
 
 	mu    sync.Mutex // lock order: no lock of package context is taken before mu but that of what is being derived
 	state atomic.Uint32

@@ -48,9 +48,9 @@ func (s *shared) set(w *TimingWheel) {
 	case w == nil:
 		panic("timingwheel: SetDefault(nil)")
 	case w.engine().Clock().IsBubbled():
-		panic("timingwheel: SetDefault of a wheel that was made in a testing/synctest bubble")
+		panic("timingwheel: SetDefault: the wheel was made in a testing/synctest bubble: make it outside")
 	case !s.wheel.CompareAndSwap(nil, w):
-		panic("timingwheel: SetDefault: the default wheel is in use already, or was set before")
+		panic("timingwheel: SetDefault: the default wheel is in use, or was set before: call SetDefault once, at the start")
 	}
 }
 

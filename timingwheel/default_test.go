@@ -13,7 +13,7 @@ import (
 
 func TestDefaultIsOneWheel(t *testing.T) {
 	require.Same(t, Default(), Default())
-	require.PanicsWithValue(t, "timingwheel: SetDefault: the default wheel is in use already, or was set before",
+	require.PanicsWithValue(t, "timingwheel: SetDefault: the default wheel is in use, or was set before: call SetDefault once, at the start",
 		func() { SetDefault(New()) })
 
 	for range 5000 {
@@ -40,7 +40,7 @@ func TestSetDefault(t *testing.T) {
 	var s shared
 	require.PanicsWithValue(t, "timingwheel: SetDefault(nil)", func() { s.set(nil) })
 	synctest.Test(t, func(t *testing.T) {
-		require.PanicsWithValue(t, "timingwheel: SetDefault of a wheel that was made in a testing/synctest bubble",
+		require.PanicsWithValue(t, "timingwheel: SetDefault: the wheel was made in a testing/synctest bubble: make it outside",
 			func() { s.set(New()) })
 	})
 	w := New(WithTick(time.Second))

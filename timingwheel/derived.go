@@ -2,12 +2,14 @@ package timingwheel
 
 import "context"
 
-// heirs is what package context has derived from a deadlineCtx. Most contexts have none, so
-// it is apart from them. Guarded by the context's mu.
+// heirs is what package context has derived from a deadlineCtx. Guarded by the context's mu.
+//
+// It is part of the context, and the first one needs no place in the ring: most contexts have
+// one at most.
 type heirs struct {
-	ring       *derived    // in no order; nil: there are none any more
-	first      derived     // the first that there was: most have one
-	stopNotice func() bool // of the parent's end; nil: it never ends, or callOff has taken the notice back
+	first      func()      // ends the first one; nil: there is none, or it was taken out
+	ring       *derived    // the others, in no order; nil: there are none
+	stopNotice func() bool // of the parent's end; nil: nobody waits for it
 }
 
 // derived is a place in the ring.
@@ -23,24 +25,35 @@ func (c *deadlineCtx) AfterFunc(f func()) (stop func() bool) {
 	c.Done() // makes the inner context
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.state.Or(derives)
+	derivesFirst := c.state.Or(derives)&derives == 0
 	if c.outcome.Load().isFinal() { // after the Or: whoever sets it looks at the state next
 		go f()
 		return func() bool { return false }
 	}
-	var d *derived
-	if c.heirs == nil {
-		c.heirs = new(heirs)
-		d = &c.heirs.first
-		if c.parentDone != nil {
-			c.heirs.stopNotice = context.AfterFunc(c.herald(), c.cancelFunc)
-		}
-	} else {
-		d = new(derived)
+	if !derivesFirst {
+		d := &derived{end: f}
+		c.heirs.putIn(d)
+		return func() bool { return c.forget(d) }
 	}
-	d.end = f
-	c.heirs.putIn(d)
-	return func() bool { return c.forget(d) }
+	if c.parentDone != nil {
+		c.heirs.stopNotice = context.AfterFunc(c.herald(), c.cancelFunc)
+	}
+	c.heirs.first = f
+	return c.forgetFirst
+}
+
+func (c *deadlineCtx) forgetFirst() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.heirs.first != nil
+	c.heirs.first = nil
+	return was
+}
+
+func (c *deadlineCtx) forget(d *derived) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heirs.takeOut(d) != nil
 }
 
 func (h *heirs) putIn(d *derived) {
@@ -77,20 +90,15 @@ func (c *deadlineCtx) herald() context.Context {
 	return c.inner.(context.Context)
 }
 
-func (c *deadlineCtx) forget(d *derived) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.heirs.takeOut(d) != nil
-}
-
 // endDerived ends all that was derived. The context must have its outcome, and the inner
 // context must have ended. It holds mu meanwhile, so that whoever comes second waits, as
 // with package context.
 func (c *deadlineCtx) endDerived() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.heirs == nil {
-		return // what was just being derived has found the outcome
+	if end := c.heirs.first; end != nil {
+		c.heirs.first = nil
+		end()
 	}
 	for c.heirs.ring != nil {
 		c.heirs.takeOut(c.heirs.ring)()
@@ -100,10 +108,8 @@ func (c *deadlineCtx) endDerived() {
 // callOff takes the notice of the parent's end back: finish needs it no more.
 func (c *deadlineCtx) callOff() {
 	c.mu.Lock()
-	var stop func() bool
-	if c.heirs != nil {
-		stop, c.heirs.stopNotice = c.heirs.stopNotice, nil
-	}
+	stop := c.heirs.stopNotice
+	c.heirs.stopNotice = nil
 	c.mu.Unlock()
 	if stop != nil {
 		stop()

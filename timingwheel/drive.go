@@ -44,7 +44,7 @@ func (w *TimingWheel) Now() time.Time { return w.engine().Clock().Read() }
 func (w *TimingWheel) Drive(timeout time.Duration) int {
 	e := w.engine()
 	if !e.IsManual() || e.Clock().IsManual() {
-		panic("timingwheel: Drive of a wheel without WithManualDrive")
+		panic("timingwheel: Drive: the wheel was made without WithManualDrive")
 	}
 	return e.Drive(timeout)
 }
@@ -81,7 +81,7 @@ func (w *TimingWheel) Advance(d time.Duration) int {
 	e := w.engine()
 	switch {
 	case !e.Clock().IsManual():
-		panic("timingwheel: Advance of a wheel without WithManualClock")
+		panic("timingwheel: Advance: the wheel was made without WithManualClock")
 	case d < 0:
 		panic(fmt.Sprintf("timingwheel: Advance(%v): negative", d))
 	}

@@ -73,7 +73,7 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 	case r.period <= 0:
 		panic("timingwheel: " + name + ": non-positive period")
 	case r.fromEnd && j.missedSet:
-		panic("timingwheel: " + name + ": OnMissed, but nothing can be missed")
+		panic("timingwheel: " + name + ": OnMissed does not apply, since a fixed delay misses no run")
 	}
 	j.rate = r
 	now := j.engine.Clock().Now()
@@ -378,7 +378,7 @@ func (j *Job) StopWait(ctx context.Context) error {
 // that is not positive.
 func (j *Job) Reset(period time.Duration) bool {
 	if period <= 0 {
-		panic("timingwheel: non-positive period for Job.Reset")
+		panic("timingwheel: Job.Reset: non-positive period")
 	}
 	now := j.engine.After(0).Now
 	j.entry.LockShard()

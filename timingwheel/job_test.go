@@ -319,7 +319,7 @@ func TestJobReset(t *testing.T) {
 
 		job = mustJob(t)(w.ScheduleFunc(everySecond{}, log.note))
 		require.False(t, job.Reset(msec))
-		require.PanicsWithValue(t, "timingwheel: non-positive period for Job.Reset", func() { job.Reset(0) })
+		require.PanicsWithValue(t, "timingwheel: Job.Reset: non-positive period", func() { job.Reset(0) })
 	})
 }
 
@@ -746,18 +746,18 @@ func TestBadJobsPanic(t *testing.T) {
 	defer w.Stop()
 	f := func() {}
 	for message, call := range map[string]func(){
-		"timingwheel: ScheduleAtFixedRate: nil function":                           func() { w.ScheduleAtFixedRate(0, 1, nil) },
-		"timingwheel: ScheduleWithFixedDelay: nil function":                        func() { w.ScheduleWithFixedDelay(0, 1, nil) },
-		"timingwheel: ScheduleFunc: nil function":                                  func() { w.ScheduleFunc(everySecond{}, nil) },
-		"timingwheel: ScheduleFunc: nil Scheduler":                                 func() { w.ScheduleFunc(nil, f) },
-		"timingwheel: ScheduleAtFixedRate: non-positive period":                    func() { w.ScheduleAtFixedRate(0, 0, f) },
-		"timingwheel: ScheduleWithFixedDelay: non-positive delay":                  func() { w.ScheduleWithFixedDelay(0, -1, f) },
-		"timingwheel: ScheduleWithFixedDelay: OnMissed, but nothing can be missed": func() { w.ScheduleWithFixedDelay(0, 1, f, OnMissed(MissedBurst)) },
-		"timingwheel: OnMissed(3): no such policy":                                 func() { OnMissed(3) },
-		"timingwheel: OnMissed(-1): no such policy":                                func() { OnMissed(-1) },
-		"timingwheel: Submit: nil function":                                        func() { Submit[int](w, 0, nil) },
-		"timingwheel: Keyed.Schedule: nil function":                                func() { NewKeyed[int](w).Schedule(1, 0, nil) },
-		"timingwheel: WithPanicHandler(nil)":                                       func() { New(WithPanicHandler(nil)) },
+		"timingwheel: ScheduleAtFixedRate: nil function":                                                  func() { w.ScheduleAtFixedRate(0, 1, nil) },
+		"timingwheel: ScheduleWithFixedDelay: nil function":                                               func() { w.ScheduleWithFixedDelay(0, 1, nil) },
+		"timingwheel: ScheduleFunc: nil function":                                                         func() { w.ScheduleFunc(everySecond{}, nil) },
+		"timingwheel: ScheduleFunc: nil Scheduler":                                                        func() { w.ScheduleFunc(nil, f) },
+		"timingwheel: ScheduleAtFixedRate: non-positive period":                                           func() { w.ScheduleAtFixedRate(0, 0, f) },
+		"timingwheel: ScheduleWithFixedDelay: non-positive delay":                                         func() { w.ScheduleWithFixedDelay(0, -1, f) },
+		"timingwheel: ScheduleWithFixedDelay: OnMissed does not apply, since a fixed delay misses no run": func() { w.ScheduleWithFixedDelay(0, 1, f, OnMissed(MissedBurst)) },
+		"timingwheel: OnMissed(3): no such policy":                                                        func() { OnMissed(3) },
+		"timingwheel: OnMissed(-1): no such policy":                                                       func() { OnMissed(-1) },
+		"timingwheel: Submit: nil function":                                                               func() { Submit[int](w, 0, nil) },
+		"timingwheel: Keyed.Schedule: nil function":                                                       func() { NewKeyed[int](w).Schedule(1, 0, nil) },
+		"timingwheel: WithPanicHandler(nil)":                                                              func() { New(WithPanicHandler(nil)) },
 	} {
 		require.PanicsWithValue(t, message, call)
 	}

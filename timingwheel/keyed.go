@@ -133,7 +133,7 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 		panic("timingwheel: Keyed.Schedule: nil function")
 	}
 	if same := key; key != same {
-		panic("timingwheel: Keyed.Schedule: a key that does not equal itself")
+		panic("timingwheel: Keyed.Schedule: the key does not equal itself")
 	}
 	after := k.engine.After(d)
 	s := k.lock(key)

@@ -232,7 +232,7 @@ func TestKeyThatDoesNotEqualItself(t *testing.T) {
 	w := New()
 	defer w.Stop()
 	k := NewKeyed[float64](w)
-	require.PanicsWithValue(t, "timingwheel: Keyed.Schedule: a key that does not equal itself",
+	require.PanicsWithValue(t, "timingwheel: Keyed.Schedule: the key does not equal itself",
 		func() { k.Schedule(math.NaN(), 0, func() {}) })
 	require.False(t, k.Cancel(math.NaN()))
 	any := NewKeyed[any](w)

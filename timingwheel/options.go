@@ -184,7 +184,7 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 // WithLogger sets the logger for the few events that a program would not learn otherwise.
 // Each message begins with "timingwheel: ".
 //
-//   - Warn "driver is late", with the attribute late, a duration: something fired more
+//   - Warn "the driver is late", with the attribute late, a duration: something fired more
 //     than a second after its time. The process was suspended or got no processor. It is
 //     logged once, and again only after the driver has caught up. The attribute p99 is
 //     the 99th percentile of the lateness of the last minute in which something fired,
@@ -347,11 +347,11 @@ func newSettings(opts []Option) *engine.Config {
 	}
 	switch {
 	case c.Virtual && c.Manual:
-		panic("timingwheel: New: both WithManualDrive and WithManualClock")
+		panic("timingwheel: New: WithManualDrive excludes WithManualClock")
 	case c.Room != nil && c.Manual:
-		panic("timingwheel: New: WithManualDrive and a Pool of pool.Wait")
+		panic("timingwheel: New: WithManualDrive excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard")
 	case c.Room != nil && c.Virtual:
-		panic("timingwheel: New: WithManualClock and a Pool of pool.Wait")
+		panic("timingwheel: New: WithManualClock excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard")
 	}
 	c.Manual = c.Manual || c.Virtual
 	return &c.Config

@@ -25,7 +25,7 @@ func (r *rehearsal) fromCheckout(m goModule) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Until %s is published, use a checkout. In the folder of your module (`go mod init` makes one):\n\n", r.version)
+	fmt.Fprintf(&b, "Until %s is published, use a checkout. In the folder of your module (`go mod init example.com/hello` makes one):\n\n", r.version)
 	wanted := r.wants(file)
 	for _, other := range r.modules {
 		if _, needed := wanted[other.path]; needed || other == m {
@@ -37,7 +37,7 @@ func (r *rehearsal) fromCheckout(m goModule) (string, error) {
 
 // fromProxy is what it says from then on.
 func (r *rehearsal) fromProxy(m goModule) string {
-	return fmt.Sprintf("    go get %s@%s\n\nThen, with the program, `go mod tidy`.\n", m.path, r.version)
+	return fmt.Sprintf("    go get %s@%s\n\nSave a program as `main.go` there, and run `go mod tidy`, then `go run .`.\n", m.path, r.version)
 }
 
 // install splits a README. The middle part is what it says about installing. A README

@@ -136,7 +136,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case isRead || isWrite || isFile:
 		reply(w, nil, &statusError{http.StatusMethodNotAllowed, "there is no " + r.Method + " of " + cmp.Or(what, "the page")})
 	default:
-		reply(w, nil, &statusError{http.StatusNotFound, "there is no such thing"})
+		reply(w, nil, &statusError{http.StatusNotFound, "there is no such page"})
 	}
 }
 
@@ -218,12 +218,12 @@ func (h *handler) list(ctx context.Context, r *reading) (any, error) {
 	states := map[string]durable.State{"": 0, "waiting": durable.Waiting, "running": durable.Running, "dead": durable.Dead}
 	var ok bool
 	if f.State, ok = states[query.Get("state")]; !ok {
-		return nil, fmt.Errorf("%w: there is no state %.200q", durable.ErrInvalid, query.Get("state"))
+		return nil, fmt.Errorf("%w: the state %.200q is not waiting, running or dead", durable.ErrInvalid, query.Get("state"))
 	}
 	if text := query.Get("n"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {
-			return nil, fmt.Errorf("%w: n=%.200q is no number", durable.ErrInvalid, text)
+			return nil, fmt.Errorf("%w: n=%.200q is not a number", durable.ErrInvalid, text)
 		}
 	}
 	for _, pair := range query["meta"] {
@@ -247,7 +247,7 @@ func (h *handler) list(ctx context.Context, r *reading) (any, error) {
 func (h *handler) show(ctx context.Context, r *reading) (any, error) {
 	ref := r.URL.Query().Get("ref")
 	info, err := h.q.Get(ctx, durable.Ref(ref))
-	if err == durable.ErrNotFound { // and not more, such as "is no Ref of this queue"
+	if err == durable.ErrNotFound { // and not more, such as "is not a Ref of this queue"
 		// A queue keeps nothing of a job that was done or canceled, so that nobody can say which.
 		err = fmt.Errorf("%w: %.200q was done, canceled or deleted", err, ref)
 	}

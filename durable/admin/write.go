@@ -29,7 +29,7 @@ var writes = map[string]write{
 	},
 	"reschedule": func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		if c.At.IsZero() {
-			return nil, fmt.Errorf("%w: reschedule without at", durable.ErrInvalid)
+			return nil, fmt.Errorf("%w: reschedule needs at", durable.ErrInvalid)
 		}
 		return h.move(ctx, c.Refs, c.At)
 	},
@@ -77,7 +77,7 @@ func (h *handler) write(r *http.Request, what string, do write) ([]Result, error
 	if err != nil {
 		wrong = err.Error()
 	}
-	h.log.Info("durable: an operator writes", "user", h.user(r), "command", what, "refs", c.Refs, "names", c.Names,
+	h.log.Info("durable: an operator changes jobs", "user", h.user(r), "command", what, "refs", c.Refs, "names", c.Names,
 		"key", c.Key, "all", c.All, "kind", c.Kind, "lane", c.Lane, "limit", c.Limit, "at", c.At, "done", done, "error", wrong)
 	return results, err
 }
@@ -91,7 +91,7 @@ func decode(body []byte, c *Command) error {
 		return err
 	}
 	if _, err := from.Token(); err != io.EOF {
-		return errors.New("something follows the command")
+		return errors.New("the body has more than one command")
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (h *handler) mayWrite(r *http.Request) error {
 	site := r.Header.Get("Sec-Fetch-Site")
 	switch {
 	case !h.writable:
-		return &statusError{http.StatusForbidden, "this only shows: it was not made with admin.Writable"}
+		return &statusError{http.StatusForbidden, "this handler is read-only: make it with admin.Writable"}
 	case r.Header.Get(Header) == "":
 		return &statusError{http.StatusForbidden, "a write needs the header " + Header}
 	case site != "" && site != "same-origin" && site != "none":
@@ -114,7 +114,7 @@ func (h *handler) mayWrite(r *http.Request) error {
 // each calls do for each.
 func each[S ~string](of []S, why string, do func(S) (bool, error)) ([]Result, error) {
 	if len(of) == 0 {
-		return nil, fmt.Errorf("%w: the command names none", durable.ErrInvalid)
+		return nil, fmt.Errorf("%w: the command needs at least one ref or name", durable.ErrInvalid)
 	}
 	results := make([]Result, len(of))
 	for i, one := range of {
@@ -142,7 +142,7 @@ func paused(do func(q *durable.Queue, ctx context.Context, what durable.Pausable
 	return func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		what := durable.Pausable{Kind: c.Kind, Lane: c.Lane}
 		if c.All == (what != durable.Pausable{}) {
-			return nil, fmt.Errorf("%w: a kind, a lane, both, or all", durable.ErrInvalid)
+			return nil, fmt.Errorf("%w: set kind, lane, both, or all", durable.ErrInvalid)
 		}
 		return each([]string{what.String()}, "", func(string) (bool, error) { return true, do(h.q, ctx, what) })
 	}
@@ -150,7 +150,7 @@ func paused(do func(q *durable.Queue, ctx context.Context, what durable.Pausable
 
 func setLimit(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 	if c.Limit == (durable.Limit{}) {
-		return nil, fmt.Errorf("%w: limit-set without a limit; limit-remove removes one", durable.ErrInvalid)
+		return nil, fmt.Errorf("%w: limit-set needs a limit; use limit-remove to remove one", durable.ErrInvalid)
 	}
 	return each(c.Names, "", func(name string) (bool, error) { return true, h.q.SetLimit(ctx, name, c.Limit) })
 }
@@ -192,7 +192,7 @@ func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		return each(c.Refs, "", func(r durable.Ref) (bool, error) { return true, h.q.Redrive(ctx, r) })
 	}
 	if len(c.Refs) > 0 {
-		return nil, fmt.Errorf("%w: redrive of all, and of some", durable.ErrInvalid)
+		return nil, fmt.Errorf("%w: redrive takes refs or all, not both", durable.ErrInvalid)
 	}
 	res, failed := Result{Done: true}, 0
 	for i, err := range h.q.All(ctx, durable.Filter{State: durable.Dead, Kind: c.Kind, Lane: c.Lane}) {

@@ -123,6 +123,63 @@ func TestEachEndOfAnAttempt(t *testing.T) {
 	}
 }
 
+// orders has orders that wait for a payment or for their deadline, and fail once after that, and a
+// report each six hours that is snoozed for one. A payment reports what Signal has returned.
+func orders(report func(refused map[string]bool, order string)) crashtest.Scenario {
+	return func(t *testing.T, w *crashtest.World) any {
+		ends, refused, reports := map[string]string{}, map[string]bool{}, map[time.Time]time.Time{}
+		w.Start(func(ctx context.Context, q *durable.Queue) error {
+			q.Handle("order", func(_ context.Context, a *durable.Attempt) error {
+				if h := w.Now().Hour(); h == 0 || h == 5 { // a crash makes the next attempt the second
+					return durable.RetryAfter(time.Hour, errNo)
+				}
+				ends[a.Job.Key] = fmt.Sprint(w.Now().Sub(a.Job.At), a.Signaled, string(a.Signal))
+				return nil
+			})
+			q.Handle("payment", func(ctx context.Context, a *durable.Attempt) error {
+				order := string(a.Job.Payload)
+				ok, err := q.Signal(ctx, order, []byte("paid"))
+				if err == nil && !ok {
+					report(refused, order)
+				}
+				return err
+			})
+			q.Handle("report", func(_ context.Context, a *durable.Attempt) error {
+				if w.Now().Before(a.Occurrence.Add(time.Hour)) {
+					return durable.Snooze(time.Hour)
+				}
+				reports[a.Occurrence.UTC()] = w.Now()
+				return nil
+			})
+			return q.Schedule(ctx, "report", "0 */6 * * *", durable.Job{Kind: "report"})
+		})
+		for _, order := range []string{"paid", "late", "expired"} {
+			add(t, w, durable.Job{Kind: "order", Key: order, Signals: true, At: w.Now().Add(24 * time.Hour)})
+		}
+		add(t, w, durable.Job{Kind: "payment", After: 5 * time.Hour, Payload: []byte("paid")},
+			durable.Job{Kind: "payment", After: 30 * time.Hour, Payload: []byte("late")})
+		w.Advance(48*time.Hour + 90*time.Minute)
+		require.Len(t, ends, 3)
+		return []any{ends, refused, reports}
+	}
+}
+
+// A signal is seen by each attempt after it, wherever the process crashes, and a payment after a crash
+// finds that the order has it.
+func TestSignalAndSnooze(t *testing.T) {
+	scenario := orders(func(refused map[string]bool, order string) {
+		if order == "late" {
+			refused[order] = true
+		}
+	})
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		left := scenario(t, w).([]any)
+		require.Equal(t, map[string]string{"paid": "-18h0m0s truepaid", "late": "1h0m0s false", "expired": "1h0m0s false"}, left[0])
+		require.Len(t, left[2], 8)
+		return left
+	})
+}
+
 // Handlers run one at a time, whatever the options say.
 func TestOneHandlerAtATime(t *testing.T) {
 	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {

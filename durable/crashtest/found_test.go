@@ -25,6 +25,9 @@ var failing = map[string]struct {
 	"charges twice": {shop(byCall), []string{
 		"a crash at the end of charge, attempt 2, at 2026-01-01T01:00:00Z", "11 charges, 12 reports", "10 charges, 12 reports",
 	}},
+	"takes its own signal for another's": {orders(func(refused map[string]bool, order string) { refused[order] = true }), []string{
+		"a crash at the end of payment, attempt 1, at 2026-01-01T05:00:00Z",
+	}},
 	"remembers in its process": {forgetful, []string{"a crash at the end of job, attempt 1, at 2026-01-01T01:00:00Z"}},
 	"panics after its effect":  {panicking, []string{"a crash at the end of job, attempt 1, at 2026-01-01T00:00:00Z"}},
 	"at most once": {atMostOnce, []string{

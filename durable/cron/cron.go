@@ -68,7 +68,7 @@ var parser = gocron.MustNewParser(gocron.SecondOptional | gocron.Minute | gocron
 // Parse reads a text. The error says what is wrong with it.
 func Parse(text string) (*Spec, error) {
 	if len(text) > MaxText {
-		return nil, fmt.Errorf("cron: a schedule of %d bytes, more than %d", len(text), MaxText)
+		return nil, fmt.Errorf("cron: the schedule has %d bytes, more than %d", len(text), MaxText)
 	}
 	s := &Spec{text: text, zone: time.UTC}
 	words := strings.Fields(text)
@@ -87,10 +87,10 @@ func Parse(text string) (*Spec, error) {
 
 func (s *Spec) setZone(name string) (err error) {
 	if name == "" || name == "Local" {
-		return fmt.Errorf("the time zone %q is not the same on each machine", name)
+		return fmt.Errorf("the time zone %q differs between machines: use a name such as Europe/Berlin", name)
 	}
 	if s.zone, err = time.LoadLocation(name); err != nil {
-		return fmt.Errorf("there is no time zone %q: %w", name, err)
+		return fmt.Errorf("time zone %q: %w", name, err)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (s *Spec) setEvery(words []string) (err error) {
 		return err
 	}
 	if s.every < time.Millisecond || s.every%time.Millisecond != 0 {
-		return fmt.Errorf("the interval %v is not of whole milliseconds, at least one", s.every)
+		return fmt.Errorf("the interval %v is not a positive number of whole milliseconds", s.every)
 	}
 	return nil
 }

@@ -70,8 +70,8 @@ func TestBadText(t *testing.T) {
 		"": "it is empty", "CRON_TZ=UTC": "it is empty", "* * * *": "expected", "61 * * * *": "61", "x * * * *": "x",
 		"@fortnightly": "@fortnightly", "@every": "one interval", "@every x": "invalid duration", "@every 0s": "the interval 0s",
 		"@every -1s": "the interval -1s", "@every 1500us": "the interval 1.5ms", "TZ=UTC @every 1s x": "one interval",
-		"TZ=Asia/Tokyo @every 1s": "no time zone", "TZ=Mars/Base 0 8 * * *": `no time zone "Mars/Base"`, "TZ= 0 8 * * *": "the time zone",
-		"CRON_TZ=Local 0 8 * * *": `"Local" is not the same`, "TZ=../../etc/passwd 0 8 * * *": "no time zone",
+		"TZ=Asia/Tokyo @every 1s": "no time zone", "TZ=Mars/Base 0 8 * * *": `time zone "Mars/Base"`, "TZ= 0 8 * * *": "the time zone",
+		"CRON_TZ=Local 0 8 * * *": `"Local" differs`, "TZ=../../etc/passwd 0 8 * * *": "time zone",
 		"*/0 * * * *": "step", "0 0 * * 1-9": "9", "@reboot": "@reboot", strings.Repeat("*", cron.MaxText+1): "bytes",
 	} {
 		_, err := cron.Parse(text)

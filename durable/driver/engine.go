@@ -257,55 +257,6 @@ type Worker interface {
 	Close(ctx context.Context) error
 }
 
-// Record is a job as an engine stores it.
-type Record struct {
-	ID string // Letters, digits, - and _. Two records with the same ID and Born are one job.
-
-	// The job: for Kind to Expires see Job in package durable.
-	Kind        string
-	Payload     []byte
-	Key         string
-	MaxAttempts int // At least 1.
-	Lane        string
-	Priority    int8 // -1 low, 0 normal, 1 high
-	Meta        map[string]string
-	Timeout     time.Duration // In whole microseconds.
-	Expires     time.Time
-	At          time.Time // The time when it was first due.
-
-	FreeWhenBegun bool
-	Signals       bool
-
-	// OnKey and MaxWait are for Insert only: see durable.Job. Insert sets Found, if not
-	// nil, to the Ref of the job that waited under the key, or to "".
-	OnKey   OnKey
-	MaxWait time.Duration
-	Found   *Ref
-
-	First  time.Time // Born of the first job of a chain that was pushed back; zero for the first itself.
-	Signal []byte    // The payload of the signal; nil without one.
-
-	Due  time.Time // The time of the next attempt.
-	Born time.Time // The time of the call of Add.
-
-	// Version counts the changes of Due, from 0. If there are two Deliveries of one job, that
-	// with the higher Version is the newer.
-	Version int
-
-	Attempt   int    // Attempts that had begun before.
-	Crashes   int    // Claims that never ended, as far as Fetch knows; more than 0 marks a suspect.
-	LastError string // The error of the attempt before: UTF-8 without NUL.
-
-	// Errors comes from the Completion of the attempt before; nil for Insert. An engine
-	// stores it unchanged.
-	Errors []Failure
-
-	// For an occurrence of a schedule: the schedule's name, and the text from which the
-	// Queue makes the next occurrence. An engine stores both unchanged.
-	Schedule   string
-	Occurrence string
-}
-
 // Schedule is a schedule as an engine stores it.
 type Schedule struct {
 	Name       string
@@ -323,75 +274,6 @@ type Schedule struct {
 // An engine calls it once it has read both, and commits the result only if neither has
 // changed since. So it may call it several times, and with a lock: it must not call the engine.
 type Replace func(last time.Time, waits *Record) (*Record, error)
-
-// Delivery is a job that was handed out to a worker.
-type Delivery struct {
-	Ref    Ref
-	Record Record
-
-	// The Queue sets Exact for Claim if the handler begins as soon as the claim is
-	// stored, so that the claim counts as an attempt even if it never ends.
-	Exact bool
-
-	// Handle belongs to the engine: the location of the job, and data of its claim. The
-	// Queue does not change it, and passes a Delivery to one call of the Worker at a
-	// time.
-	Handle any
-}
-
-// ClaimStatus is an engine's answer to a claim.
-type ClaimStatus int
-
-// The answers to a claim.
-const (
-	RetryLater ClaimStatus = iota // Claim again After so long: another worker may have it.
-	Granted                       // The job is claimed; Attempt is the number of this attempt, from 1.
-	Gone                          // It has ended or was moved; the Delivery is forgotten.
-	Suspect                       // The job can only be claimed exactly; nothing was changed.
-	Throttled                     // A limit or pause: claim again After so long, or when notified.
-)
-
-// ClaimResult is an answer to a claim.
-type ClaimResult struct {
-	Status  ClaimStatus
-	After   time.Duration // For RetryLater and Throttled.
-	Attempt int           // For Granted. MaxAttempts and one if the last attempt never ended.
-	Crashes int           // For Suspect: the number of claims in a row that never ended, at least 1.
-	At      time.Time     // For Granted: the time of its token, before which it must not begin; zero for now.
-	Limit   int64         // For Throttled: the ID of the StoredLimit; 0 for a pause.
-}
-
-// Completion is the end of an attempt of a claimed job.
-type Completion struct {
-	Delivery *Delivery
-	End      End
-	At       time.Time // For Retry: the next due time.
-	Error    string    // For Retry and DeadLetter: UTF-8 without NUL.
-
-	// Errors, for Retry and DeadLetter, are the job's from now on, with Error.
-	Errors []Failure
-
-	// Uncounted, for Retry and DeadLetter: the attempt does not count, since it was snoozed or
-	// has never begun.
-	Uncounted bool
-
-	// For Done and DeadLetter of an occurrence: the next one, stored with the end, under
-	// the same key; the revision of the schedule from which it comes; and the schedule's
-	// new Last, if not zero.
-	Next     *Record
-	Revision int64
-	Occurred time.Time
-}
-
-// End is how an attempt ended.
-type End int
-
-// How an attempt ends.
-const (
-	Done       End = iota // The job is forgotten.
-	Retry                 // It waits for another attempt.
-	DeadLetter            // It is dead.
-)
 
 // Attempt is an attempt whose handler has not returned yet: an *Attempt of package
 // durable. It is for engines that store its end in their own way, such as within a

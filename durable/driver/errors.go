@@ -24,14 +24,14 @@ var (
 
 	// ErrCanceled is the cause with which a handler's context ends when [Queue.CancelRunning]
 	// was called for its job.
-	ErrCanceled = errors.New("durable: canceled while it ran")
+	ErrCanceled = errors.New("durable: canceled by CancelRunning")
 
 	// ErrExpired is the error of a job that had not begun when it expired.
-	ErrExpired = errors.New("durable: expired: it had not begun in time")
+	ErrExpired = errors.New("durable: expired before it began")
 
 	// ErrChanged: a schedule, or the limits and pauses, were changed meanwhile. The Queue
 	// reads them again and repeats the call.
-	ErrChanged = errors.New("durable: changed meanwhile")
+	ErrChanged = errors.New("durable: changed by another call")
 
 	// ErrUncertain: the engine's answer was lost. The request may have been carried out.
 	ErrUncertain = errors.New("durable: outcome uncertain")

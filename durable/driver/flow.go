@@ -73,7 +73,7 @@ func DecodeFlowControl(revision int64, text string) (*FlowControl, error) {
 	var t flowControlText
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &t); err != nil {
-			return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %w", ErrStorage, err)
+			return nil, fmt.Errorf("%w: cannot read the limits and pauses: %w", ErrStorage, err)
 		}
 	}
 	return NewFlowControl(revision, t.Limits, t.Pauses), nil

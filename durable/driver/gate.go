@@ -33,7 +33,7 @@ func NewKindGate(all []string, limited ...string) *KindGate {
 	}
 	for _, kind := range limited {
 		if !k.Has(kind) {
-			panic(fmt.Sprintf("durable: NewKindGate: %q has a limit, and is none of the kinds", kind))
+			panic(fmt.Sprintf("durable: NewKindGate: %q has a limit, but is not one of the kinds", kind))
 		}
 		k.limited[kind] = true
 	}

@@ -5,6 +5,36 @@ import (
 	"time"
 )
 
+// Info describes a job that is kept.
+type Info struct {
+	Ref   Ref
+	State State
+
+	// Record is the job, with its present Attempt, Due, LastError and Errors. The attempt
+	// of a claimed job counts. ID, Born, Version, Crashes, Schedule and Occurrence need
+	// not be set.
+	Record
+}
+
+// Filter selects jobs. The zero Filter selects all that are kept.
+type Filter struct {
+	State State             // 0: any
+	Kind  string            // "": any
+	Lane  string            // "": any
+	Meta  map[string]string // The job has all of these names with these values.
+}
+
+// Match reports whether the Filter selects the job.
+func (f Filter) Match(i Info) bool {
+	for name, value := range f.Meta {
+		if v, ok := i.Meta[name]; !ok || v != value {
+			return false
+		}
+	}
+	return (f.State == 0 || f.State == i.State) && (f.Kind == "" || f.Kind == i.Kind) &&
+		(f.Lane == "" || f.Lane == i.Lane)
+}
+
 // Cursor is a position in a listing by [Engine].Page: after one job and before the next.
 type Cursor struct {
 	At  time.Time // The sort key, usually Due.

@@ -13,6 +13,55 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
+// Record is a job as an engine stores it.
+type Record struct {
+	ID string // Letters, digits, - and _. Two records with the same ID and Born are one job.
+
+	// The job: for Kind to Expires see Job in package durable.
+	Kind        string
+	Payload     []byte
+	Key         string
+	MaxAttempts int // At least 1.
+	Lane        string
+	Priority    int8 // -1 low, 0 normal, 1 high
+	Meta        map[string]string
+	Timeout     time.Duration // In whole microseconds.
+	Expires     time.Time
+	At          time.Time // The time when it was first due.
+
+	FreeWhenBegun bool
+	Signals       bool
+
+	// OnKey and MaxWait are for Insert only: see durable.Job. Insert sets Found, if not
+	// nil, to the Ref of the job that waited under the key, or to "".
+	OnKey   OnKey
+	MaxWait time.Duration
+	Found   *Ref
+
+	First  time.Time // Born of the first job of a chain that was pushed back; zero for the first itself.
+	Signal []byte    // The payload of the signal; nil without one.
+
+	Due  time.Time // The time of the next attempt.
+	Born time.Time // The time of the call of Add.
+
+	// Version counts the changes of Due, from 0. If there are two Deliveries of one job, that
+	// with the higher Version is the newer.
+	Version int
+
+	Attempt   int    // Attempts that had begun before.
+	Crashes   int    // Claims that never ended, as far as Fetch knows; more than 0 marks a suspect.
+	LastError string // The error of the attempt before: UTF-8 without NUL.
+
+	// Errors comes from the Completion of the attempt before; nil for Insert. An engine
+	// stores it unchanged.
+	Errors []Failure
+
+	// For an occurrence of a schedule: the schedule's name, and the text from which the
+	// Queue makes the next occurrence. An engine stores both unchanged.
+	Schedule   string
+	Occurrence string
+}
+
 // The largest size of the parts of a job.
 const (
 	MaxPayload = 256 << 10 // In bytes.
@@ -129,19 +178,21 @@ func (r *Record) check(due time.Time) error {
 	case !valid.Printable(r.Lane):
 		return fmt.Errorf("%w: the lane %q is not printable", ErrInvalid, r.Lane)
 	case r.Priority < -1 || r.Priority > 1:
-		return fmt.Errorf("%w: there is no priority %d", ErrInvalid, r.Priority)
+		return fmt.Errorf("%w: Priority %d is not from -1 to 1", ErrInvalid, r.Priority)
 	case r.Timeout < 0:
 		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, r.Timeout)
 	case r.OnKey < KeyRefuse || r.OnKey > KeyKeep:
-		return fmt.Errorf("%w: there is no OnKey %d", ErrInvalid, r.OnKey)
-	case r.MaxWait < 0 || r.MaxWait > 0 && r.OnKey != KeyLater:
-		return fmt.Errorf("%w: MaxWait %v goes with Later, and is not negative", ErrInvalid, r.MaxWait)
+		return fmt.Errorf("%w: OnKey %d is not from 0 to 3", ErrInvalid, r.OnKey)
+	case r.MaxWait < 0:
+		return fmt.Errorf("%w: MaxWait %v is negative", ErrInvalid, r.MaxWait)
+	case r.MaxWait > 0 && r.OnKey != KeyLater:
+		return fmt.Errorf("%w: MaxWait needs OnKey Later", ErrInvalid)
 	case r.Key == "" && (r.OnKey != KeyRefuse || r.FreeWhenBegun || r.Signals):
-		return fmt.Errorf("%w: OnKey, FreeWhenBegun and Signals go with a key", ErrInvalid)
+		return fmt.Errorf("%w: OnKey, FreeWhenBegun and Signals need a Key", ErrInvalid)
 	case strings.HasPrefix(r.Key, occurrenceKeys) && (r.OnKey != KeyRefuse || r.FreeWhenBegun || r.Signals):
-		return fmt.Errorf("%w: OnKey, FreeWhenBegun and Signals do not go with a schedule", ErrInvalid)
+		return fmt.Errorf("%w: the job of a schedule cannot have OnKey, FreeWhenBegun or Signals", ErrInvalid)
 	case !r.Expires.IsZero() && !r.Expires.After(due):
-		return fmt.Errorf("%w: it expires at %v, and is due at %v", ErrInvalid, r.Expires, due)
+		return fmt.Errorf("%w: Expires %v is not after the due time %v", ErrInvalid, r.Expires, due)
 	}
 	if err := cmp.Or(valid.Meta(r.Meta), valid.Time(due), valid.Time(r.Expires)); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -33,17 +33,6 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Info describes a job that is kept.
-type Info struct {
-	Ref   Ref
-	State State
-
-	// Record is the job, with its present Attempt, Due, LastError and Errors. The attempt
-	// of a claimed job counts. ID, Born, Version, Crashes, Schedule and Occurrence need
-	// not be set.
-	Record
-}
-
 // Failure is an attempt that has failed.
 type Failure struct {
 	// At is when it ended, by the engine's clock; zero if that is not known, since it failed
@@ -52,23 +41,4 @@ type Failure struct {
 
 	Attempt int    `json:"attempt,omitempty"` // Its number, from 1; 0 if it is unknown, or no attempt began.
 	Error   string `json:"error"`             // At most 512 bytes, without the stack of a panic.
-}
-
-// Filter selects jobs. The zero Filter selects all that are kept.
-type Filter struct {
-	State State             // 0: any
-	Kind  string            // "": any
-	Lane  string            // "": any
-	Meta  map[string]string // The job has all of these names with these values.
-}
-
-// Match reports whether the Filter selects the job.
-func (f Filter) Match(i Info) bool {
-	for name, value := range f.Meta {
-		if v, ok := i.Meta[name]; !ok || v != value {
-			return false
-		}
-	}
-	return (f.State == 0 || f.State == i.State) && (f.Kind == "" || f.Kind == i.Kind) &&
-		(f.Lane == "" || f.Lane == i.Lane)
 }

@@ -135,6 +135,7 @@ var cases = []testCase{
 	{"LastValue", lastValue},
 	{"KeyLeftByTheDead", keyLeftByTheDead},
 	{"KeyAfterGrace", keyAfterGrace},
+	{"KeyAfterRelease", keyAfterRelease},
 	{"Cancel", cancel},
 	{"CancelRetry", cancelRetry},
 	{"CancelAgainstClaim", cancelAgainstClaim},

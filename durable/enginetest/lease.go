@@ -54,7 +54,7 @@ func newCrashing(t testing.TB, e driver.Engine, name string, change ...func(*dri
 	return c
 }
 
-// beating has the worker renew its lease until the end of the test.
+// beating renews the worker's lease until the end of the test.
 func (c *crashing) beating() *crashing {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -216,6 +216,8 @@ func signal(t *testing.T, s Store) {
 	require.True(t, run.Signaled)
 	require.Empty(t, run.Signal)
 	signal("k", "it runs", false)
+	_, err = r.Add(within(t), keyed(durable.Replace, "the key is taken"))
+	require.ErrorIs(t, err, durable.ErrExists)
 	proceed <- errTest
 	require.True(t, r.awaitRuns(2)[1].Signaled)
 	proceed <- nil
@@ -448,6 +450,37 @@ func keyAfterGrace(t *testing.T, s Store) {
 		c.cancel(ref, true, "it waits")
 	}
 	empty(t, c)
+}
+
+// A job that is handed back before its attempt has begun takes its key again, unless another job has
+// the key by then.
+func keyAfterRelease(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, s.Open(t))
+	for _, another := range []bool{false, true} {
+		job := durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}
+		one := r.add(job)[0]
+		has := one
+		w := newCrashing(t, e, "w")
+		h, v := w.ask(one, true)
+		require.Equal(t, driver.Granted, v.Status)
+		w.stop()
+		if another {
+			job.After = time.Hour
+			has = r.add(job)[0]
+		}
+		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
+		require.NoError(t, w.Close(within(t)))
+		i, err := r.Lookup(within(t), "k")
+		require.NoError(t, err)
+		require.Equal(t, has, i.Ref)
+		require.Equal(t, durable.Waiting, i.State)
+		r.cancel(one, true, "it waits")
+		if another {
+			r.cancel(has, true, "it waits")
+		}
+	}
+	empty(t, r)
 }
 
 // claimAndDie makes an exact claim of a job, by an engine that then ends.

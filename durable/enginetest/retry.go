@@ -263,7 +263,7 @@ func jsonPayload(t *testing.T, s Store) {
 	r.start()
 	bad := r.add(durable.Job{Kind: kind, Payload: []byte(`{"N": "x"}`)}, durable.Job{Kind: kind, Payload: []byte(`{"N": 7}`)})[0]
 	require.Equal(t, 7, <-got)
-	require.Contains(t, r.awaitDead(bad).LastError, "not what its handler takes")
+	require.Contains(t, r.awaitDead(bad).LastError, "is not the JSON that the handler")
 }
 
 // A dead job is forgotten when its retention is over.

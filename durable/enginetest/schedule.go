@@ -334,7 +334,7 @@ func badSchedule(t *testing.T, s Store) {
 		"there is no time":     r.Schedule(within(t), "x", "0 0 30 2 *", good),
 		"no time left":         r.Schedule(within(t), "x", "@daily", good, durable.EndAt(time.Now().Add(-time.Hour))),
 		"the kind is empty":    r.Schedule(within(t), "x", "@daily", durable.Job{}),
-		"no priority 9":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
+		"Priority 9 is":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
 		"OnMissed(-2)":         r.Schedule(within(t), "x", "@daily", good, durable.OnMissed(-2)),
 		"Jitter(-1ns)":         r.Schedule(within(t), "x", "@daily", good, durable.Jitter(-1)),
 		"beyond the year 9999": r.Schedule(within(t), "x", "@daily", good, durable.StartAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))),
@@ -512,9 +512,9 @@ func scheduleOfAnother(t *testing.T, s Store) {
 	}
 	require.Equal(t, refs["newer"], r.schedules()["newer"].Ref)
 	for _, name := range []string{"ends", "older", "pass"} {
-		line := `level=ERROR msg="durable: a schedule ends, since no occurrence of it can follow" name=` + name
+		line := `level=ERROR msg="durable: a schedule ends; no occurrence can follow" name=` + name
 		require.Equal(t, 1, strings.Count(log.String(), line), "%s: %s", name, &log)
 	}
-	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: the spec of a schedule cannot be read; its jobs are left to other workers" name=newer`), "%s", &log)
+	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: cannot read the spec of a schedule; other workers run its jobs" name=newer`), "%s", &log)
 	require.NoError(t, r.DeleteSchedule(within(t), "newer"))
 }

@@ -134,7 +134,7 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 		return b, err
 	}
 	if b.Config["name"] != stream {
-		return b, fmt.Errorf("%w: it is a backup of %v", driver.ErrInvalid, b.Config["name"])
+		return b, fmt.Errorf("%w: this is a backup of the stream %v", driver.ErrInvalid, b.Config["name"])
 	}
 	if slices.ContainsFunc(c.asked, func(a asked) bool { return a.name == "Replicas" }) {
 		b.Config["num_replicas"] = c.replicas

@@ -255,7 +255,7 @@ func TestRestoreThreeOnOne(t *testing.T) {
 	nc := newStore(t).connect(t)
 	require.NoError(t, jetstream.Restore(within(t), nc, dir, jetstream.Replicas(1)))
 	_, err = jetstream.Connect(within(t), nc, jetstream.Replicas(3))
-	require.ErrorContains(t, err, "Replicas: 1 is there, 3 was asked for")
+	require.ErrorContains(t, err, "Replicas: the stream has 1, the program asks for 3")
 	e, err := jetstream.Connect(within(t), nc)
 	require.NoError(t, err)
 	require.Len(t, waiting(t, count(t, e).Queue), 2)

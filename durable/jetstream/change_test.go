@@ -70,8 +70,8 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 	}
 }
 
-// A canceled or moved job leaves its far bucket at once, with its payload, and its key and its
-// forward with it.
+// A canceled, moved or replaced job leaves its far bucket at once, with its payload, and its key and
+// its forward with it.
 func TestLeavesFarBucket(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
@@ -109,7 +109,13 @@ func TestLeavesFarBucket(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
-	require.Less(t, size()-empty, uint64(250<<10), "two jobs are left, of 100 KiB each")
+	replaced := driver.Record{Kind: "k", Key: "k", OnKey: driver.KeyReplace, Payload: make([]byte, 100<<10), MaxAttempts: 1, Born: now}
+	for i := range 20 {
+		replaced.ID, replaced.Due = fmt.Sprint("replaced", i), now.Add(time.Duration(30+i%2*20)*24*time.Hour)
+		replaced.At = replaced.Due
+		require.NoError(t, p.insertOne(t.Context(), replaced))
+	}
+	require.Less(t, size()-empty, uint64(370<<10), "three jobs are left, of 100 KiB each")
 	for _, a := range []address{moved, stays} {
 		at, forward, _, err := p.current(t.Context(), a)
 		require.NoError(t, err)

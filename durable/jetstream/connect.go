@@ -16,10 +16,10 @@ import (
 )
 
 // ErrNoQueue is the error of Connect with [Existing] if the queue does not exist.
-var ErrNoQueue = errors.New("jetstream: there is no such queue")
+var ErrNoQueue = errors.New("jetstream: the queue does not exist")
 
 // errDiffers: an option contradicts the queue that is there.
-var errDiffers = errors.New("jetstream: the queue is there, and differs")
+var errDiffers = errors.New("jetstream: the queue exists and differs")
 
 // Existing prevents Connect from making the queue: it returns ErrNoQueue if the queue
 // does not exist. Use it in tools, where a mistyped name must not become a queue.
@@ -50,14 +50,14 @@ func (c *config) ask(name string, of func(*natsjs.StreamConfig) (there, asked st
 // not given ask for nothing. A process that has the queue alone may change its limit; see limit.
 func (c *config) compare(s *natsjs.StreamConfig) error {
 	if n, err := strconv.Atoi(s.Metadata[metaPartitions]); err != nil || n < 1 || n > maxPartitions {
-		return fmt.Errorf("%w: its number of partitions %q cannot be read", driver.ErrStorage, s.Metadata[metaPartitions])
+		return fmt.Errorf("%w: cannot read its number of partitions %q", driver.ErrStorage, s.Metadata[metaPartitions])
 	}
 	for _, a := range c.asked {
 		if a.name == maxBytesName && c.alone {
 			continue
 		}
 		if there, want := a.of(s); there != want {
-			return fmt.Errorf("%w: %s: %s is there, %s was asked for", errDiffers, a.name, there, want)
+			return fmt.Errorf("%w: %s: the stream has %s, the program asks for %s", errDiffers, a.name, there, want)
 		}
 	}
 	return nil

@@ -126,10 +126,10 @@ func TestConnectCompares(t *testing.T) {
 	require.NoError(t, connect(jetstream.Existing(), jetstream.Replicas(1), jetstream.Partitions(2), buckets, jetstream.MaxBytes(10<<20)))
 	require.NoError(t, connect(jetstream.Partitions(3), jetstream.Partitions(2)), "the last one counts")
 	for text, opt := range map[string]jetstream.Option{
-		"Replicas: 1 is there, 3 was asked for":                jetstream.Replicas(3),
-		"Partitions: 2 is there, 1 was asked for":              jetstream.Partitions(1),
-		"MaxBytes: 10485760 is there, 20971520 was asked for":  jetstream.MaxBytes(20 << 20),
-		"1000000 60000000 10000000 1000000 is there, 2000000 ": jetstream.Buckets(2*time.Second, time.Minute, 10*time.Second, time.Second),
+		"Replicas: the stream has 1, the program asks for 3":                              jetstream.Replicas(3),
+		"Partitions: the stream has 2, the program asks for 1":                            jetstream.Partitions(1),
+		"MaxBytes: the stream has 10485760, the program asks for 20971520":                jetstream.MaxBytes(20 << 20),
+		"the stream has 1000000 60000000 10000000 1000000, the program asks for 2000000 ": jetstream.Buckets(2*time.Second, time.Minute, 10*time.Second, time.Second),
 	} {
 		require.ErrorContains(t, connect(opt), text)
 	}

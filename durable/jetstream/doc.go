@@ -33,6 +33,13 @@
 // runs the kind, or the jobs are canceled. Stats.Unhandled, the log and a metric name such
 // a kind from the first lease on.
 //
+// # Keys
+//
+// An Add with a key is an atomic batch of two messages, and one that replaces the waiting job
+// (OnKey) of four or five. The status of a replaced job stays until its 5 s are removed, after it
+// would have been due: 200 bytes on disk for each Add that pushes a job back. A claim with
+// FreeWhenBegun, which frees the key, is a batch of two messages, and the end is one.
+//
 // # Limits
 //
 // A claim or an end under a limit is an atomic batch of two messages, where others are one
@@ -112,6 +119,12 @@ package jetstream
 //     wildcards against what is under way.
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
+//   - A job that replaces another is stored in the commit that cancels the other, which
+//     waits, and takes its key. A claim that frees the key writes the key's tombstone in its
+//     commit. So a key names a job that waits, or that runs and keeps it: if the job is
+//     claimed, the key is read once more after that.
+//   - An insert that finds the key with another job may be a repeat: it looks for the forward
+//     and the status of its own record first, and ends no other job then.
 //   - Each end of an occurrence, and each change of its schedule, writes the schedule anew,
 //     on the condition that it is as it was read. So of the two one comes first, and the
 //     other sees it: a schedule that is not paused has an occurrence that waits or runs.
@@ -149,6 +162,6 @@ package jetstream
 //     removed.
 //
 // Read it in this order: geometry.go and watermark.go (time), wire.go (what is stored),
-// stream.go (writing on conditions, reading), change.go (changes, cancel, move,
-// redrive), insert.go, feed.go, worker.go (claim and end), permits.go, limits.go and rules.go (limits,
+// stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
+// redrive), insert.go, keys.go, feed.go, worker.go (claim and end), permits.go, limits.go and rules.go (limits,
 // pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

@@ -47,7 +47,7 @@ type config struct {
 func Queue(name string) Option {
 	return func(c *config) {
 		if !validName(name) {
-			panic(fmt.Sprintf("jetstream: Queue(%q): not of letters, digits, - and _", name))
+			panic(fmt.Sprintf("jetstream: Queue(%q): use letters, digits, - and _", name))
 		}
 		c.queue = name
 	}
@@ -141,7 +141,7 @@ func Buckets(near, far, lead, settle time.Duration) Option {
 func Domain(name string) Option {
 	return func(c *config) {
 		if !validName(name) {
-			panic(fmt.Sprintf("jetstream: Domain(%q): not of letters, digits, - and _", name))
+			panic(fmt.Sprintf("jetstream: Domain(%q): use letters, digits, - and _", name))
 		}
 		c.domain = name
 	}
@@ -474,7 +474,7 @@ func (p *part) room(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
-		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", driver.ErrFull, p.bytes, most)
+		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, p.bytes, most)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func parseForward(id string, data []byte) (at place, err error) {
 		at.version, err = strconv.Atoi(version)
 	}
 	if err != nil {
-		return at, fmt.Errorf("%w: where a job was moved cannot be read: %q", driver.ErrStorage, data)
+		return at, fmt.Errorf("%w: cannot read where a job was moved: %q", driver.ErrStorage, data)
 	}
 	return at, nil
 }

@@ -60,7 +60,7 @@ func (g geometry) String() string {
 
 func parseGeometry(s string) (g geometry, err error) {
 	if _, err = fmt.Sscanf(s, "%d %d %d %d", &g.near, &g.far, &g.lead, &g.settle); err != nil {
-		return g, fmt.Errorf("jetstream: the stream's buckets %q are not known: %w", s, err)
+		return g, fmt.Errorf("jetstream: unknown buckets %q of the stream: %w", s, err)
 	}
 	return g, nil
 }

@@ -519,14 +519,20 @@ func (w *worker) takeBack(ctx context.Context, hd *handle) error {
 	return hd.p.purge(ctx, hd.p.fateSubject(hd.at), upTo)
 }
 
-// free gives claims back, with their permits.
+// free gives claims back, with their permits. A job that has left its key takes it again, if no
+// other has it by now: it has not begun.
 func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result {
 	groups := make([]group, len(handles))
 	for i, hd := range handles {
 		groups[i] = p.freeGroup(hd.at, hd.status, false)
+		if hd.record.FreeWhenBegun {
+			if key, superseded, err := p.retakeKey(ctx, hd.record); err == nil && !superseded {
+				groups[i] = append(groups[i], key...)
+			}
+		}
 	}
 	results := p.commit(ctx, groups)
-	w.tellFreed(p, groups, results, func(i int) string { return handles[i].lane })
+	w.tellFreed(p, groups, results, func(i int) string { return handles[i].record.Lane })
 	return results
 }
 

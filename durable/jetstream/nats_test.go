@@ -383,7 +383,7 @@ func TestLeafConfig(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "k", info.Job.Kind)
 	}
-	require.PanicsWithValue(t, `jetstream: Domain("a.b"): not of letters, digits, - and _`, func() {
+	require.PanicsWithValue(t, `jetstream: Domain("a.b"): use letters, digits, - and _`, func() {
 		jetstream.Connect(t.Context(), dial(t, hub), jetstream.Domain("a.b"))
 	})
 }

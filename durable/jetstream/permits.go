@@ -108,7 +108,7 @@ func decodePermit(m stored) (s permit, lane string, err error) {
 		}
 	}
 	if len(f) != 5 || err != nil {
-		return s, "", fmt.Errorf("%w: a permit cannot be read: %q", driver.ErrStorage, m.Data)
+		return s, "", fmt.Errorf("%w: cannot read a permit: %q", driver.ErrStorage, m.Data)
 	}
 	return s, lane, nil
 }
@@ -146,7 +146,7 @@ func decodeCounter(m stored) (c driver.Counter, lane string, err error) {
 	}
 	var w wireCounter
 	if err := json.Unmarshal(m.Data, &w); err != nil {
-		return c, "", fmt.Errorf("%w: what is counted for a limit cannot be read: %w", driver.ErrStorage, err)
+		return c, "", fmt.Errorf("%w: cannot read the count of a limit: %w", driver.ErrStorage, err)
 	}
 	return w.Counter, w.Lane, nil
 }

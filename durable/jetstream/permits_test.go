@@ -65,7 +65,7 @@ func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
 	if hd, ok := h.Handle.(*handle); ok {
 		at = hd.seq
 	}
-	hd := &handle{p: l.p, at: place{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, lane: h.Record.Lane}
+	hd := &handle{p: l.p, at: place{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
 	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
 }
 

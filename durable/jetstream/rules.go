@@ -88,7 +88,7 @@ func parseRules(m stored) (*knownRules, error) {
 	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
 	n, err := parseInt(string(revision))
 	if err != nil || !ok {
-		return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %.100q", driver.ErrStorage, m.Data)
+		return nil, fmt.Errorf("%w: cannot read the limits and pauses: %.100q", driver.ErrStorage, m.Data)
 	}
 	rules, err := driver.DecodeFlowControl(n, string(text))
 	return &knownRules{rules: rules, seq: m.Seq}, err
@@ -120,11 +120,11 @@ func (e *engine) knows() *driver.FlowControl {
 func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
 	p := e.parts[0]
 	if len(r.Limits()) > 0 && len(e.parts) > 1 {
-		return fmt.Errorf("%w: limits are for queues of one partition, and this one has %d; pauses are for all", driver.ErrInvalid, len(e.parts))
+		return fmt.Errorf("%w: a queue of %d partitions cannot have limits, only pauses", driver.ErrInvalid, len(e.parts))
 	}
 	text := fmt.Appendf(nil, "%d\n%s", r.Revision(), r.Encode())
 	if len(text) > maxRules {
-		return fmt.Errorf("%w: the limits and pauses have %d bytes together, and %d is the most", driver.ErrFull, len(text), maxRules)
+		return fmt.Errorf("%w: the limits and pauses have %d bytes, more than %d", driver.ErrFull, len(text), maxRules)
 	}
 	return p.change(ctx, "limits and pauses", func(error) (bool, error) {
 		there, err := e.readRules(ctx)
@@ -268,7 +268,7 @@ func (w *worker) tellCanceled(ctx context.Context, p *part) error {
 		var claim uint64
 		var ref string
 		if _, err := fmt.Sscanf(string(m.Data), "%d %d %d %s", &at.bucket, &at.version, &claim, &ref); err != nil {
-			return fmt.Errorf("%w: that a job is to be canceled cannot be read: %q", driver.ErrStorage, m.Data)
+			return fmt.Errorf("%w: cannot read the request to cancel a job: %q", driver.ErrStorage, m.Data)
 		}
 		at.id = strings.TrimPrefix(subject, p.cancelSubject(w.c.Name, ""))
 		s, err := p.status(ctx, at)

@@ -50,7 +50,7 @@ func (p *part) scheduleWrite(s driver.Schedule, last uint64) write {
 func decodeSchedule(data []byte) (driver.Schedule, error) {
 	var w wireSchedule
 	if err := json.Unmarshal(data, &w); err != nil {
-		return driver.Schedule{}, fmt.Errorf("%w: a schedule cannot be read: %w", driver.ErrStorage, err)
+		return driver.Schedule{}, fmt.Errorf("%w: cannot read a schedule: %w", driver.ErrStorage, err)
 	}
 	return driver.Schedule{Name: w.Name, Definition: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
 }

@@ -244,7 +244,7 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 		Seq   uint64    `json:"seq"`
 	}
 	if err := json.Unmarshal(answer.Data, &ack); err != nil {
-		return 0, fmt.Errorf("%w: the answer cannot be read: %w", driver.ErrUncertain, err)
+		return 0, fmt.Errorf("%w: cannot read the answer: %w", driver.ErrUncertain, err)
 	}
 	return ack.Seq, ack.Error.err()
 }

@@ -33,7 +33,7 @@ func versionOf(metadata map[string]string) (int, error) {
 	}
 	v, err := strconv.Atoi(text)
 	if err != nil || v < 1 {
-		return 0, fmt.Errorf("%w: the stream's version %q cannot be read", driver.ErrStorage, text)
+		return 0, fmt.Errorf("%w: cannot read the stream's version %q", driver.ErrStorage, text)
 	}
 	if v > wireVersion {
 		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", driver.ErrVersion, v, wireVersion)

@@ -72,7 +72,7 @@ func (p *part) readWatermark(ctx context.Context) error {
 	}
 	f := watermark{seq: m.Seq}
 	if _, err := fmt.Sscanf(string(m.Data), "%d %d", &f.near, &f.far); err != nil {
-		return fmt.Errorf("%w: how far buckets were closed cannot be read: %q", driver.ErrStorage, m.Data)
+		return fmt.Errorf("%w: cannot read how far buckets were closed: %q", driver.ErrStorage, m.Data)
 	}
 	p.learn(f)
 	return nil

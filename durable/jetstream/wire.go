@@ -81,7 +81,7 @@ func decode(data []byte) (driver.Record, error) {
 	head, payload, ok := bytes.Cut(data, []byte{'\n'})
 	var w wire
 	if err := json.Unmarshal(head, &w); err != nil || !ok {
-		return driver.Record{}, fmt.Errorf("%w: a record cannot be read: %v", driver.ErrStorage, err)
+		return driver.Record{}, fmt.Errorf("%w: cannot read a record: %v", driver.ErrStorage, err)
 	}
 	if len(payload) == 0 {
 		payload = nil
@@ -132,7 +132,7 @@ const maxID = 128
 // parseRef takes only what ref returns. The ID becomes a token of subjects, so it has to
 // be one: with a wildcard it would stand for all jobs of a bucket.
 func parseRef(r driver.Ref, salt string, parts int) (a address, err error) {
-	unknown := fmt.Errorf("%w: %.200q is no Ref of this queue", driver.ErrNotFound, string(r))
+	unknown := fmt.Errorf("%w: %.200q is not a Ref of this queue", driver.ErrNotFound, string(r))
 	f := strings.Split(string(r), ".")
 	if len(r) > maxID+64 || len(f) != 5 || checksum(salt, strings.Join(f[:4], ".")) != f[4] {
 		return a, unknown
@@ -237,7 +237,7 @@ func decodeStatus(data []byte, seq uint64) (status, error) {
 		s.fate, s.token, s.worker = fate(slices.Index(fates, f[0])), f[1], f[2]
 	}
 	if !ok || s.fate <= none {
-		return status{seq: seq}, fmt.Errorf("%w: what became of a job cannot be read: %q", driver.ErrStorage, data)
+		return status{seq: seq}, fmt.Errorf("%w: cannot read the status of a job: %q", driver.ErrStorage, data)
 	}
 	return s, nil
 }

@@ -46,11 +46,11 @@ type handle struct {
 	again  bool      // not for the first time, so that it may have ended long ago
 	seq    uint64    // of the message
 	stream int64     // when its stream was created
-	lane   string    // of the job
-	number uint64    // among all handles of this process, once it was to be claimed
-	status status    // of the claim, or of what was to be one: then its sequence is 0
-	ending string    // the token of its end, however often that is written; "" before
-	unsure bool      // the answer to a claim was lost, and its status is not read yet
+	record *driver.Record
+	number uint64 // among all handles of this process, once it was to be claimed
+	status status // of the claim, or of what was to be one: then its sequence is 0
+	ending string // the token of its end, however often that is written; "" before
+	unsure bool   // the answer to a claim was lost, and its status is not read yet
 }
 
 var handles atomic.Uint64
@@ -80,7 +80,7 @@ func (h *handle) stale() bool {
 
 func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if !validName(c.Name) {
-		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", driver.ErrInvalid, c.Name)
+		return nil, fmt.Errorf("%w: the worker's name %q has characters other than letters, digits, - and _", driver.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts)), life: newLife(c)}
 	e.parts[0].nc.expect(c.Lease)
@@ -230,7 +230,7 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 	l := life{Lease: w.c.Lease} // one that is not there any more is taken to have had the same
 	if m.Seq > 0 {
 		if err := json.Unmarshal(m.Data, &l); err != nil {
-			return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", driver.ErrStorage, err)
+			return 0, fmt.Errorf("%w: cannot read a worker's lease: %w", driver.ErrStorage, err)
 		}
 	}
 	unchanged := p.watch(worker, m.Seq)
@@ -686,9 +686,10 @@ func (p *part) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 	if err != nil {
 		return nil, err
 	}
-	hd := &handle{
+	d := &driver.Delivery{Ref: p.refOf(&r), Record: r}
+	d.Handle = &handle{
 		p: p, at: p.placeOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, stream: p.created.Load(), lane: r.Lane,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, stream: p.created.Load(), record: &d.Record,
 	}
-	return &driver.Delivery{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
+	return d, nil
 }

@@ -478,7 +478,7 @@ func (e *engine) Work(_ context.Context, c driver.WorkConfig) (driver.Worker, er
 		return nil, err
 	}
 	if e.m.workers[c.Name] != nil {
-		return nil, fmt.Errorf("%w: there is a worker %q", driver.ErrInvalid, c.Name)
+		return nil, fmt.Errorf("%w: another worker has the name %q", driver.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c, beat: time.Now()}
 	e.m.workers[c.Name] = w
@@ -876,6 +876,7 @@ func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.
 			j.state = driver.Waiting
 			j.rec.Attempt--
 			j.claim++
+			j.left = j.left && m.holder(j.rec.Key) != ""
 			m.free(j)
 		} else if !ok || j.state != driver.Waiting || j.by != w.c.Name {
 			continue

@@ -260,7 +260,7 @@ func errorType(err error) string {
 }
 
 // errDied is the error of a handler that has panicked or ended its goroutine.
-var errDied = errors.New("the handler has not returned: it has panicked, or ended its goroutine")
+var errDied = errors.New("the handler panicked, or ended its goroutine")
 
 func (in *instruments) handle(next durable.Handler) durable.Handler {
 	return func(ctx context.Context, a *durable.Attempt) error {

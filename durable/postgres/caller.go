@@ -110,14 +110,12 @@ func asText(arg any) any {
 		return array(all, intText)
 	case []bool:
 		return array(all, strconv.FormatBool)
-	case []byte:
-		return `\x` + hex.EncodeToString(all)
 	case *time.Time:
 		if all == nil {
 			return nil
 		}
 		return *all
-	case string, int16, int32, int64, time.Time:
+	case string, []byte, int16, int32, int64, time.Time:
 		return arg
 	}
 	panic(fmt.Sprintf("postgres: a %T is no argument of any statement", arg))

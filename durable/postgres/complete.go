@@ -78,7 +78,7 @@ func (e *Engine) complete(ctx context.Context, tx caller, a driver.Attempt) erro
 	err := a.Complete(ctx, func(by driver.Worker, out driver.Completion) error {
 		w, ok := by.(*worker)
 		if !ok || w.e != e {
-			panic("postgres: Complete: the Attempt is of another Engine")
+			panic("postgres: Complete: the Attempt is of another engine")
 		}
 		return w.finishTx(ctx, tx, out)
 	})

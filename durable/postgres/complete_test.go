@@ -248,7 +248,7 @@ func TestCompleteTxWrongUse(t *testing.T) {
 		return other.CompleteTx(ctx, tx, a)
 	})
 	s.add(t, e, pool, durable.Job{Kind: "k", MaxAttempts: 1})
-	require.Equal(t, "postgres: Complete: the Attempt is of another Engine", <-says)
+	require.Equal(t, "postgres: Complete: the Attempt is of another engine", <-says)
 	require.PanicsWithValue(t, "postgres: CompleteTx: nil tx", func() { e.CompleteTx(t.Context(), nil, nil) })
 	require.PanicsWithValue(t, "postgres: CompleteSQL: nil tx", func() { e.CompleteSQL(t.Context(), (*sql.Tx)(nil), nil) })
 }

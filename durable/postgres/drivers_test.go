@@ -18,6 +18,7 @@ import (
 type transaction struct {
 	exec     func(ctx context.Context, sql string, args ...any) error
 	add      func(ctx context.Context, jobs ...driver.Job) ([]durable.Ref, error)
+	signal   func(ctx context.Context, key string, payload []byte) (bool, error)
 	complete func(ctx context.Context, a *durable.Attempt) error
 	commit   func() error
 	rollback func() error
@@ -39,6 +40,9 @@ var drivers = map[string]func(t testing.TB, s *store, e *postgres.Engine) func(c
 				},
 				add: func(ctx context.Context, jobs ...driver.Job) ([]durable.Ref, error) {
 					return e.AddTx(ctx, tx, jobs...)
+				},
+				signal: func(ctx context.Context, key string, payload []byte) (bool, error) {
+					return e.SignalTx(ctx, tx, key, payload)
 				},
 				complete: func(ctx context.Context, a *durable.Attempt) error { return e.CompleteTx(ctx, tx, a) },
 				commit:   func() error { return tx.Commit(context.Background()) },
@@ -67,6 +71,9 @@ func overSQL(name string) func(t testing.TB, s *store, e *postgres.Engine) func(
 				},
 				add: func(ctx context.Context, jobs ...driver.Job) ([]durable.Ref, error) {
 					return e.AddSQL(ctx, tx, jobs...)
+				},
+				signal: func(ctx context.Context, key string, payload []byte) (bool, error) {
+					return e.SignalSQL(ctx, tx, key, payload)
 				},
 				complete: func(ctx context.Context, a *durable.Attempt) error { return e.CompleteSQL(ctx, tx, a) },
 				commit:   tx.Commit,

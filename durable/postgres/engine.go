@@ -29,7 +29,7 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 func Schema(name string) Option {
 	return func(c *config) {
 		if !schemaName.MatchString(name) {
-			panic(fmt.Sprintf("postgres: Schema(%q): not of small letters, digits and _", name))
+			panic(fmt.Sprintf("postgres: Schema(%q): use lower-case letters, digits and _", name))
 		}
 		c.schema = name
 	}
@@ -104,7 +104,7 @@ func (e *Engine) connect(ctx context.Context) (err error) {
 		return err
 	}
 	if encoding != "UTF8" {
-		return fmt.Errorf("the database's encoding is %s; it has to be UTF8", encoding)
+		return fmt.Errorf("the database's encoding is %s: use a database with UTF8", encoding)
 	}
 	_, err = e.version(ctx, e.pool)
 	return err

@@ -85,7 +85,7 @@ func (e *Engine) awaitClaims(ctx context.Context) error {
 		under = slices.DeleteFunc(under, func(claim string) bool { return !slices.Contains(now, claim) })
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: it is stored, but claims that began before may not be over: %w", driver.ErrUncertain, err)
+		err = fmt.Errorf("%w: stored, but claims that began before may not have ended: %w", driver.ErrUncertain, err)
 	}
 	return err
 }

@@ -194,7 +194,7 @@ func (e *Engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 		switch {
 		case err == nil:
 		case waitsForEntry(err) && !uncertain:
-			err = fmt.Errorf("%w: a transaction that is under way has it: %w", driver.ErrExists, err)
+			err = fmt.Errorf("%w: an open transaction holds the key: %w", driver.ErrExists, err)
 		default:
 			uncertain = uncertain || judge(err) == lost
 		}

@@ -106,7 +106,7 @@ func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
 		return 0, err
 	}
 	if oldest > latest {
-		return v, fmt.Errorf("%w: %q has version %d, for programs that know %d, and this one knows %d", ErrVersion, e.schema, v, oldest, latest)
+		return v, fmt.Errorf("%w: the schema %q has version %d and needs a program that knows %d; this one knows %d: deploy a newer program", ErrVersion, e.schema, v, oldest, latest)
 	}
 	return v, nil
 }

@@ -16,7 +16,7 @@ import (
 type metRow struct {
 	ID, Key       string
 	Holder, Found *string
-	Claimed       bool
+	Taken         bool
 }
 
 // meeting holds records that are being stored, and their results.
@@ -71,7 +71,7 @@ func (m *meeting) turn(e *Engine, rows []metRow) (unsaid []int) {
 					*r.Found = e.refOf(*row.Found)
 				}
 			}
-		case row.Claimed:
+		case row.Taken:
 			m.errs[i] = driver.ErrExists
 		default:
 			again = append(again, i)
@@ -113,7 +113,7 @@ func (e *Engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driv
 		}
 	}
 	for _, i := range m.left {
-		m.errs[i] = fmt.Errorf("%w: others take and leave the key %q all the time", driver.ErrExists, recs[i].Key)
+		m.errs[i] = fmt.Errorf("%w: gave up, since others keep taking and leaving the key %q", driver.ErrExists, recs[i].Key)
 	}
 	return m.refs, m.errs
 }
@@ -134,7 +134,7 @@ func (e *Engine) meet(ctx context.Context, args []any) ([]metRow, error) {
 	return retry(ctx, e, true, func() ([]metRow, error) {
 		rows, err := ask(ctx, e, pgx.RowToStructByPos[metRow], e.insertOnKey, args, patient)
 		if waitsForEntry(err) && !uncertain {
-			err = fmt.Errorf("%w: a transaction that is under way has it: %w", driver.ErrExists, err)
+			err = fmt.Errorf("%w: an open transaction holds the key: %w", driver.ErrExists, err)
 		}
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
@@ -147,7 +147,7 @@ func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 		var rows []metRow
 		err := tx.run(ctx, asked{text: e.insertOnKey, args: m.next(), row: func(scan func(...any) error) error {
 			var r metRow
-			err := scan(&r.ID, &r.Key, &r.Holder, &r.Found, &r.Claimed)
+			err := scan(&r.ID, &r.Key, &r.Holder, &r.Found, &r.Taken)
 			rows = append(rows, r)
 			return err
 		}})
@@ -159,7 +159,7 @@ func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 			continue
 		}
 		for _, i := range m.left {
-			m.errs[i] = fmt.Errorf("%w: others take and leave the key %q all the time", driver.ErrExists, m.recs[i].Key)
+			m.errs[i] = fmt.Errorf("%w: gave up, since others keep taking and leaving the key %q", driver.ErrExists, m.recs[i].Key)
 		}
 		return nil
 	}

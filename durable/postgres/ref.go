@@ -44,7 +44,7 @@ func (e *Engine) parse(r driver.Ref) (string, error) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %.200q is no Ref of this queue", driver.ErrNotFound, string(r))
+	return "", fmt.Errorf("%w: %.200q is not a Ref of this queue", driver.ErrNotFound, string(r))
 }
 
 // validID reports whether a text may be an id: of letters, digits, -, _ and the dot.

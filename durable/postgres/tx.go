@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,7 +30,9 @@ import (
 // transaction has ended. Queue.Add waits a second, and then returns ErrExists, whether
 // you commit or not. A job with an OnKey locks the job that waits under the key until the
 // transaction ends, and needs the rights of the role tickwheel_work. So keep transactions
-// with keys short.
+// with keys short. Transactions that add the same keys by several calls, in different
+// orders, can deadlock: the server ends one with SQLSTATE 40P01, to be rolled back and
+// repeated.
 func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...driver.Job) ([]driver.Ref, error) {
 	if tx == nil {
 		panic("postgres: AddTx: nil tx")
@@ -70,22 +73,25 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 	if err := tx.run(ctx, asked{text: "select clock_timestamp()", row: one(&now)}); err != nil {
 		return refs, e.translate(err)
 	}
+	all := make([]driver.Record, len(jobs))
+	for i, j := range jobs {
+		var err error
+		if all[i], err = j.Record(now); err != nil {
+			return refs, fmt.Errorf("job %d: %w", i, err)
+		}
+	}
+	// One statement takes all keys, in their order, so that two such transactions do not deadlock.
+	onKeys := slices.ContainsFunc(all, func(r driver.Record) bool { return r.OnKey != driver.KeyRefuse })
 	var c columns
 	var soon []string // kinds
 	var recs []driver.Record
 	var of, plain []int // which job one of recs is, and one of c
-	for i, j := range jobs {
-		rec, err := j.Record(now)
-		if err != nil {
-			return refs, fmt.Errorf("job %d: %w", i, err)
-		}
-		if rec.Due.Before(now.Add(window)) {
+	for i, rec := range all {
+		if rec.Due.Before(now.Add(window)) || rec.MaxWait > 0 { // which may be over
 			soon = append(soon, rec.Kind)
 		}
-		if rec.OnKey != driver.KeyRefuse {
-			if recs, of = append(recs, rec), append(of, i); rec.MaxWait > 0 {
-				soon = append(soon, rec.Kind) // it may be over
-			}
+		if onKeys && rec.Key != "" {
+			recs, of = append(recs, rec), append(of, i)
 			continue
 		}
 		c.add(&rec)

@@ -432,7 +432,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, setti
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, append(settings, hot)...)
 		if waitsForEntry(err) {
-			err = fmt.Errorf("%w: a transaction that is under way has it: %w", driver.ErrExists, err)
+			err = fmt.Errorf("%w: an open transaction holds the key: %w", driver.ErrExists, err)
 		}
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err

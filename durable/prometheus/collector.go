@@ -101,7 +101,7 @@ type age struct {
 // its counters then stand. NewCollector panics on a nil Queue.
 func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	if q == nil {
-		panic("prometheus: NewCollector of a nil Queue")
+		panic("prometheus: NewCollector: nil Queue")
 	}
 	desc := func(metric, help string) *prometheus.Desc {
 		return prometheus.NewDesc("durable_"+metric, help, nil, prometheus.Labels{"queue": name})

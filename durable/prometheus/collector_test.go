@@ -180,7 +180,7 @@ func TestSeveralQueues(t *testing.T) {
 	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "b")))
 	require.Len(t, scrape(t, registry)["durable_added_total"].Metric, 2)
 	require.ErrorAs(t, registry.Register(jobmetrics.NewCollector(q, "a")), new(prometheus.AlreadyRegisteredError))
-	require.PanicsWithValue(t, "prometheus: NewCollector of a nil Queue", func() { jobmetrics.NewCollector(nil, "x") })
+	require.PanicsWithValue(t, "prometheus: NewCollector: nil Queue", func() { jobmetrics.NewCollector(nil, "x") })
 }
 
 // A kind that nobody handles is named.

@@ -110,7 +110,7 @@ func lifeOf(q *durable.Queue, rate int, title string) {
 	c.await(added)
 	used := cpu() - before
 	c.end()
-	fmt.Printf("%s at %5d/s: %d added, %d ran; %s; %v of CPU each\n", title, rate, added, c.ran.Load(), latest(c.late), each(used, added))
+	fmt.Printf("%s at %5d/s: %d added, %d ran; %s; %v of CPU each\n", title, rate, added, c.count(), latest(lateOf(c.runs)), each(used, added))
 }
 
 // besidePending measures what jobs take that wait, and how long it takes to open their store.
@@ -139,11 +139,11 @@ func overdue() {
 	before, peak, began := heap(), 0.0, time.Now()
 	c := newCrew()
 	c.work(q, []string{kind}, "")
-	for c.ran.Load() < int64(jobs) && time.Since(began) < 20*time.Minute {
+	for c.count() < jobs && time.Since(began) < 20*time.Minute {
 		peak = max(peak, heap())
 		time.Sleep(200 * time.Millisecond)
 	}
-	fmt.Printf("%d overdue at the start: ran in %v, heap at most %.0f MB more\n", c.ran.Load(), time.Since(began).Round(time.Millisecond), peak-before)
+	fmt.Printf("%d overdue at the start: ran in %v, heap at most %.0f MB more\n", c.count(), time.Since(began).Round(time.Millisecond), peak-before)
 	c.end()
 }
 
@@ -211,5 +211,5 @@ func scheduleAt(js jetstream.JetStream, rate int) {
 	}
 	used := cpu() - before
 	all := came()
-	fmt.Printf("JetStream's own schedules at %4d/s: %d added, %d came; %s; %v of CPU each\n", rate, added, len(all), latest(all), each(used, int64(added)))
+	fmt.Printf("JetStream's own schedules at %4d/s: %d added, %d came; %s; %v of CPU each\n", rate, added, len(all), latest(all), each(used, added))
 }

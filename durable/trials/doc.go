@@ -9,12 +9,15 @@
 //	go run . fleet                       # workers of different kinds, beside one another
 //	go run . bench                       # JetStream, embedded and on three nodes
 //	go run . bench/pending -n 10000000
+//	go run . beside/insert,late          # durable jobs on PostgreSQL, beside River and a poller
 //	go run .                             # lists all
 //
 // A fault of chaos happens to processes, which are this program again, on loopback ports. Each
 // writes what it is promised and what it does to a ledger on disk. When the time is over one
 // process runs what is left, as long as that takes. Then the ledgers prove that no job was
-// lost, that none ran that was canceled, that none ran early, and that the limits held.
+// lost, that none ran that was canceled, that none ran early, and that the limits held. They
+// prove that a signal that was answered true was seen by the next attempt, and that the last
+// value of each debounced key was seen by a run that began after it was added.
 //
 // The rest measures, with every write synced, and prints the tables of durable/RESULTS.md.
 // Figures of one run belong together; those of another day, or of a busy machine, do not.

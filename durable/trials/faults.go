@@ -56,6 +56,7 @@ func (r result) check() error {
 		{r.Missing+r.Doubled > 0, "%d occurrences are missing, and %d were stored twice, of %v", []any{r.Missing, r.Doubled, r.LostRefs[:min(3, len(r.LostRefs))]}},
 		{r.Series != r.Scheduled || r.Occurrences < r.Scheduled, "%d of %d schedules, with %d occurrences", []any{r.Series, r.Scheduled, r.Occurrences}},
 		{r.CheckLimits && r.Limits.check(r.Brief) != nil, "%v", []any{r.Limits.check(r.Brief)}},
+		{r.Keys.check(r.Brief) != nil, "%v", []any{r.Keys.check(r.Brief)}},
 		{r.Early > 0, "%d began before they were due", []any{r.Early}},
 		{r.CanceledAndRan > 0, "%d canceled and ran", []any{r.CanceledAndRan}},
 		{len(r.Died) > 0, "these have ended by themselves: %v", []any{r.Died}},

@@ -115,7 +115,7 @@ func (c *fleetCase) run(engine string) (f figures) {
 	workers.await(added)
 	f.cpu = each(s.cpu()-before, added)
 	workers.end()
-	f.p99, f.hot = quantile(workers.late, 0.99), s.hot()
+	f.p99, f.hot = quantile(lateOf(workers.runs), 0.99), s.hot()
 	return f
 }
 

@@ -18,7 +18,10 @@ import (
 // ledger is a file to which a process appends what it has been promised and what it does,
 // a line each: what, of which job, and when, by the system's clock, which no fault sets.
 // The system keeps what was written when the process is killed.
-type ledger struct{ f *os.File }
+type ledger struct {
+	f  *os.File
+	id string
+}
 
 // What a line begins with.
 const (
@@ -47,11 +50,20 @@ const (
 	boutEnded  = 'H' // it is about to return: the attempt
 	renewed    = 'V' // the lease was renewed, by what was asked at that time
 	token      = 'T' // a claim was given a token that comes at that time
+
+	signaling     = 'g' // Signal is about to be called: the Ref, and the payload
+	signaled      = 'Y' // it has returned true
+	signalRefused = 'n' // it has returned false
+	signalUnsure  = 'u' // it has returned an error
+	attempted     = 'a' // a handler was called for a job that takes signals: the Ref, the attempt, and the signal
+	valued        = 'v' // Add has returned the Ref of a value: the key, the value, and the Ref
+	valueSeen     = 'w' // a handler was called for a value: the key, and the value
+	lacksKeys     = 'l' // Add has returned ErrInvalid for such a job
 )
 
 func openLedger(dir string) *ledger {
-	name := filepath.Join(dir, fmt.Sprintf("ledger-%d-%d", os.Getpid(), time.Now().UnixNano()))
-	return &ledger{get(os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))}
+	id := fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano())
+	return &ledger{get(os.OpenFile(filepath.Join(dir, "ledger-"+id), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)), id}
 }
 
 // write adds a line; the ledger may be nil. A process that cannot write ends.
@@ -85,6 +97,7 @@ type account struct {
 	Doubled             int // that were stored twice
 
 	Limits limitsAccount
+	Keys   keyAccount
 }
 
 // past is what the ledgers say of one job.
@@ -132,10 +145,11 @@ type entries struct {
 	jobs      map[string]*past   // by Ref
 	schedules map[string]*series // by name
 	limits    *book
+	keys      *keyBook
 }
 
 func readLedgers(dir string) *entries {
-	e := &entries{map[string]*past{}, map[string]*series{}, newBook()}
+	e := &entries{map[string]*past{}, map[string]*series{}, newBook(), newKeyBook()}
 	for _, name := range ledgersIn(dir) {
 		e.read(name)
 	}
@@ -148,6 +162,7 @@ func audit(dir string) (a account) {
 	e := readLedgers(dir)
 	a.auditSeries(e.schedules)
 	a.Limits = e.limits.settle()
+	a.Keys = e.keys.settle(e.jobs)
 	for ref, p := range e.jobs {
 		a.Attempts += int(p.n[began])
 		a.Early += int(p.n[early])
@@ -157,12 +172,13 @@ func audit(dir string) (a account) {
 		a.Accepted += int(min(p.n[accepted], 1))
 		a.Canceled += int(min(p.n[canceled], 1))
 		a.Ran += int(min(p.n[began], 1))
-		if p.n[began] > 1+p.n[failed] {
+		if p.n[began] > 1+p.n[failed] && !e.keys.has(ref) { // whose handlers take longer, so that more are killed
 			a.Twice++
 		}
 		switch {
 		case p.canceledAndRan():
 			a.CanceledAndRan++
+		case e.keys.debounced[ref]: // it may have been replaced: see keyAccount
 		case p.lost() && p.n[unsure] > 0:
 			a.Uncertain++
 		case p.lost():
@@ -192,7 +208,7 @@ func (e *entries) read(name string) {
 		}
 		what, ref, at := rune(part[0][0]), part[1], time.Unix(0, nanos)
 		switch {
-		case e.limits.add(name, what, ref, at):
+		case e.limits.add(name, what, ref, at) || e.keys.add(what, ref, at):
 		case what == peace:
 			return
 		case what == promised || what == occurred:
@@ -228,6 +244,9 @@ func (a account) String() string {
 	}
 	if a.Limits.Bouts > 0 {
 		s += a.Limits.String()
+	}
+	if a.Keys != (keyAccount{}) {
+		s += a.Keys.String()
 	}
 	return s
 }

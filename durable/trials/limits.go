@@ -115,7 +115,7 @@ func setOthers(q *durable.Queue, there bool) {
 
 // lives returns the processor time of the whole lives of jobs.
 func lives(q *durable.Queue, s *store, c *crew) time.Duration {
-	from, began := c.ran.Load(), s.cpu()
+	from, began := c.count(), s.cpu()
 	for range freeJobs / 30 {
 		addAll(q, slices.Repeat([]durable.Job{{Kind: "free", Lane: "l"}}, 30)...)
 		time.Sleep(10 * time.Millisecond)

@@ -14,14 +14,14 @@ import (
 )
 
 var (
-	length  = flag.Duration("for", 0, "how long a fault goes on, workers are killed, or a rate is held; 0: a minute for chaos and limits, else seconds")
-	rate    = flag.Int("rate", 0, "jobs a second; 0: 400 for chaos, 500 for fleet")
+	length  = flag.Duration("for", 0, "how long a fault goes on, workers are killed, or a rate is held; 0: a minute for chaos and limits, else seconds; beside/vacuum holds the highest rate 20 times as long")
+	rate    = flag.Int("rate", 0, "jobs a second; 0: 400 for chaos, 500 for fleet, 1000 for beside")
 	only    = flag.String("engine", "", "only this one: "+onJetStream+" or "+onPostgres)
 	keep    = flag.Bool("keep", false, "keep the directories of ledgers")
-	rounds  = flag.Int("rounds", 3, "how often each case of fleet is measured")
-	backlog = flag.Int("backlog", 100_000, "jobs that are overdue in fleet, and in bench/overdue")
+	rounds  = flag.Int("rounds", 3, "how often each case of fleet, and each figure of beside is measured")
+	backlog = flag.Int("backlog", 100_000, "jobs that are overdue in fleet, bench/overdue and beside/overdue")
 	many    = flag.Int("kinds", 1000, "kinds on one store in fleet")
-	pending = flag.Int("n", 1_000_000, "jobs of bench that are pending")
+	pending = flag.Int("n", 1_000_000, "jobs of bench and of beside/vacuum that are pending")
 	filling = flag.Int("fill", 15000, "how many of them can be added in a second, for the cascade to begin when all are")
 )
 
@@ -47,6 +47,7 @@ func themes() []theme {
 		{"fleet", "| engine | case | late by p99 | beside | ratio | CPU a job | beside | ratio | goal |\n" +
 			"| --- | --- | --- | --- | --- | --- | --- | --- | --- |", 6 * time.Second, 500, comparisons()},
 		{"bench", "", 10 * time.Second, 0, benchmarks()},
+		{"beside", "", 30 * time.Second, 1000, besides(whole)},
 	}
 }
 

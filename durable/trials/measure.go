@@ -16,13 +16,49 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
+// ranJob is a job that has run.
+type ranJob struct{ ahead, late time.Duration }
+
+func lateOf(runs []ranJob) (all []time.Duration) {
+	for _, r := range runs {
+		all = append(all, r.late)
+	}
+	return all
+}
+
+// flow is jobs that run.
+type flow struct {
+	mu   sync.Mutex
+	runs []ranJob
+}
+
+// note notes a job that runs, and returns how many have.
+func (f *flow) note(j timedJob) int {
+	late := max(0, time.Since(j.due))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.runs = append(f.runs, ranJob{j.ahead, late})
+	return len(f.runs)
+}
+
+func (f *flow) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.runs)
+}
+
+// await waits until so many have run.
+func (f *flow) await(n int) {
+	for end := time.Now().Add(2 * patience); f.count() < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			must(fmt.Errorf("of %d jobs %d have run", n, f.count()))
+		}
+	}
+}
+
 // crew is workers that run in this process, each with a Queue of its own.
 type crew struct {
-	ran atomic.Int64
-
-	mu   sync.Mutex
-	late []time.Duration // by how much handlers began late
-
+	flow
 	full   chan struct{} // closed: the handlers of full kinds return
 	ctx    context.Context
 	cancel func()
@@ -40,11 +76,7 @@ func newCrew() *crew {
 func (c *crew) work(q *durable.Queue, kinds []string, full string) {
 	for _, kind := range kinds {
 		q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
-			late := max(0, time.Since(a.Due))
-			c.mu.Lock()
-			c.late = append(c.late, late)
-			c.mu.Unlock()
-			c.ran.Add(1)
+			c.note(timedJob{due: a.Due})
 			return nil
 		})
 	}
@@ -52,15 +84,6 @@ func (c *crew) work(q *durable.Queue, kinds []string, full string) {
 		q.Handle(full, func(context.Context, *durable.Attempt) error { <-c.full; return nil })
 	}
 	c.all.run(func() { must(q.Run(c.ctx)) })
-}
-
-// await waits until so many have run.
-func (c *crew) await(n int64) {
-	for end := time.Now().Add(2 * patience); c.ran.Load() < n; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			must(fmt.Errorf("of %d jobs %d have run", n, c.ran.Load()))
-		}
-	}
 }
 
 // end ends the workers.
@@ -86,12 +109,12 @@ func latest(late []time.Duration) string {
 
 // addAtRate adds jobs of some kinds at a rate, which are due between least and two seconds
 // more from then. All of a moment are added by one call.
-func addAtRate(q *durable.Queue, kinds []string, rate int, length, least time.Duration) (added int64) {
+func addAtRate(q *durable.Queue, kinds []string, rate int, length, least time.Duration) (added int) {
 	var all group
 	for began := time.Now(); time.Since(began) < length; time.Sleep(time.Millisecond) {
-		jobs := make([]durable.Job, int64(time.Since(began).Seconds()*float64(rate))-added)
+		jobs := make([]durable.Job, int(time.Since(began).Seconds()*float64(rate))-added)
 		for i := range jobs {
-			jobs[i] = durable.Job{Kind: kinds[added%int64(len(kinds))], After: least + rand.N(2*time.Second), Payload: make([]byte, 100)}
+			jobs[i] = durable.Job{Kind: kinds[added%len(kinds)], After: least + rand.N(2*time.Second), Payload: make([]byte, 100)}
 			added++
 		}
 		if len(jobs) > 0 {
@@ -136,7 +159,7 @@ func heap() float64 {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/1e6) }
 
-func each(d time.Duration, n int64) time.Duration {
+func each[N int | int64](d time.Duration, n N) time.Duration {
 	return (d / time.Duration(max(n, 1))).Round(time.Microsecond)
 }
 

@@ -89,6 +89,7 @@ type process struct {
 	q     *durable.Queue
 	l     *ledger
 	clock clockLog
+	keyed keyed
 	late  group // what handlers have begun, and goes on after them
 }
 
@@ -179,7 +180,7 @@ var errMeant = errors.New("it is meant to fail")
 
 func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 	due := a.Due
-	if a.Number == 1 && !p.Moved && due.Before(a.Job.At) {
+	if a.Number == 1 && !p.Moved && !a.Signaled && due.Before(a.Job.At) {
 		due = a.Job.At
 	}
 	isEarly := p.clock.isEarly(due)
@@ -190,14 +191,20 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 		p.l.write(boutBegan, a.Job.Kind+"|"+a.Job.Lane+"|"+id)
 		defer p.l.write(boutEnded, id)
 	}
+	p.noteKeys(a)
 	if a.Schedule != "" {
 		p.l.write(occurred, fmt.Sprintf("%s|%d|%s", a.Schedule, a.Occurrence.UnixMicro(), ref))
 	}
 	if isEarly {
 		p.l.write(early, ref)
 	}
+	fail := p.Fail
+	if isKeyed(a) && p.Role != "drain" { // so that there are attempts to signal, and keys to take again
+		time.Sleep(rand.N(200 * time.Millisecond))
+		fail = max(fail, 30)
+	}
 	time.Sleep(p.Least + rand.N(cmp.Or(p.Slow, 5*time.Millisecond)))
-	if rand.N(100) >= p.Fail {
+	if rand.N(100) >= fail {
 		p.l.write(finished, ref)
 		return nil
 	}
@@ -225,7 +232,16 @@ func (p *process) produce(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			all.run(func() { p.produceOne(ctx) })
+			all.run(func() {
+				switch n := rand.N(20); {
+				case n > 1 || p.keyed.lacks.Load():
+					p.produceOne(ctx)
+				case n == 0:
+					p.produceSignaled(ctx)
+				default:
+					p.debounce(ctx)
+				}
+			})
 		}
 	}
 }

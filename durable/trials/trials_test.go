@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -160,5 +161,62 @@ func TestAuditLimits(t *testing.T) {
 	alone.Places = 1
 	if good.check(false) != nil || alone.check(false) == nil || alone.check(true) != nil {
 		t.Fatal("that some run beside others is asked of a trial that is not brief, and no more")
+	}
+}
+
+// A signal that was answered is seen by the next attempt or by none, and the last value of a key by
+// some run.
+func TestAuditKeys(t *testing.T) {
+	dir := t.TempDir()
+	lines := `g ok|0 1;Y ok|0 2;a ok|1|0 3;a ok|2|0 4
+g stale|0 1;Y stale|0 4;a stale|2|none 3;a stale|1|none 5;a stale|3|0 6
+g never|0 1;Y never|0 2
+g skipped|0 1;Y skipped|0 2;a skipped|1|none 3;a skipped|2|0 4
+g once|0 1;Y once|0 2;a once|1|0 3;a once|2|none 4
+g over|0 1;n over|0 2;a over|1|0 3
+g deadline|0 2;n deadline|0 3;a deadline|1|none 1
+g second|0 1;Y second|0 2;g second|1 1;n second|1 3;a second|1|0 3
+g both|0 1;Y both|0 2;g both|1 1;Y both|1 3;a both|1|0 4
+g maybe|0 1;u maybe|0 2;a maybe|1|none 3
+g killed|0 1;a killed|1|0 3
+g gone|0 1;Y gone|0 2;c gone 3;C gone 4
+v k|0|k0 1;v k|1|k1 2;w k|1 3
+v late|0|l0 1;w late|5 3
+v unseen|0|u0 1;v unseen|1|u1 2;w unseen|0 3
+v canceled|0|c0 1;C c0 2
+A u0 1;A u1 1`
+	if err := os.WriteFile(dir+"/ledger-1", []byte(strings.ReplaceAll(lines, ";", "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := audit(dir)
+	want := keyAccount{Signaled: 9, SignalRefused: 3, SignalUnknown: 2, Unheard: 4, Overheard: 1, Values: 6, Keys: 4, Unseen: 1}
+	if a.Keys != want || a.Lost != 0 {
+		t.Fatalf("%+v and %d lost, not %+v", a.Keys, a.Lost, want)
+	}
+	good := want
+	good.Unheard, good.Overheard, good.Unseen = 0, 0, 0
+	if err := good.check(false); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []keyAccount{{Unheard: 1}, {Overheard: 1}, {Unseen: 1}} {
+		if bad.check(true) == nil || (keyAccount{}).check(false) == nil || (keyAccount{Lacks: true}).check(false) != nil {
+			t.Fatalf("%+v", bad)
+		}
+	}
+}
+
+// What is measured beside other queues runs in little: each stores its jobs, and runs all of them once.
+func TestBeside(t *testing.T) {
+	pgserver.Test(t) // or it is skipped
+	for _, s := range besides(func() extent {
+		return extent{rounds: 1, insert: 50 * time.Millisecond, overdue: 2000, late: time.Second, rate: 50, near: 100 * time.Millisecond,
+			far: 400 * time.Millisecond, flow: time.Second, hold: 2 * time.Second, pending: 1000, most: 100}
+	}) {
+		t.Run(s.name, func(t *testing.T) {
+			var err error
+			if ended := attempt(func() { err = s.run() }); err != nil || ended != nil {
+				t.Fatal(err, ended)
+			}
+		})
 	}
 }

@@ -95,7 +95,7 @@ func TestThreshold(t *testing.T) {
 	require.NoError(t, json.Unmarshal(get(h, "/?format=json").Body.Bytes(), &form))
 	require.Equal(t, th.Stats(), form.Parked[0].Stats)
 	require.Nil(t, form.Parked[0].Keys)
-	require.PanicsWithValue(t, "purgatory: Stats of a Threshold that NewThreshold did not make", func() { h.AddPurgatory("a", new(purgatory.Threshold[int])) })
+	require.PanicsWithValue(t, "purgatory: Stats: the Threshold was not made by NewThreshold", func() { h.AddPurgatory("a", new(purgatory.Threshold[int])) })
 }
 
 // However many keys there are, and however long, what is sent is small.

@@ -89,7 +89,7 @@ func (l *Local[T]) find(k *Worker) *localValue[T] {
 // the value is removed when the worker is given back.
 func (l *Local[T]) make(k *Worker) *T {
 	if k.owner != l.workers {
-		panic("pool: Local.Get: a Worker of another Pool")
+		panic("pool: Local.Get: the Worker is of another Pool")
 	}
 	if l.closed.Load() {
 		panic("pool: Local.Get: the Local is closed")

@@ -447,11 +447,11 @@ func TestLocalPanics(t *testing.T) {
 	_, found := l.Peek(strange)
 	require.False(t, found || l.Remove(strange))
 	for want, panics := range map[string]func(){
-		"pool: NewLocal: nil Pool":                            func() { NewLocal[int](nil, nil, nil) },
-		"pool: Pool.Schedule: nil wheel":                      func() { pool.Schedule(nil, 0, f) },
-		"pool: Pool.Schedule: nil function":                   func() { pool.Schedule(w, 0, nil) },
-		"pool: Pool.Schedule: the wheel has another executor": func() { pool.Schedule(elsewhere, 0, f) },
-		"pool: Local.Get: a Worker of another Pool":           func() { l.Get(strange) },
+		"pool: NewLocal: nil Pool":          func() { NewLocal[int](nil, nil, nil) },
+		"pool: Pool.Schedule: nil wheel":    func() { pool.Schedule(nil, 0, f) },
+		"pool: Pool.Schedule: nil function": func() { pool.Schedule(w, 0, nil) },
+		"pool: Pool.Schedule: the wheel has another executor: make the wheel with WithExecutor(pool)": func() { pool.Schedule(elsewhere, 0, f) },
+		"pool: Local.Get: the Worker is of another Pool":                                              func() { l.Get(strange) },
 	} {
 		require.PanicsWithValue(t, want, panics)
 	}
@@ -639,7 +639,7 @@ func TestScheduleOnAnOuterWheelInABubble(t *testing.T) {
 		inner = timingwheel.New(timingwheel.WithExecutor(innerPool))
 	})
 	require.Zero(t, w.Len())
-	require.PanicsWithValue(t, "timingwheel: a wheel that was made in a testing/synctest bubble is used outside of it: make another one outside",
+	require.PanicsWithValue(t, "timingwheel: the wheel was made in a testing/synctest bubble and is used outside of it: make another one outside",
 		func() { innerPool.Schedule(inner, time.Second, func(*Worker) {}) })
 	innerPool.Close()
 	w.Stop()

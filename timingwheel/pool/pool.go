@@ -42,7 +42,7 @@ func New(workers, queue int, full WhenFull) *Pool {
 	case queue < 0:
 		panic(fmt.Sprintf("pool: New: negative queue %d", queue))
 	case full.policy == run.Unset:
-		panic("pool: New: zero WhenFull")
+		panic("pool: New: WhenFull is zero: use Wait, CallerRuns or Discard")
 	}
 	p := &Pool{bounded: run.NewBounded(workers, queue, full.policy, full.discard)}
 	p.door = p.bounded.DoorOf(p)

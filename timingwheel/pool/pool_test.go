@@ -667,11 +667,11 @@ func TestPoolSizes(t *testing.T) {
 	}
 	pool.Close()
 	for want, f := range map[string]func(){
-		"pool: New: 0 workers, must be at least 1":  func() { New(0, 1, Wait) },
-		"pool: New: -1 workers, must be at least 1": func() { New(-1, 1, Wait) },
-		"pool: New: negative queue -1":              func() { New(1, -1, Wait) },
-		"pool: New: zero WhenFull":                  func() { New(1, 1, WhenFull{}) },
-		"pool: Discard(nil)":                        func() { Discard(nil) },
+		"pool: New: 0 workers, must be at least 1":                     func() { New(0, 1, Wait) },
+		"pool: New: -1 workers, must be at least 1":                    func() { New(-1, 1, Wait) },
+		"pool: New: negative queue -1":                                 func() { New(1, -1, Wait) },
+		"pool: New: WhenFull is zero: use Wait, CallerRuns or Discard": func() { New(1, 1, WhenFull{}) },
+		"pool: Discard(nil)":                                           func() { Discard(nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
@@ -698,8 +698,8 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 // What waits for room would go between two calls of Drive or Advance, whatever their clock says.
 func TestPoolThatWaitsIsNotDrivenByHand(t *testing.T) {
 	for want, byHand := range map[string]timingwheel.Option{
-		"timingwheel: New: WithManualDrive and a Pool of pool.Wait": timingwheel.WithManualDrive(),
-		"timingwheel: New: WithManualClock and a Pool of pool.Wait": timingwheel.WithManualClock(time.Now()),
+		"timingwheel: New: WithManualDrive excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard": timingwheel.WithManualDrive(),
+		"timingwheel: New: WithManualClock excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard": timingwheel.WithManualClock(time.Now()),
 	} {
 		require.PanicsWithValue(t, want, func() { timingwheel.New(byHand, timingwheel.WithExecutor(New(1, 0, Wait))) })
 		timingwheel.New(byHand, timingwheel.WithExecutor(New(1, 0, CallerRuns))).Stop()

@@ -31,7 +31,7 @@ func (p *Pool) Schedule(w *timingwheel.TimingWheel, d time.Duration, f func(*Wor
 	case f == nil:
 		panic("pool: Pool.Schedule: nil function")
 	case !(*engine.Engine)(w).RunsOn(p.bounded):
-		panic("pool: Pool.Schedule: the wheel has another executor")
+		panic("pool: Pool.Schedule: the wheel has another executor: make the wheel with WithExecutor(pool)")
 	}
 	e, now := (*engine.Engine)(w).Here()
 	after := engine.Delay{Now: now, D: d}

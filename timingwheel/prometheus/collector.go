@@ -116,7 +116,7 @@ type metric[S any] struct {
 // the Collector is registered. NewCollector panics on a nil wheel.
 func NewCollector(w *timingwheel.TimingWheel, name string) prometheus.Collector {
 	if w == nil {
-		panic("prometheus: NewCollector of a nil wheel")
+		panic("prometheus: NewCollector: nil wheel")
 	}
 	describe := describer("wheel", name)
 	return &collector{

@@ -23,7 +23,7 @@ type poolCollector struct {
 // Collector is registered. NewPoolCollector panics on a nil pool.
 func NewPoolCollector(p *pool.Pool, name string) prometheus.Collector {
 	if p == nil {
-		panic("prometheus: NewPoolCollector of a nil pool")
+		panic("prometheus: NewPoolCollector: nil pool")
 	}
 	return &poolCollector{pool: p, figures: pools(describer("pool", name))}
 }

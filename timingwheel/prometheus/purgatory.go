@@ -49,7 +49,7 @@ type purgatoryCollector struct {
 // interface.
 func NewPurgatoryCollector(p Purgatory, name string) prometheus.Collector {
 	if p == nil {
-		panic("prometheus: NewPurgatoryCollector of a nil purgatory")
+		panic("prometheus: NewPurgatoryCollector: nil purgatory")
 	}
 	describe := func(metric, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("purgatory_"+metric, help, labels, prometheus.Labels{"purgatory": name})

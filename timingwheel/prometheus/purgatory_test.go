@@ -88,7 +88,7 @@ func TestLintPurgatory(t *testing.T) {
 	problems, err := testutil.CollectAndLint(NewPurgatoryCollector(purgatory.New[int](w), "polls"))
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.PanicsWithValue(t, "prometheus: NewPurgatoryCollector of a nil purgatory", func() { NewPurgatoryCollector(nil, "none") })
+	require.PanicsWithValue(t, "prometheus: NewPurgatoryCollector: nil purgatory", func() { NewPurgatoryCollector(nil, "none") })
 }
 
 func TestSeveralPurgatories(t *testing.T) {

@@ -68,7 +68,7 @@ func TestOuterWheelInABubble(t *testing.T) {
 const (
 	setInABubble     = "timingwheel: what was made outside of this testing/synctest bubble is set in it: make it in the bubble"
 	stoppedInABubble = "timingwheel: a wheel that was made outside of this testing/synctest bubble is driven or stopped in it: do that outside, or make the wheel in the bubble"
-	usedOutside      = "timingwheel: a wheel that was made in a testing/synctest bubble is used outside of it: make another one outside"
+	usedOutside      = "timingwheel: the wheel was made in a testing/synctest bubble and is used outside of it: make another one outside"
 )
 
 // What is made of an outer wheel in a bubble is the bubble's, of whatever kind.
@@ -185,7 +185,7 @@ func TestManualDriveInTheOtherPlace(t *testing.T) {
 	var inner *timingwheel.TimingWheel
 	synctest.Test(t, func(t *testing.T) {
 		require.PanicsWithValue(t, stoppedInABubble, func() { w.Drive(0) })
-		require.PanicsWithValue(t, "timingwheel: a wheel with WithManualDrive that was made outside of this testing/synctest bubble: make it in the bubble",
+		require.PanicsWithValue(t, "timingwheel: the wheel with WithManualDrive was made outside of this testing/synctest bubble: make it in the bubble",
 			func() { w.AfterFunc(time.Second, noop) })
 		inner = timingwheel.New(timingwheel.WithManualDrive())
 		inner.AfterFunc(time.Second, noop)

@@ -60,7 +60,7 @@ func TestLateDriverIsLogged(t *testing.T) {
 		}
 		require.Len(t, lines(), 2)
 		for _, line := range lines() {
-			require.Contains(t, line, `level=WARN msg="timingwheel: driver is late" late=4s`)
+			require.Contains(t, line, `level=WARN msg="timingwheel: the driver is late" late=4s`)
 		}
 	})
 }

@@ -155,22 +155,22 @@ func TestBadArgumentsPanic(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
 	for want, f := range map[string]func(){
-		"timingwheel: Schedule: nil function":                    func() { w.Schedule(1, nil) },
-		"timingwheel: ScheduleAt: nil function":                  func() { w.ScheduleAt(time.Now(), nil) },
-		"timingwheel: AfterFunc: nil function":                   func() { w.AfterFunc(1, nil) },
-		"timingwheel: WithExecutor(nil)":                         func() { timingwheel.New(timingwheel.WithExecutor(nil)) },
-		"timingwheel: New: nil Option":                           func() { timingwheel.New(nil) },
-		"timingwheel: ScheduleAtFixedRate: nil JobOption":        func() { w.ScheduleAtFixedRate(1, 1, func() {}, nil) },
-		"timingwheel: NewKeyed(nil)":                             func() { timingwheel.NewKeyed[int](nil) },
-		"timingwheel: WithTick(0s): less than 1µs":               func() { timingwheel.New(timingwheel.WithTick(0)) },
-		"timingwheel: WithTick(999ns): less than 1µs":            func() { timingwheel.New(timingwheel.WithTick(999)) },
-		"timingwheel: WithTick(-1s): less than 1µs":              func() { timingwheel.New(timingwheel.WithTick(-time.Second)) },
-		"timingwheel: WithWheelSize(1): not from 2 to 65536":     func() { timingwheel.New(timingwheel.WithWheelSize(1)) },
-		"timingwheel: WithWheelSize(-8): not from 2 to 65536":    func() { timingwheel.New(timingwheel.WithWheelSize(-8)) },
-		"timingwheel: WithWheelSize(65537): not from 2 to 65536": func() { timingwheel.New(timingwheel.WithWheelSize(65537)) },
-		"timingwheel: WithShards(-1): not from 0 to 65536":       func() { timingwheel.New(timingwheel.WithShards(-1)) },
-		"timingwheel: WithShards(65537): not from 0 to 65536":    func() { timingwheel.New(timingwheel.WithShards(65537)) },
-		"timingwheel: Drive of a wheel without WithManualDrive":  func() { w.Drive(0) },
+		"timingwheel: Schedule: nil function":                            func() { w.Schedule(1, nil) },
+		"timingwheel: ScheduleAt: nil function":                          func() { w.ScheduleAt(time.Now(), nil) },
+		"timingwheel: AfterFunc: nil function":                           func() { w.AfterFunc(1, nil) },
+		"timingwheel: WithExecutor(nil)":                                 func() { timingwheel.New(timingwheel.WithExecutor(nil)) },
+		"timingwheel: New: nil Option":                                   func() { timingwheel.New(nil) },
+		"timingwheel: ScheduleAtFixedRate: nil JobOption":                func() { w.ScheduleAtFixedRate(1, 1, func() {}, nil) },
+		"timingwheel: NewKeyed(nil)":                                     func() { timingwheel.NewKeyed[int](nil) },
+		"timingwheel: WithTick(0s): less than 1µs":                       func() { timingwheel.New(timingwheel.WithTick(0)) },
+		"timingwheel: WithTick(999ns): less than 1µs":                    func() { timingwheel.New(timingwheel.WithTick(999)) },
+		"timingwheel: WithTick(-1s): less than 1µs":                      func() { timingwheel.New(timingwheel.WithTick(-time.Second)) },
+		"timingwheel: WithWheelSize(1): not from 2 to 65536":             func() { timingwheel.New(timingwheel.WithWheelSize(1)) },
+		"timingwheel: WithWheelSize(-8): not from 2 to 65536":            func() { timingwheel.New(timingwheel.WithWheelSize(-8)) },
+		"timingwheel: WithWheelSize(65537): not from 2 to 65536":         func() { timingwheel.New(timingwheel.WithWheelSize(65537)) },
+		"timingwheel: WithShards(-1): not from 0 to 65536":               func() { timingwheel.New(timingwheel.WithShards(-1)) },
+		"timingwheel: WithShards(65537): not from 0 to 65536":            func() { timingwheel.New(timingwheel.WithShards(65537)) },
+		"timingwheel: Drive: the wheel was made without WithManualDrive": func() { w.Drive(0) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}

@@ -28,7 +28,7 @@ type client struct {
 func newClient(p *place) (*client, error) {
 	u, err := url.Parse(p.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("-url: that is no address of http or https") // the error has parts of it
+		return nil, errors.New("-url: not an address of http or https") // the error has parts of it
 	}
 	c := &client{http: http.DefaultTransport, head: http.Header{}, place: p}
 	if u.User != nil {
@@ -40,7 +40,7 @@ func newClient(p *place) (*client, error) {
 	for _, h := range p.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
-			return nil, errors.New("-header: that is not name: value")
+			return nil, errors.New("-header: not name: value")
 		}
 		c.head.Set(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
@@ -119,7 +119,7 @@ func (c *client) ask(r *http.Request, v any) (json.RawMessage, error) {
 		return nil, errors.New(wrong.Error)
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return nil, fmt.Errorf("-url: the answer is not that of an admin handler: %w", err)
+		return nil, fmt.Errorf("-url: the answer is not from an admin handler: %w", err)
 	}
 	return body, nil
 }

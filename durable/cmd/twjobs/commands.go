@@ -102,20 +102,20 @@ func (t *tool) list(args []string) error {
 	f, meta := newFlags("list", t.err), pairs{}
 	query := url.Values{}
 	for _, name := range []string{"state", "kind", "lane"} {
-		f.Func(name, "only those of a "+name, func(s string) error { query.Set(name, s); return nil })
+		f.Func(name, "only jobs of this "+name, func(s string) error { query.Set(name, s); return nil })
 	}
-	f.Var(&meta, "meta", "only those that have name=value in their Meta; several times: all of them")
-	most := f.Int("n", 100, "so many at the most; 0: all")
+	f.Var(&meta, "meta", "only jobs with name=value in their Meta; may be repeated")
+	most := f.Int("n", 100, "the largest number of jobs; 0: all")
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	switch state := query.Get("state"); {
 	case f.NArg() > 0:
-		return wrong("list: %q is too much", f.Arg(0))
+		return wrong("list: unexpected argument %q", f.Arg(0))
 	case *most < 0:
 		return wrong("list: -n %d is negative", *most)
 	case state != "" && state != "waiting" && state != "running" && state != "dead":
-		return wrong("list: there is no state %q", state)
+		return wrong("list: the state %q is not waiting, running or dead", state)
 	}
 	query["meta"] = meta
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
@@ -158,7 +158,7 @@ func writeJobs(w io.Writer, jobs []admin.Job) {
 
 func (t *tool) show(args []string) error {
 	if len(args) != 1 {
-		return wrong("show takes one Ref")
+		return wrong("show needs one Ref")
 	}
 	var j admin.Job
 	answer, err := t.get(t.ctx, "show", url.Values{"ref": args}, &j)
@@ -330,10 +330,10 @@ func (t *tool) stats(args []string) error {
 		return err
 	}
 	if s.Stuck > 0 {
-		fmt.Fprintf(t.out, "stuck: %d handlers of the process that answers have not returned although their Timeout has ended; its log names the jobs\n", s.Stuck)
+		fmt.Fprintf(t.out, "stuck: %d handlers of the process that answers have not returned after their Timeout; its log names the jobs\n", s.Stuck)
 	}
 	if s.BacklogError != "" {
-		return errors.New("which kinds no worker runs cannot be read: " + s.BacklogError)
+		return errors.New("cannot read which kinds no worker runs: " + s.BacklogError)
 	}
 	for _, o := range s.Kinds {
 		if !o.Handled {

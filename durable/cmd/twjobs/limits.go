@@ -16,7 +16,7 @@ func (t *tool) limits(args []string) error {
 	case args[0] == "set":
 		return t.setLimit(args[1:])
 	case args[0] != "remove":
-		return wrong("limits: there is no %q", args[0])
+		return wrong("limits: unknown command %q", args[0])
 	case len(args) == 1:
 		return wrong("limits remove: which one?")
 	}

@@ -2,45 +2,48 @@
 //
 //	twjobs [-json] [-timeout 1m] PLACE COMMAND
 //
-// The place is where the queue is kept, or a program that serves package admin:
+// PLACE is the store of the queue, or a program that serves package admin:
 //
-//	-url URL [-header 'NAME: VALUE']...    what admin.NewHandler serves; user:password@ in it is sent
-//	-dir DIR                               of an embedded engine, while no process has it
+//	-url URL [-header 'NAME: VALUE']...    the address of admin.NewHandler; user:password@ in it is sent
+//	-dir DIR                               the directory of an embedded engine, while no process has it open
 //	-nats URL [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE] [-inbox-prefix PREFIX]
-//	-context NAME                          the same as the command nats keeps it
+//	-context NAME                          the same, as the command nats keeps it
 //	-postgres DSN
 //
-// With -queue NAME it is another than the default one; in PostgreSQL that is a schema. With
-// -timeout DURATION an answer may take that long, and not a minute; 0 is for ever. A command
-// that asks many times may take longer.
+// -queue NAME selects a queue other than the default; in PostgreSQL it names the schema.
+// -timeout DURATION bounds each answer, by default by a minute; 0 means no bound. A command
+// that needs several answers may take longer.
 //
 //	list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
-//	                  a line for each job: what runs, what waits, what is dead, the longest due first
-//	show REF          all of one, its payload included
-//	cancel REF...     canceled, or why not
-//	cancel -key KEY
-//	run-now REF...    has jobs that wait be due now
+//	                  prints a line for each job, the longest due first
+//	show REF          prints all of a job, its payload included
+//	cancel REF... | cancel -key KEY
+//	                  cancels waiting jobs, or says why not
+//	run-now REF...    makes waiting jobs due now
 //	reschedule -at TIME|-in DURATION REF...
-//	redrive REF...    has dead jobs run again
-//	redrive -all [-kind KIND]
-//	delete REF...     dead jobs
-//	stats             how many there are of each kind and state, and which kinds no worker runs; it reads all of the store
-//	workers           who works, which kinds each runs, and what it has
-//	stop REF...       asks that the handlers of jobs that run end
-//	limits            a line for each limit, with what runs in all processes and what waits in the one that
-//	                  answers, and what is paused
+//	                  moves waiting jobs
+//	redrive REF... | redrive -all [-kind KIND]
+//	                  makes dead jobs wait again, with all their attempts
+//	delete REF...     deletes dead jobs
+//	stop REF...       asks the handlers of running jobs to end
+//	stats             counts jobs by kind and state, and prints the kinds that no worker runs. It reads the
+//	                  whole store. With -url it counts the handlers of that process that hang. The
+//	                  process itself knows these alone: list shows their jobs as running
+//	workers           prints the workers, the kinds that each runs, and its jobs
+//	limits            prints the limits, with the running jobs of all processes and the waiting jobs of
+//	                  the process that answers, and the pauses
 //	limits set [-kind KIND] [-per-lane] [-running N] [-rate R -burst B] [-none] NAME
 //	limits remove NAME...
 //	pause|resume [-kind KIND] [-lane LANE] | -all
-//	schedules         a line for each schedule
+//	schedules         prints the schedules
 //	schedules pause|resume|run-now|delete NAME...
 //	migrate [-print] [-create]   of -postgres: brings a schema to this version, or prints the statements
 //
-// With -json it prints what the admin handler answers, one value on each line.
+// -json prints the answers of the admin handler, one value on each line.
 //
-// It never makes a queue, but by migrate -create: one that is not there is an error. The
-// output has no control characters but line ends and tabs: \x1b and the like stand for
-// them. Times are local, with their zone. The exit status is 1 if something failed or was
+// Only migrate -create makes a queue. For the other commands a missing queue is an error. In the
+// output an escape such as \x1b stands for each control character except line ends and tabs.
+// Times are local, with their zone. The exit status is 1 if something failed or was
 // not done, 2 for a wrong command.
 package main
 
@@ -70,19 +73,19 @@ import (
 
 const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats URL | -context NAME | -postgres DSN [-queue NAME] COMMAND
   list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
-  show REF
-  cancel REF... | cancel -key KEY
-  run-now REF...
+  show REF                             all of a job, its payload included
+  cancel REF... | cancel -key KEY      ends waiting jobs
+  run-now REF...                       makes waiting jobs due now
   reschedule -at TIME|-in DURATION REF...
-  redrive REF... | redrive -all [-kind KIND]
-  delete REF...
-  stop REF...
-  stats
-  workers
+  redrive REF... | redrive -all [-kind KIND]   makes dead jobs wait again
+  delete REF...                        deletes dead jobs
+  stop REF...                          asks the handlers of running jobs to end
+  stats                                counts of jobs, kinds without a worker, handlers that hang
+  workers                              the workers and their kinds
   limits | limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B|-none NAME | limits remove NAME...
   pause|resume [-kind KIND] [-lane LANE] | -all
   schedules | schedules pause|resume|run-now|delete NAME...
-  migrate [-print] [-create]
+  migrate [-print] [-create]           brings the schema of -postgres to this version
 -url:  [-header 'NAME: VALUE']...
 -nats: [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE] [-inbox-prefix PREFIX] [-partitions N]
 -postgres: -queue is the schema
@@ -138,11 +141,11 @@ func (p *place) checkQueue() error {
 	switch {
 	case p.queue == "":
 	case p.url != "":
-		return wrong("-queue: a handler shows one queue")
+		return wrong("-queue: not with -url, since a handler has one queue")
 	case p.postgres != "" && !schemaName.MatchString(p.queue):
-		return fmt.Errorf("-queue %q: a schema's name is of small letters, digits and _", p.queue)
+		return fmt.Errorf("-queue %q: a schema's name has lower-case letters, digits and _", p.queue)
 	case p.postgres == "" && !queueName.MatchString(p.queue):
-		return fmt.Errorf("-queue %q: a queue's name is of letters, digits, - and _", p.queue)
+		return fmt.Errorf("-queue %q: a queue's name has letters, digits, - and _", p.queue)
 	}
 	return nil
 }
@@ -157,13 +160,13 @@ func (p *place) check() error {
 	}
 	switch {
 	case set == 0:
-		return wrong("where is the queue?")
+		return wrong("the place of the queue is missing: set -url, -dir, -nats, -context or -postgres")
 	case set > 1:
-		return wrong("there is more than one place")
+		return wrong("more than one place is set")
 	case p.timeout < 0:
-		return wrong("-timeout %v: it is below 0", p.timeout)
+		return wrong("-timeout %v: negative", p.timeout)
 	case p.partitions < 0 || p.partitions > 1000:
-		return wrong("-partitions %d: not 0 to 1000", p.partitions)
+		return wrong("-partitions %d: not from 0 to 1000", p.partitions)
 	}
 	return p.checkQueue()
 }
@@ -173,7 +176,7 @@ func (p *place) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	if p.timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("no answer within %v from %s: it is stuck, or needs a longer -timeout", p.timeout, p.name()))
+	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("no answer within %v from %s: try again with a longer -timeout", p.timeout, p.name()))
 }
 
 // late returns why ctx has ended, if the error came after that.
@@ -208,21 +211,21 @@ func (p *place) name() string {
 
 func (p *place) flags(f *flag.FlagSet) {
 	f.StringVar(&p.url, "url", "", "the address of an admin handler")
-	f.Var(&p.headers, "header", "one to send to -url")
+	f.Var(&p.headers, "header", "a header to send to -url")
 	f.StringVar(&p.dir, "dir", "", "the directory of an embedded engine")
 	f.StringVar(&p.access.URL, "nats", "", "the URL of a NATS server or cluster")
 	f.StringVar(&p.context, "context", "", "a context of the command nats")
 	f.StringVar(&p.postgres, "postgres", "", "the address of a PostgreSQL database")
 	f.StringVar(&p.queue, "queue", "", "the name of the queue, in PostgreSQL that of its schema")
-	f.DurationVar(&p.timeout, "timeout", time.Minute, "how long an answer may take; 0: for ever")
-	f.IntVar(&p.partitions, "partitions", 0, "over how many streams it is spread; 0: as it is")
+	f.DurationVar(&p.timeout, "timeout", time.Minute, "the bound of each answer; 0: none")
+	f.IntVar(&p.partitions, "partitions", 0, "the number of its streams; 0: as stored")
 	p.access.flags(f)
 }
 
 func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, p := newFlags("twjobs", stderr), place{}
 	o := &output{out: stdout, err: stderr}
-	f.BoolVar(&o.json, "json", false, "print what the admin handler answers")
+	f.BoolVar(&o.json, "json", false, "print the answers of the admin handler")
 	p.flags(f)
 	if err := parse(f, args); err != nil {
 		return err
@@ -230,9 +233,9 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	command, ok := commands[f.Arg(0)]
 	switch {
 	case f.NArg() == 0:
-		return wrong("what is to be done?")
+		return wrong("the command is missing")
 	case !ok && f.Arg(0) != "migrate":
-		return wrong("there is no command %q", f.Arg(0))
+		return wrong("unknown command %q", f.Arg(0))
 	}
 	if err := p.check(); err != nil {
 		return err
@@ -304,10 +307,10 @@ func (p *place) engine(ctx context.Context) (e driver.Engine, disconnect func(),
 		return p.access.connect(ctx, opts)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, "jetstream")); err != nil {
-		return nil, func() {}, fmt.Errorf("-dir: no queue has been kept there: %w", err)
+		return nil, func() {}, fmt.Errorf("-dir: there is no queue: %w", err)
 	}
 	if e, err = embedded.Open(ctx, p.dir, embedded.With(opts...)); errors.Is(err, durable.ErrLocked) {
-		err = fmt.Errorf("%w: use -url, with the address of that process's admin handler", err)
+		err = fmt.Errorf("%w: use -url with the address of that process's admin handler", err)
 	}
 	return e, func() {}, err
 }

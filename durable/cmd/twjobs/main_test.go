@@ -131,7 +131,7 @@ func TestWrongUse(t *testing.T) {
 	require.Equal(t, 1, status, out)
 	out, status = twjobs(t, dir, "show", "x")
 	require.Equal(t, 1, status, out)
-	require.Contains(t, out, `"x" is no Ref of this queue`)
+	require.Contains(t, out, `"x" is not a Ref of this queue`)
 	require.Zero(t, run(within(t), []string{"-h"}, &bytes.Buffer{}, &bytes.Buffer{}))
 }
 
@@ -141,11 +141,11 @@ func TestMakesNothing(t *testing.T) {
 	for range 2 { // the first look has made nothing
 		out, status := twjobs(t, dir, "-queue", "typo", "list")
 		require.Equal(t, 1, status, out)
-		require.Contains(t, out, `there is no such queue: "typo"`)
+		require.Contains(t, out, `the queue does not exist: "typo"`)
 	}
 	out, status := twjobs(t, dir, "-partitions", "2", "list")
 	require.Equal(t, 1, status, out)
-	require.Contains(t, out, "1 is there, 2 was asked for")
+	require.Contains(t, out, "the stream has 1, the program asks for 2")
 	out, status = twjobs(t, dir, "-queue", "default", "show", waiting)
 	require.Zero(t, status, out)
 	empty := t.TempDir()
@@ -167,7 +167,7 @@ func TestMakesNothing(t *testing.T) {
 	for range 2 {
 		out, status = of("sprad")
 		require.Equal(t, 1, status, out)
-		require.Contains(t, out, `there is no such queue: "sprad"`)
+		require.Contains(t, out, `the queue does not exist: "sprad"`)
 	}
 	out, status = of("spread")
 	require.Zero(t, status, out, "it knows itself over how many streams it is spread")
@@ -208,7 +208,7 @@ func TestStuck(t *testing.T) {
 		status := run(within(t), append([]string{"-timeout", "200ms"}, args...), &out, &out)
 		require.Equal(t, 1, status, "%q: %s", args, &out)
 		require.Equal(t, 1, strings.Count(out.String(), "no answer within 200ms"), "%q: %s", args, &out)
-		why, _, _ := strings.Cut(out.String(), "it is stuck")
+		why, _, _ := strings.Cut(out.String(), "try again")
 		require.Contains(t, why, port, "%q", args)
 		require.NotContains(t, out.String(), "s3cret")
 	}

@@ -80,7 +80,7 @@ func (a access) under(name string) (access, error) {
 		return a, fmt.Errorf("-context %q: %s cannot be read: %w", name, file, err)
 	}
 	if c.Domain != "" || c.Prefix != "" {
-		return a, fmt.Errorf("-context %q: it has a domain or a prefix of JetStream, which durable jobs do not know", name)
+		return a, fmt.Errorf("-context %q: durable jobs support no JetStream domain or prefix", name)
 	}
 	for _, f := range []struct{ own, other *string }{
 		{&a.URL, &c.URL}, {&a.Token, &c.Token}, {&a.User, &c.User}, {&a.Password, &c.Password}, {&a.Creds, &c.Creds}, {&a.NKey, &c.NKey},
@@ -146,7 +146,7 @@ func (a *access) connect(ctx context.Context, opts []jetstream.Option) (driver.E
 			address = "nats://" + address
 		}
 		if _, err := url.Parse(strings.TrimSpace(address)); err != nil {
-			return nil, func() {}, errors.New("-nats: that is no URL") // the error has parts of it
+			return nil, func() {}, errors.New("-nats: not a URL") // the error has parts of it
 		}
 	}
 	how, err := a.options()

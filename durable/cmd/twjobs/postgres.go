@@ -57,7 +57,7 @@ func (p place) migrate(ctx context.Context, o *output, args []string) error {
 	case err != nil:
 		return err
 	case version == 0 && !*create:
-		return fmt.Errorf("there is no such queue: migrate -create makes one")
+		return fmt.Errorf("the queue does not exist: migrate -create makes it")
 	case script == "":
 		fmt.Fprintf(o.err, "the schema has version %d, and needs no migration\n", version)
 		return nil

@@ -186,16 +186,16 @@ func TestShowsErrors(t *testing.T) {
 // What is wrong with a command is named.
 func TestNamesWhatIsWrong(t *testing.T) {
 	for want, args := range map[string]string{
-		`there is no command "lits"`:         "-dir x lits",
-		`-colour`:                            "-dir x -colour list",
-		`where is the queue?`:                "list",
-		`there is more than one place`:       "-dir x -nats y list",
-		`there is no state "gone"`:           "-url http://127.0.0.1:1 list -state gone",
-		`-kind goes with -all`:               "-url http://127.0.0.1:1 redrive -kind x",
-		`limits: there is no "x"`:            "-url http://127.0.0.1:1 limits x",
-		`pause: -kind, -lane or both`:        "-url http://127.0.0.1:1 pause",
-		`schedules: there is no "stop"`:      "-url http://127.0.0.1:1 schedules stop x",
-		`"2030" as "2006-01-02T15:04:05Z07:`: "-url http://127.0.0.1:1 reschedule -at 2030 x",
+		`unknown command "lits"`: "-dir x lits",
+		`-colour`:                "-dir x -colour list",
+		`the place of the queue is missing: set -url, -dir, -nats, -context or -postgres`: "list",
+		`more than one place is set`:                       "-dir x -nats y list",
+		`the state "gone" is not waiting, running or dead`: "-url http://127.0.0.1:1 list -state gone",
+		`-kind goes with -all`:                             "-url http://127.0.0.1:1 redrive -kind x",
+		`limits: unknown command "x"`:                      "-url http://127.0.0.1:1 limits x",
+		`pause: -kind, -lane or both`:                      "-url http://127.0.0.1:1 pause",
+		`schedules: unknown command "stop"`:                "-url http://127.0.0.1:1 schedules stop x",
+		`"2030" as "2006-01-02T15:04:05Z07:`:               "-url http://127.0.0.1:1 reschedule -at 2030 x",
 	} {
 		out, status := command(t, strings.Fields(args)...)
 		require.Equal(t, 2, status, out)
@@ -251,7 +251,7 @@ func TestMigrate(t *testing.T) {
 	place := []string{"-postgres", srv.DSN(), "-queue", "new"}
 	out, status := command(t, append(place, "migrate")...)
 	require.Equal(t, 1, status, out)
-	require.Contains(t, out, "there is no such queue")
+	require.Contains(t, out, "the queue does not exist")
 	var script, log bytes.Buffer
 	require.Zero(t, run(within(t), append(place, "migrate", "-create", "-print"), &script, &log), log.String())
 	out, status = command(t, append(place, "list")...)

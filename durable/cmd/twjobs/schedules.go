@@ -15,7 +15,7 @@ func (t *tool) schedules(args []string) error {
 	yes, ok := map[string]string{"pause": "paused", "resume": "goes on", "delete": "deleted", "run-now": "runs"}[args[0]]
 	switch {
 	case !ok:
-		return wrong("schedules: there is no %q", args[0])
+		return wrong("schedules: unknown command %q", args[0])
 	case len(args) == 1:
 		return wrong("schedules %s: which one?", args[0])
 	}

@@ -44,9 +44,9 @@ func NewCalendar(e driver.Engine, log *slog.Logger, now func() time.Time) *Calen
 var (
 	// errInCode: earlier releases had schedules whose times were functions of the program. Only
 	// their names are stored.
-	errInCode = fmt.Errorf("%w: its times were code of an earlier release; call Schedule with its name", driver.ErrInvalid)
+	errInCode = fmt.Errorf("%w: its times were code of an earlier release: call Schedule with its name", driver.ErrInvalid)
 
-	errUnreadable = fmt.Errorf("%w: the spec cannot be read here", driver.ErrInvalid)
+	errUnreadable = fmt.Errorf("%w: this version cannot read the spec", driver.ErrInvalid)
 )
 
 // timesOf returns the times of a schedule.
@@ -172,7 +172,7 @@ func (c *Calendar) successor(r *driver.Record, s *Schedule, revision int64, j *T
 		}
 	}
 	if err != nil {
-		c.log.Error("durable: a schedule ends, since no occurrence of it can follow", "name", r.Schedule, "error", err)
+		c.log.Error("durable: a schedule ends; no occurrence can follow", "name", r.Schedule, "error", err)
 		return nil
 	}
 	return next

@@ -68,7 +68,7 @@ func Series(t *testing.T, open func() driver.Engine, stored map[string]durable.R
 		if name == Due || name == Claimed {
 			lines = 1
 		}
-		require.Equal(t, lines, strings.Count(log.String(), `a schedule ends, since no occurrence of it can follow" name=`+name), "%s: %s", name, &log)
+		require.Equal(t, lines, strings.Count(log.String(), `a schedule ends; no occurrence can follow" name=`+name), "%s: %s", name, &log)
 	}
 }
 

@@ -83,14 +83,14 @@ func (w *Worker) cutOff() {
 	if len(w.runs) == 0 {
 		return
 	}
-	w.c.Log.Warn("durable: handlers have not returned within the grace of Run; their contexts end", "handlers", len(w.runs))
+	w.c.Log.Warn("durable: handlers did not return within WithGrace; their contexts end", "handlers", len(w.runs))
 	for _, r := range w.runs {
 		r.cutOff = true
 		r.cancel(errCutOff)
 	}
 }
 
-var errCutOff = fmt.Errorf("%w: the handler has not returned within the grace of Run", driver.ErrClosed)
+var errCutOff = fmt.Errorf("%w: the handler did not return within WithGrace", driver.ErrClosed)
 
 // isStuck reports whether a handler has not returned though its Timeout has been over for a lease.
 func (r *run) isStuck(now time.Time) bool { return !r.overdue.IsZero() && now.After(r.overdue) }
@@ -111,7 +111,7 @@ func (w *Worker) logStuck(now time.Time) {
 		if !r.logged && r.isStuck(now) {
 			r.logged = true
 			rec := &j.Delivery.Record
-			w.c.Log.Warn("durable: a handler has not returned although its Timeout has ended", "kind", rec.Kind, "ref", j.Delivery.Ref,
+			w.c.Log.Warn("durable: a handler has not returned after its Timeout", "kind", rec.Kind, "ref", j.Delivery.Ref,
 				"running", (now.Sub(r.overdue) + rec.Timeout + w.c.Lease).Round(time.Millisecond))
 		}
 	}
@@ -135,12 +135,12 @@ func (w *Worker) cancel(ref driver.Ref) {
 }
 
 // errKilled is the failure of a job whose last attempt ended with its process.
-var errKilled = errors.New("durable: the last attempt did not end: its process died, or was cut off")
+var errKilled = errors.New("durable: the last attempt did not end: its process died or was cut off")
 
 // bury ends a job that has no attempt left.
 func (w *Worker) bury(j *dispatch.Job) {
 	out := driver.Completion{Delivery: j.Delivery, End: driver.DeadLetter, Error: errKilled.Error()}
-	w.c.Log.Warn("durable: a job is dead, because its last attempt did not end", "kind", j.Delivery.Record.Kind,
+	w.c.Log.Warn("durable: a job is dead; its last attempt did not end", "kind", j.Delivery.Record.Kind,
 		"ref", j.Delivery.Ref, "error", out.Error)
 	began := w.c.now()
 	defer func() { w.ends.Put(&end{job: j, out: out, began: began}) }()

@@ -27,7 +27,7 @@ func (w *Worker) fetch(ctx context.Context) {
 			pause = 100 * time.Millisecond
 		}
 		if said.Now() {
-			w.c.Log.Warn("durable: the engine hands out no jobs; trying again", "error", err, "pause", pause)
+			w.c.Log.Warn("durable: cannot fetch jobs; trying again", "error", err, "pause", pause)
 		}
 		sleep(ctx, pause)
 	}
@@ -85,7 +85,7 @@ func (w *Worker) mayFollow(r *driver.Record) bool {
 	}
 	if !w.unreadable[r.Schedule] {
 		w.unreadable[r.Schedule] = true
-		w.c.Log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Schedule)
+		w.c.Log.Warn("durable: cannot read the spec of a schedule; other workers run its jobs", "name", r.Schedule)
 	}
 	return false
 }

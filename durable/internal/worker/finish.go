@@ -157,12 +157,12 @@ func (w *Worker) tooLate(e *end) {
 	switch {
 	case e.own == nil:
 		w.c.Counters.LeaseLost.Add(1)
-		w.c.Log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Delivery.Ref)
+		w.c.Log.Warn("durable: another worker has the job; the end of the attempt is not stored", "ref", e.out.Delivery.Ref)
 	case e.fine:
 		w.c.Counters.tally(e.own, false)
 	default:
 		w.c.Counters.LeaseLost.Add(1)
-		w.c.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
+		w.c.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has the job",
 			"ref", e.out.Delivery.Ref, "error", e.out.Error)
 	}
 }
@@ -172,7 +172,7 @@ func (w *Worker) tryAgain(e *end, err error) {
 	e.tries++
 	pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
 	if w.unwritten.Now() {
-		w.c.Log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
+		w.c.Log.Warn("durable: cannot store the end of an attempt; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 	}
 	w.wheel.Schedule(pause, func() { w.ends.Put(e) })
 }
@@ -184,7 +184,7 @@ func (w *Worker) followChanged(e *end) {
 		ctx, cancel := context.WithTimeout(context.Background(), w.c.Lease)
 		defer cancel()
 		if err := w.c.Times.FollowAgain(ctx, &e.out, e.began); err != nil {
-			w.c.Log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)
+			w.c.Log.Warn("durable: cannot read a schedule; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)
 			sleep(ctx, 200*time.Millisecond)
 		}
 	})

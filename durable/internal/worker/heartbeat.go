@@ -55,6 +55,6 @@ func (w *Worker) renew(ctx context.Context, began time.Time) {
 	case ForGood(err):
 		w.fail(err)
 	case w.unrenewed.Now():
-		w.c.Log.Warn("durable: the lease could not be renewed", "error", err, "silent", now.Local.Sub(w.lease.renewed))
+		w.c.Log.Warn("durable: cannot renew the lease", "error", err, "silent", now.Local.Sub(w.lease.renewed))
 	}
 }

@@ -32,7 +32,7 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 		},
 	})
 	if err != nil && ctx.Err() != nil && !ForGood(err) {
-		c.Log.Warn("durable: Run has ended before the engine had made a worker", "error", err)
+		c.Log.Warn("durable: Run ended before the engine made a worker", "error", err)
 		return nil
 	}
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *Worker) work(ctx context.Context) {
 	bye, cancel := context.WithTimeout(w.c.Requests, 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
-		w.c.Log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
+		w.c.Log.Warn("durable: cannot close the worker; others wait for the end of its lease", "error", err)
 	}
 }
 
@@ -135,6 +135,6 @@ func (w *Worker) drain() {
 		w.room.Wait()
 	}
 	if n := w.dispatcher.Counts().Held; n > 0 {
-		w.c.Log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", n)
+		w.c.Log.Error("durable: cannot store the ends of attempts; the jobs will run again", "attempts", n)
 	}
 }

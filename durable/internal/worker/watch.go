@@ -43,7 +43,7 @@ func (w *Worker) watchUnhandled(ctx context.Context) {
 		known = map[string]bool{}
 		for _, u := range found {
 			if known[u.Kind] = true; !before[u.Kind] {
-				w.c.Log.Warn("durable: no worker has a handler for jobs of a kind that are due", "kind", u.Kind,
+				w.c.Log.Warn("durable: due jobs wait, since no worker handles their kind", "kind", u.Kind,
 					"ref", u.Oldest, "overdue", now.Sub(u.Due).Round(time.Millisecond))
 			}
 		}

@@ -187,7 +187,7 @@ func (w *Worker) release(held []*driver.Delivery, after time.Duration) error {
 	defer cancel()
 	err := w.engine.Release(ctx, held, after)
 	if err != nil {
-		w.c.Log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
+		w.c.Log.Warn("durable: cannot hand back jobs; others get them after the lease", "error", err)
 	}
 	return err
 }

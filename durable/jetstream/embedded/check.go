@@ -196,7 +196,7 @@ func (in *inspection) compare(name string, blocks []*block, sizes map[string]int
 func checkMeta(name, dir string) error {
 	meta, err := os.ReadFile(filepath.Join(dir, "meta.inf"))
 	if err != nil {
-		return fmt.Errorf("what it is cannot be read: %w", err)
+		return fmt.Errorf("cannot read its kind: %w", err)
 	}
 	sum, err := os.ReadFile(filepath.Join(dir, "meta.sum"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -54,7 +54,7 @@ func (d *disk) free() (int64, error) {
 		return n - reserve, err
 	}
 	d.suspect("")
-	return 0, fmt.Errorf("%w: %d bytes are free on the disk of %s, and %d have to be", driver.ErrFull, n, d.dir, reserve)
+	return 0, fmt.Errorf("%w: the disk of %s has %d bytes free and needs %d", driver.ErrFull, d.dir, n, reserve)
 }
 
 // heard looks whether what the server says means that a store has failed. The store of an
@@ -102,7 +102,7 @@ func (d *disk) watch() {
 		room := err != nil || n > reserve
 		if !room && !full {
 			full = true
-			d.log.Error("durable: the disk of the embedded store is full: nothing is accepted, begun or ended until there is room", "dir", d.dir, "free", n, "needed", reserve)
+			d.log.Error("durable: the disk of the embedded store is full: jobs are not accepted, begun or ended until there is room", "dir", d.dir, "free", n, "needed", reserve)
 		}
 		ctx, cancel := context.WithTimeout(d.alive, lookEvery)
 		silent++
@@ -133,7 +133,7 @@ func (d *disk) settled(silent int) bool {
 		why = fmt.Sprintf("no answer to %d questions after its disk was full", silent)
 	}
 	if why != "" {
-		err := fmt.Errorf("%w: the store in %s works again when this process has been started anew: %s (%w)", driver.ErrStorage, d.dir, why, driver.ErrClosed)
+		err := fmt.Errorf("%w: the store in %s has failed: restart the process: %s (%w)", driver.ErrStorage, d.dir, why, driver.ErrClosed)
 		d.log.Error("durable: the embedded store has failed, and the engine ends", "error", err)
 		d.end(err)
 		return true

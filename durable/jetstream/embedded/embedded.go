@@ -182,7 +182,7 @@ func (e *engine) check(ctx context.Context, c *config) (*account, error) {
 		return a, nil
 	}
 	if !c.acceptLoss {
-		return nil, fmt.Errorf("%w: %s is damaged: %s (AcceptLoss opens what is left)", driver.ErrStorage, e.dir, in)
+		return nil, fmt.Errorf("%w: %s is damaged: %s: AcceptLoss opens the rest", driver.ErrStorage, e.dir, in)
 	}
 	for _, what := range in.damage {
 		c.log.Error("durable: the embedded store is damaged", "dir", e.dir, "what", what)
@@ -268,12 +268,12 @@ func (e *engine) Close() error {
 		select {
 		case <-ended:
 		case <-time.After(closeTimeout):
-			e.err = fmt.Errorf("%w: the server does not end: %s stays locked until this process ends", driver.ErrStorage, e.dir)
+			e.err = fmt.Errorf("%w: the server does not stop: %s stays locked until this process ends", driver.ErrStorage, e.dir)
 			return
 		}
 		if e.marked {
 			if err := markClosed(e.dir); err != nil { // the next Open is less strict, and that is all
-				e.log.Warn("durable: the directory of the embedded store cannot be written", "dir", e.dir, "error", err)
+				e.log.Warn("durable: cannot write the directory of the embedded store", "dir", e.dir, "error", err)
 			}
 		}
 		e.err = errors.Join(e.err, e.lock.release())

@@ -60,7 +60,7 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	require.ErrorIs(t, err, durable.ErrLocked)
 	require.ErrorContains(t, err, "another engine of this process")
 	_, err = embedded.Open(within(t), dir+"/../"+filepath.Base(dir), embedded.With(jetstream.Queue("another")))
-	require.ErrorContains(t, err, "another engine of this process: a directory has one engine, and so one queue")
+	require.ErrorContains(t, err, "another engine of this process: use one engine for a directory")
 	require.Less(t, time.Since(began), patience/2, "at once: it does not wait for the other")
 
 	cmd := exec.Command(os.Args[0], "-test.run=^TestTwoProcessesOnOneDirectory$")
@@ -70,7 +70,7 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 	} else {
 		_, err := embedded.Open(within(t), os.Getenv("LOCKED_DIR"))
-		require.ErrorContains(t, err, "durable: store is locked: "+os.Getenv("LOCKED_DIR")+": by another process")
+		require.ErrorContains(t, err, "durable: store is locked: "+os.Getenv("LOCKED_DIR")+" is open in another process")
 	}
 	require.NoError(t, e.Close())
 	_, q := open(t, dir)

@@ -29,7 +29,7 @@ func take(dir string) (*lock, error) {
 		return nil, err
 	}
 	if pid, err := os.ReadFile(owner); err == nil && string(pid) == self {
-		return nil, fmt.Errorf("%w: %s: by another engine of this process: a directory has one engine, and so one queue", driver.ErrLocked, dir)
+		return nil, fmt.Errorf("%w: %s is open in another engine of this process: use one engine for a directory", driver.ErrLocked, dir)
 	}
-	return nil, fmt.Errorf("%w: %s: by another process", driver.ErrLocked, dir)
+	return nil, fmt.Errorf("%w: %s is open in another process", driver.ErrLocked, dir)
 }

@@ -30,7 +30,7 @@ func (l serverLog) Warnf(format string, v ...any) {
 			return
 		}
 	}
-	l.log.Warn("durable: the embedded server warns", "text", text)
+	l.log.Warn("durable: warning of the embedded server", "text", text)
 }
 
 func (l serverLog) Errorf(format string, v ...any) { l.error(fmt.Sprintf(format, v...)) }
@@ -40,6 +40,6 @@ func (l serverLog) Debugf(string, ...any)          {}
 func (l serverLog) Tracef(string, ...any)          {}
 
 func (l serverLog) error(text string) {
-	l.log.Error("durable: the embedded server reports a fault", "text", strings.TrimSpace(text))
+	l.log.Error("durable: error of the embedded server", "text", strings.TrimSpace(text))
 	l.heard(text)
 }

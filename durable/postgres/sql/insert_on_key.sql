@@ -1,8 +1,8 @@
--- Stores records with an OnKey ($21), which decides about the job that waits under their key: 1,
--- replace, and 2, later, end it, and 3, keep, leaves it and stores nothing. The first of the records
+-- Stores records with a key, whose OnKey ($21) decides about the job that waits under it: 1,
+-- replace, and 2, later, end it; 3, keep, leaves it and stores nothing, as 0, refuse, does. The first of the records
 -- with one key has its turn. A record that exists already, or was born too long ago, is left out: see
 -- insert.sql. The row of each other record has the job that has the key now, null if that is
--- another's; the job that has waited; and whether a claimed job has the key.
+-- another's; the job that has waited; and whether the key is taken: by a claimed job, or for 0 by any.
 --
 -- A waiting job is locked before it is ended: a change or a claim that came first wins, and the job
 -- is no longer found by its key.
@@ -19,7 +19,7 @@ with asked as materialized (
     order by r.key, r.n
 ), waits as materialized (
     select j.id, coalesce(j.first, j.born) as first, a.id as by, a.on_key
-    from tickwheel.job j join asked a on a.key = j.key
+    from tickwheel.job j join asked a on a.key = j.key and a.on_key > 0
     where j.state = 0
     order by j.id
     for update of j
@@ -45,5 +45,5 @@ with asked as materialized (
     returning id
 )
 select a.id, a.key, coalesce(s.id, case when w.on_key = 3 then w.id end) as holder, w.id as found,
-    exists (select from tickwheel.job j where j.key = a.key and j.state = 1) as claimed
+    exists (select from tickwheel.job j where j.key = a.key and (j.state = 1 or a.on_key = 0)) as taken
 from asked a left join stored s on s.id = a.id left join waits w on w.by = a.id

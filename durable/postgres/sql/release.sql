@@ -7,6 +7,8 @@
 -- What a dead worker has claimed stays its claim when it is given back, and is put off all
 -- the same: else workers that fetch in step would hand it to the one that cannot run it each
 -- time. Its hand tells it from a claim of a living worker, which has none.
+--
+-- A job with FreeWhenBegun whose attempt did not begin takes its key again, unless another has it.
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (
@@ -33,6 +35,8 @@ with back as (
     update tickwheel.job j
     set attempt = j.attempt - case when l.own and j.state = 1 then 1 else 0 end,
         state = case when l.own then 0 else j.state end,
+        key = case when l.own and j.key is null and j.flags & 1 <> 0 and not exists (select from tickwheel.job o where o.key = j.name)
+            then j.name else j.key end,
         holder = case when not l.own then j.holder when $4::int8 > 0 then -$5::int8 end,
         exact = j.exact and not l.own,
         places = case when l.own then null else j.places end,

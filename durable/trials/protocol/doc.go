@@ -39,10 +39,10 @@
 //	resume               close.go: resume
 //	clock                the server's clock, TTLs, consumers
 //
-// Keys, dead jobs and batches of several jobs are left out: they are writes in the commits
+// Dead jobs and batches of several jobs are left out: they are writes in the commits
 // that are here. Schedules and their occurrences have a model of their own, series_test.go,
-// and so have the places of limits, places_test.go, and their tokens and CancelRunning,
-// tokens_test.go. A lease may be over at any moment, and then is so for all; what a worker
+// and so have the places of limits, places_test.go, their tokens and CancelRunning,
+// tokens_test.go, and keys and signals, keys_test.go. A lease may be over at any moment, and then is so for all; what a worker
 // that has died had claimed may be taken over at once. An Add chooses its bucket by the floor
 // as it is, and may arrive at any later time.
 package protocol

@@ -1,9 +1,9 @@
 // Cron runs cron expressions on a timing wheel. Package durable/cron turns them into
 // schedules, and the wheel takes these as they are.
 //
-//	go run .                                # a sample that is built in
-//	go run . -for 1m '*/20 * * * * *' '30 3 * * 1-5'
-//	go run . 'CRON_TZ=Asia/Tokyo 0 9 * * *'
+//	go run ./examples/integrations/cron                                # a sample that is built in
+//	go run ./examples/integrations/cron -for 1m '*/20 * * * * *' '30 3 * * 1-5'
+//	go run ./examples/integrations/cron 'CRON_TZ=Asia/Tokyo 0 9 * * *'
 //
 // It prints the next times of each expression, then each run that comes due within the
 // time given by -for, and a summary. An expression has five fields, or six with seconds

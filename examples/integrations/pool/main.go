@@ -3,7 +3,7 @@
 // many the driver had to run, how many were discarded, and how late they began.
 //
 //	go run .
-//	go run . -tasks 5000 -workers 16 -queue 100 -work 500us -over 200ms
+//	go run ./examples/integrations/pool -tasks 5000 -workers 16 -queue 100 -work 500us -over 200ms
 //
 // The pools are github.com/panjf2000/ants/v2, plugged in with ExecutorFunc, and the
 // library's own with each WhenFull. The exit status is 1 if a task was lost, and 2 for a

@@ -49,7 +49,7 @@ func (e *Engine) here(now time.Duration) (*Engine, time.Duration) {
 	}
 	e.clock.panicIfBubbled()
 	if e.driver.manual {
-		panic("timingwheel: a wheel with WithManualDrive that was made outside of this testing/synctest bubble: make it in the bubble")
+		panic("timingwheel: the wheel with WithManualDrive was made outside of this testing/synctest bubble: make it in the bubble")
 	}
 	c := &Config{
 		Tick: e.clock.tick, Slots: 64, Shards: 1, Executor: run.NewQueue(nil),
@@ -94,7 +94,7 @@ func (c *clock) fits() bool { return c.IsManual() || isBubbled(time.Now()) == c.
 
 func (c *clock) panicIfBubbled() {
 	if c.IsBubbled() {
-		panic("timingwheel: a wheel that was made in a testing/synctest bubble is used outside of it: make another one outside")
+		panic("timingwheel: the wheel was made in a testing/synctest bubble and is used outside of it: make another one outside")
 	}
 }
 

@@ -27,7 +27,7 @@ func TestTasksOnTheDriversGoroutine(t *testing.T) {
 			for range 100 {
 				ran := make(chan bool)
 				w.Schedule(1, func() {
-					ran <- strings.Contains(string(debug.Stack()), ").drive(")
+					ran <- strings.Contains(string(debug.Stack()), "(*driver).live(")
 					if name != "block" || rand.IntN(10) == 0 {
 						end()
 					}

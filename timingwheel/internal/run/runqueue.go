@@ -105,16 +105,22 @@ func (q *Queue) pull() {
 }
 
 // Work runs t, or queues it if older tasks wait. If t is nil, it does neither. Then it
-// pulls.
+// pulls. So it must not be called on a queue with a bound.
 func (q *Queue) Work(t Task, r *Runner) {
-	switch {
-	case t == nil:
-	case q.hasTasks():
-		q.Enqueue(NewBatch(t), r)
-	default:
-		q.runOne(t, r)
+	if t != nil && !q.queueBehind(t, r) {
+		r.Run(t) // not runOne: there is no bound, and a frame less is on the stack
 	}
 	q.pull()
+}
+
+// queueBehind queues t if older tasks wait, and reports whether it did. It is apart for the
+// frame of Work.
+func (q *Queue) queueBehind(t Task, r *Runner) bool {
+	if !q.hasTasks() {
+		return false
+	}
+	q.Enqueue(NewBatch(t), r)
+	return true
 }
 
 // ensureSuccessor spawns the successor, unless there is one. If there are as many

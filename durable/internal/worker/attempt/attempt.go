@@ -38,7 +38,7 @@ type Attempt struct {
 type Handler func(ctx context.Context, a *Attempt) error
 
 // errGoexit is the failure of a handler that ended its goroutine.
-var errGoexit = errors.New("durable: the handler has called runtime.Goexit")
+var errGoexit = errors.New("durable: the handler called runtime.Goexit")
 
 // Call runs the handler and passes its error on, once, however it ends. Deferred, since
 // plain code is not reached after runtime.Goexit.
@@ -83,7 +83,7 @@ func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backo
 		errors.As(err, &after)
 	}); failed != nil {
 		after, snooze = nil, nil
-		out.Error = errorText(fmt.Errorf("durable: the handler has returned a %T, whose methods fail: %w", err, failed))
+		out.Error = errorText(fmt.Errorf("durable: the handler returned a %T whose methods panic: %w", err, failed))
 	}
 	switch {
 	case snooze != nil:
@@ -94,7 +94,7 @@ func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backo
 		out.At = clip(now.Add(after.after))
 	default:
 		if failed := protect(func() { out.At = clip(now.Add(max(0, backoff(a.Number)))) }); failed != nil {
-			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function fails: %w", out.Error, failed))
+			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function panicked: %w", out.Error, failed))
 		}
 	}
 }

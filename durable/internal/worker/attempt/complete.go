@@ -17,7 +17,7 @@ import (
 // end waits in the engine.
 
 // errNotCommitted is the failure of a handler that has returned nil, and has not committed.
-var errNotCommitted = errors.New("durable: the handler has returned nil, but the transaction in which it completed its attempt was not committed")
+var errNotCommitted = errors.New("durable: the handler returned nil, but did not commit the transaction that completed its attempt")
 
 // Complete is that of [driver.Attempt].
 func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {

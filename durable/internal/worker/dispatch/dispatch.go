@@ -257,12 +257,24 @@ func (d *Dispatcher) drop(j *Job) {
 func (d *Dispatcher) dropBack(j *Job) {
 	d.drop(j)
 	d.out.Dropped = append(d.out.Dropped, j.Delivery)
+	d.dropNewer(j)
+}
+
+// dropNewer hands back the newer version of a job.
+func (d *Dispatcher) dropNewer(j *Job) {
+	if j.newer != nil {
+		d.out.Dropped = append(d.out.Dropped, j.newer)
+		j.newer = nil
+	}
 }
 
 // Forget takes a job away that has ended, and goes on to its newer version.
 func (d *Dispatcher) Forget(j *Job, now Moment) {
 	d.drop(j)
-	if j.newer != nil && !d.draining {
+	switch {
+	case d.draining:
+		d.dropNewer(j)
+	case j.newer != nil:
 		d.Add(j.newer, now)
 	}
 }
@@ -328,10 +340,7 @@ func (d *Dispatcher) unready(j *Job) {
 func (d *Dispatcher) LoseLease() int {
 	before := len(d.out.Dropped)
 	for _, j := range d.jobs {
-		if j.newer != nil {
-			d.out.Dropped = append(d.out.Dropped, j.newer)
-			j.newer = nil
-		}
+		d.dropNewer(j)
 		switch {
 		case j.phase == claiming:
 			j.lost = true

@@ -374,3 +374,30 @@ func TestMovedWhileFetched(t *testing.T) {
 	s.claim(grant)
 	require.Equal(t, []string{"a"}, s.begun)
 }
+
+// A newer version of a job that is dropped, or that ends while the worker drains, is handed back.
+func TestNewerIsHandedBack(t *testing.T) {
+	for name, drop := range map[string]func(s *desk){
+		"drain":  func(s *desk) { s.d.Drain() },
+		"ending": func(s *desk) { s.d.Drain(); s.next(); s.d.Forget(s.runs["a"], s.moment()) },
+		"limits": func(s *desk) {
+			s.d.SetFlowControl(driver.NewFlowControl(1, []*driver.StoredLimit{{Name: "l", ID: 1, Limit: driver.Limit{Kind: "k", Running: 1}}}, nil), s.moment())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDesk(t, Config{Concurrency: 1})
+			s.add("a", "b")
+			s.claim(grant)
+			held := map[string]string{"ending": "a"}[name]
+			if held == "" {
+				held = "b"
+			} else {
+				s.d.Done(s.runs["a"], s.moment())
+			}
+			h := &driver.Delivery{Ref: driver.Ref(held), Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: s.now, Version: 1}}
+			require.True(t, s.d.Has(h))
+			drop(s)
+			require.Contains(t, s.next().Dropped, h)
+		})
+	}
+}

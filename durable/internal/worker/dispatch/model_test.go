@@ -59,6 +59,7 @@ type model struct {
 	off    time.Duration
 	timers []pending
 	jobs   map[driver.Ref]*entry
+	newer  map[*driver.Delivery]bool // versions of jobs that are held
 	claims []*Job
 	shut   map[string]bool
 	flow   *driver.FlowControl
@@ -76,7 +77,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	r := rand.New(rand.NewPCG(seed, 7))
 	m := &model{
 		t: t, r: r, seed: seed, now: time.Unix(2e9, 0), off: time.Duration(r.IntN(3)) * time.Millisecond,
-		jobs: map[driver.Ref]*entry{}, shut: map[string]bool{}, sound: true,
+		jobs: map[driver.Ref]*entry{}, newer: map[*driver.Delivery]bool{}, shut: map[string]bool{}, sound: true,
 	}
 	m.c = Config{
 		Kinds: []string{"a", "b", "c"}, Limits: map[string]int{"b": 1 + r.IntN(3)}, Concurrency: 1 + r.IntN(20), Lease: 10 * time.Second,
@@ -208,6 +209,9 @@ func (m *model) known(j *Job, s state) *entry {
 }
 
 func (m *model) gone(h *driver.Delivery) {
+	if m.newer[h] {
+		return // it was no job of this model yet
+	}
 	e := m.jobs[h.Ref]
 	if e == nil || e.state >= runs || e.record != h {
 		m.fail("%s is handed back: %+v", h.Ref, e)
@@ -269,6 +273,7 @@ func (m *model) add() {
 		n := *o.record
 		n.Record.Version++
 		require.True(m.t, m.d.Has(&n))
+		m.newer[&n] = true
 		return
 	}
 	m.jobs[h.Ref] = &entry{record: h}
@@ -411,6 +416,7 @@ func (m *model) forget(e *entry) {
 	newer := e.job.newer
 	if newer != nil {
 		m.jobs[newer.Ref] = &entry{record: newer}
+		delete(m.newer, newer)
 	}
 	m.d.Forget(e.job, m.moment())
 }
@@ -445,12 +451,6 @@ func (m *model) unbegin() {
 
 func (m *model) loseLease() {
 	m.last = "lose"
-	for _, e := range m.jobs {
-		if e.job == nil || e.job.newer == nil {
-			continue
-		}
-		e.job.newer = nil // it is handed back, and not a job of this model
-	}
 	m.d.LoseLease()
 }
 

@@ -1,4 +1,4 @@
-package tickwheel_test
+package core
 
 import (
 	"bytes"
@@ -42,7 +42,7 @@ func TestDropInHasAllNames(t *testing.T) {
 // compiler has written about them.
 func exportData(t *testing.T, pattern string) types.Importer {
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", pattern)
-	list.Stderr = os.Stderr
+	list.Dir, list.Stderr = root, os.Stderr
 	lines, err := list.Output()
 	require.NoError(t, err)
 	files := map[string]string{}

@@ -1,5 +1,5 @@
-// Package tickwheel_test keeps what holds for the module as a whole.
-package tickwheel_test
+// Package core has the tests of the core module as a whole.
+package core
 
 import (
 	"go/parser"
@@ -17,6 +17,7 @@ import (
 )
 
 const (
+	root    = "../.."
 	module  = "github.com/tickwheel/tickwheel/"
 	surface = module + "timingwheel"
 	inside  = surface + "/internal/"
@@ -56,7 +57,7 @@ var mayImport = map[string][]string{
 
 func TestImportsPointOneWay(t *testing.T) {
 	seen := map[string]bool{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -72,7 +73,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			}
 		}
 		seen[dir] = true
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.ImportsOnly)
 		require.NoError(t, err)
 		for _, spec := range file.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
@@ -97,9 +98,11 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// Who uses the library need not have a web server in the program.
+// A program that uses the library does not get a web server with it.
 func TestCoreHasNoServer(t *testing.T) {
-	deps, err := exec.Command("go", "list", "-deps", "./purgatory", "./timingwheel", "./delayqueue", "./bucket").CombinedOutput()
+	list := exec.Command("go", "list", "-deps", "./purgatory", "./timingwheel", "./delayqueue", "./bucket")
+	list.Dir = root
+	deps, err := list.CombinedOutput()
 	require.NoError(t, err, "%s", deps)
 	require.Contains(t, string(deps), "/timingwheel\n")
 	require.Contains(t, string(deps), "/purgatory\n")
@@ -111,7 +114,7 @@ func TestCoreHasNoServer(t *testing.T) {
 // inNestedModule reports whether dir or a folder above it has a go.mod of its own.
 func inNestedModule(dir string) bool {
 	for ; dir != "."; dir = filepath.ToSlash(filepath.Dir(dir)) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(root, dir, "go.mod")); err == nil {
 			return true
 		}
 	}
@@ -120,7 +123,7 @@ func inNestedModule(dir string) bool {
 
 // Nothing but gods and testify may reach a user.
 func TestCoreDependsOnLittle(t *testing.T) {
-	mod, err := os.ReadFile("go.mod")
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	require.NoError(t, err)
 	for line := range strings.Lines(string(mod)) {
 		fields := strings.Fields(strings.TrimPrefix(line, "require"))

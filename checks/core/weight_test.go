@@ -1,4 +1,4 @@
-package tickwheel_test
+package core
 
 import (
 	"os"
@@ -47,6 +47,7 @@ func weigh(t *testing.T, source string) int64 {
 	main, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	require.NoError(t, os.WriteFile(main, []byte(source), 0o644))
 	build := exec.Command("go", "build", "-trimpath", "-o", program, main)
+	build.Dir = root
 	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

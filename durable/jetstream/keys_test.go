@@ -1,0 +1,150 @@
+package jetstream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// keyedJobs adds jobs under one key.
+type keyedJobs struct {
+	t   *testing.T
+	p   *part
+	now time.Time
+}
+
+func newKeyedJobs(t *testing.T) *keyedJobs {
+	p := newPart(t)
+	return &keyedJobs{t, p, p.now().Truncate(time.Microsecond)}
+}
+
+func (k *keyedJobs) record(id string, onKey driver.OnKey, due time.Duration) driver.Record {
+	r := recordAt(id, k.now.Add(due), k.now)
+	r.Key, r.OnKey = "k", onKey
+	return r
+}
+
+func (k *keyedJobs) add(r driver.Record) (driver.Ref, error) {
+	refs, errs := k.p.insert(k.t.Context(), []driver.Record{r})
+	return refs[0], errs[0]
+}
+
+func (k *keyedJobs) mustAdd(r driver.Record) driver.Ref {
+	k.t.Helper()
+	ref, err := k.add(r)
+	require.NoError(k.t, err)
+	return ref
+}
+
+// waits returns the job that waits, which has the key, or "".
+func (k *keyedJobs) waits() (ref driver.Ref) {
+	k.t.Helper()
+	for i, err := range k.p.scan(k.t.Context(), driver.Filter{}) {
+		require.NoError(k.t, err)
+		require.Empty(k.t, ref, "two wait")
+		ref = i.Ref
+	}
+	h, err := k.p.keyHolder(k.t.Context(), "k")
+	require.NoError(k.t, err)
+	require.Equal(k.t, ref != "", h.alive)
+	if h.alive {
+		require.Equal(k.t, h.ref, ref)
+	}
+	return ref
+}
+
+func (k *keyedJobs) cancel(ref driver.Ref) {
+	k.t.Helper()
+	a, err := parseRef(ref, k.p.salt, k.p.of)
+	require.NoError(k.t, err)
+	ok, err := k.p.cancel(k.t.Context(), a)
+	require.NoError(k.t, err)
+	require.True(k.t, ok)
+}
+
+// An Insert that is repeated after its job was replaced or has ended stores nothing, and ends no
+// other job. Where a repeat cannot know the Ref, because MaxWait has changed the due time, it says so.
+func TestRepeatedReplace(t *testing.T) {
+	for _, onKey := range []driver.OnKey{driver.KeyReplace, driver.KeyLater} {
+		for name, maxWait := range map[string]time.Duration{"as asked": 0, "pushed back": 90 * time.Minute} {
+			if onKey == driver.KeyReplace && maxWait > 0 {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				k := newKeyedJobs(t)
+				first := k.mustAdd(k.record("first", driver.KeyRefuse, time.Minute))
+				again := k.record("again", onKey, 5*time.Hour)
+				again.MaxWait = maxWait
+				ref := k.mustAdd(again)
+				require.NotEqual(t, first, ref)
+				require.Equal(t, ref, k.waits())
+				require.Equal(t, ref, k.mustAdd(again), "it has the key")
+				repeat := func(want driver.Ref) {
+					t.Helper()
+					got, err := k.add(again)
+					if maxWait > 0 {
+						require.ErrorIs(t, err, driver.ErrUncertain)
+					} else {
+						require.NoError(t, err)
+						require.Equal(t, ref, got)
+					}
+					require.Equal(t, want, k.waits())
+				}
+				newer := k.mustAdd(k.record("newer", driver.KeyReplace, time.Hour))
+				repeat(newer)
+				k.cancel(newer)
+				repeat("")
+			})
+		}
+	}
+}
+
+// After half a minute nobody knows whether a job with MaxWait was stored.
+func TestLateReplace(t *testing.T) {
+	k := newKeyedJobs(t)
+	r := k.record("late", driver.KeyLater, 5*time.Hour)
+	r.MaxWait, r.Born = time.Hour, k.now.Add(-graveTTL/2)
+	_, err := k.add(r)
+	require.ErrorIs(t, err, driver.ErrUncertain)
+	require.Empty(t, k.waits())
+}
+
+// A claim of a job with FreeWhenBegun frees its key. If it is given back the job has not begun, and
+// takes its key again, unless another job has it.
+func TestReleaseTakesTheKeyAgain(t *testing.T) {
+	k := newKeyedJobs(t)
+	w, err := connectPartTo(t, k.p).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
+	require.NoError(t, err)
+	p := w.(*worker).e.parts[0]
+	for _, superseded := range []bool{false, true} {
+		r := k.record("job", driver.KeyRefuse, 0)
+		r.FreeWhenBegun = true
+		if superseded {
+			r.ID = "superseded"
+		}
+		ref := k.mustAdd(r)
+		h, err := p.keyHolder(t.Context(), "k")
+		require.NoError(t, err)
+		_, m, err := p.findHeld(t.Context(), &h)
+		require.NoError(t, err)
+		d := &driver.Delivery{Ref: ref, Record: r, Exact: true}
+		d.Handle = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
+		require.Equal(t, driver.Granted, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
+		h, err = p.keyHolder(t.Context(), "k")
+		require.NoError(t, err)
+		require.False(t, h.alive)
+		want := ref
+		if superseded {
+			want = k.mustAdd(k.record("newer", driver.KeyRefuse, time.Hour))
+		}
+		require.NoError(t, w.Release(t.Context(), []*driver.Delivery{d}, 0))
+		h, err = p.keyHolder(t.Context(), "k")
+		require.NoError(t, err)
+		require.True(t, h.alive)
+		require.Equal(t, want, h.ref)
+		k.cancel(ref)
+	}
+}

@@ -1,0 +1,217 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// peer is a queue on a database of its own.
+type peer interface {
+	// add stores jobs in one call.
+	add(jobs []timedJob)
+	// work runs jobs until ctx ends, and then until their ends are written down. It calls ran for
+	// each, on any goroutine.
+	work(ctx context.Context, ran func(timedJob))
+}
+
+// system is a kind of peer, and how it is set up.
+type system struct {
+	name, note string
+	open       func(*pgxpool.Pool) peer
+	twin       bool // it adds jobs as the one before does
+}
+
+var systems = []system{
+	{"tickwheel", "durable/postgres, 1000 handlers at once, all else by default; callers at one time share a commit", openOurs, false},
+	{"River", "v0.51.1, 2000 workers, fetches at most every 2 ms and polls every 5 ms, which is its own benchmark's setting with a shorter poll; its scheduler runs every 5 s, which cannot be set", openRiver(2000, 2*time.Millisecond, 5*time.Millisecond), false},
+	{"River, defaults", "100 workers, as its documentation has it; fetches at most every 100 ms, polls every second", openRiver(100, 0, 0), true},
+	{"poller", "select for update skip locked, 1000 rows at most; runs and deletes them in that transaction; again after 200 ms, or at once after a full batch", openPoller, false},
+}
+
+// timedJob is due at a time, which was so long ahead when it was added.
+type timedJob struct {
+	due   time.Time
+	ahead time.Duration
+}
+
+// payload is 100 bytes that say which job it is.
+func (j timedJob) payload() []byte {
+	b := make([]byte, 100)
+	binary.BigEndian.PutUint64(b, uint64(j.due.UnixNano()))
+	binary.BigEndian.PutUint64(b[8:], uint64(j.ahead))
+	return b
+}
+
+func timedJobOf(payload []byte) timedJob {
+	return timedJob{
+		due:   time.Unix(0, int64(binary.BigEndian.Uint64(payload))),
+		ahead: time.Duration(binary.BigEndian.Uint64(payload[8:])),
+	}
+}
+
+// dueIn returns n jobs that are due so long from now.
+func dueIn(d time.Duration, n int) []timedJob {
+	jobs := make([]timedJob, n)
+	for i := range jobs {
+		jobs[i] = timedJob{time.Now().Add(d), d}
+	}
+	return jobs
+}
+
+type ours struct{ q *durable.Queue }
+
+func openOurs(pool *pgxpool.Pool) peer {
+	return ours{get(durable.Open(background, get(connectPostgres(background, pool)), thousand))}
+}
+
+func (o ours) add(jobs []timedJob) {
+	all := make([]durable.Job, len(jobs))
+	for i, j := range jobs {
+		all[i] = durable.Job{Kind: kind, At: j.due, Payload: j.payload()}
+	}
+	addAll(o.q, all...)
+}
+
+func (o ours) work(ctx context.Context, ran func(timedJob)) {
+	o.q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		ran(timedJobOf(a.Job.Payload))
+		return nil
+	})
+	must(o.q.Run(ctx))
+}
+
+// riverArgs is a job of River's. It has as many bytes as those of the others, in JSON.
+type riverArgs struct {
+	Payload []byte `json:"p"`
+}
+
+func (riverArgs) Kind() string { return kind }
+
+type riverWorker struct {
+	river.WorkerDefaults[riverArgs]
+	ran func(timedJob)
+}
+
+func (w *riverWorker) Work(_ context.Context, j *river.Job[riverArgs]) error {
+	w.ran(timedJobOf(j.Args.Payload))
+	return nil
+}
+
+type riverQueue struct {
+	pool   *pgxpool.Pool
+	insert *river.Client[pgx.Tx]
+	config river.Config
+}
+
+// openRiver sets River up with so many workers, and how often it fetches and polls; 0: its default.
+func openRiver(workers int, fetch, poll time.Duration) func(*pgxpool.Pool) peer {
+	return func(pool *pgxpool.Pool) peer {
+		get(get(rivermigrate.New(riverpgxv5.New(pool), nil)).Migrate(background, rivermigrate.DirectionUp, nil))
+		// Its errors are kept out of the tables.
+		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		return &riverQueue{pool, get(river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: log})), river.Config{
+			Logger: log, FetchCooldown: fetch, FetchPollInterval: poll,
+			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
+		}}
+	}
+}
+
+// add takes the faster of River's ways: COPY for many.
+func (q *riverQueue) add(jobs []timedJob) {
+	if len(jobs) == 1 {
+		get(q.insert.Insert(background, riverArgs{jobs[0].payload()}, &river.InsertOpts{ScheduledAt: jobs[0].due}))
+		return
+	}
+	params := make([]river.InsertManyParams, len(jobs))
+	for i, j := range jobs {
+		params[i] = river.InsertManyParams{Args: riverArgs{j.payload()}, InsertOpts: &river.InsertOpts{ScheduledAt: j.due}}
+	}
+	get(q.insert.InsertManyFast(background, params))
+}
+
+func (q *riverQueue) work(ctx context.Context, ran func(timedJob)) {
+	c := q.config
+	c.Workers = river.NewWorkers()
+	river.AddWorker(c.Workers, &riverWorker{ran: ran})
+	client := get(river.NewClient(riverpgxv5.New(q.pool), &c))
+	must(client.Start(background))
+	<-ctx.Done()
+	stop, cancel := context.WithTimeout(background, time.Minute)
+	defer cancel()
+	if err := client.Stop(stop); !errors.Is(err, context.Canceled) {
+		must(err)
+	}
+}
+
+// poller is what textbooks have: it asks every pollEvery for up to pollMost jobs.
+type poller struct{ pool *pgxpool.Pool }
+
+const (
+	pollEvery = 200 * time.Millisecond
+	pollMost  = 1000
+)
+
+func openPoller(pool *pgxpool.Pool) peer {
+	get(pool.Exec(background, `
+		create table job (id bigint generated always as identity primary key, due timestamptz not null, payload bytea not null);
+		create index on job (due)`))
+	return poller{pool}
+}
+
+func (p poller) add(jobs []timedJob) {
+	if len(jobs) == 1 {
+		get(p.pool.Exec(background, "insert into job (due, payload) values ($1, $2)", jobs[0].due, jobs[0].payload()))
+		return
+	}
+	get(p.pool.CopyFrom(background, pgx.Identifier{"job"}, []string{"due", "payload"},
+		pgx.CopyFromSlice(len(jobs), func(i int) ([]any, error) { return []any{jobs[i].due, jobs[i].payload()}, nil })))
+}
+
+func (p poller) work(ctx context.Context, ran func(timedJob)) {
+	t := time.NewTicker(pollEvery)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		if p.poll(ran) == pollMost {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+	}
+}
+
+// poll runs what is due, one after the other, in one transaction.
+func (p poller) poll(ran func(timedJob)) int {
+	var ids []int64
+	must(pgx.BeginFunc(background, p.pool, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(background, "select id, payload from job where due <= now() order by due limit $1 for update skip locked", pollMost)
+		var id int64
+		var text []byte
+		_, err := pgx.ForEachRow(rows, []any{&id, &text}, func() error {
+			ran(timedJobOf(text))
+			ids = append(ids, id)
+			return nil
+		})
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		_, err = tx.Exec(background, "delete from job where id = any($1)", ids)
+		return err
+	}))
+	return len(ids)
+}

@@ -201,7 +201,7 @@ func badInput(t *testing.T, s Store) {
 		"the prefix of schedules":   {Kind: kind, Key: "every/x"},
 		"the payload has":           {Kind: kind, Payload: make([]byte, durable.MaxPayload+1)},
 		"is negative":               {Kind: kind, MaxAttempts: -1},
-		"both At and After":         {Kind: kind, At: time.Now(), After: 1},
+		"At and After are both set": {Kind: kind, At: time.Now(), After: 1},
 		"beyond the year":           {Kind: kind, At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"the lane has":              {Kind: kind, Lane: strings.Repeat("l", driver.MaxLane+1)},
 		"the lane \"\\n\"":          {Kind: kind, Lane: "\n"},

@@ -60,9 +60,10 @@ const kind = "k"
 // rig is a Queue with a handler that records what ran.
 type rig struct {
 	*durable.Queue
-	t    testing.TB
-	stop context.CancelFunc
-	done chan struct{}
+	t     testing.TB
+	lease time.Duration // Longer where the engine answers so late that the lease would be lost again and again.
+	stop  context.CancelFunc
+	done  chan struct{}
 
 	mu   sync.Mutex
 	runs []run
@@ -79,9 +80,12 @@ func open(t testing.TB, e driver.Engine, opts ...durable.Option) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	q, err := durable.Open(ctx, e, append([]durable.Option{durable.WithLease(lease)}, opts...)...)
+	asked := time.Now()
+	_, _, err := e.Now(ctx)
 	require.NoError(t, err)
-	r := &rig{Queue: q, t: t}
+	r := &rig{t: t, lease: max(lease, 20*time.Since(asked))}
+	r.Queue, err = durable.Open(ctx, e, append([]durable.Option{durable.WithLease(r.lease)}, opts...)...)
+	require.NoError(t, err)
 	t.Cleanup(r.close)
 	return r
 }

@@ -65,6 +65,18 @@ func TestLateDriverIsLogged(t *testing.T) {
 	})
 }
 
+// fire makes n functions run on a wheel that is driven by hand, so late.
+func fire(w *timingwheel.TimingWheel, n int, late time.Duration) {
+	for range n {
+		w.AfterFunc(0, func() {})
+	}
+	time.Sleep(late)
+	for w.Len() > 0 {
+		w.Drive(0)
+	}
+	synctest.Wait()
+}
+
 // The log has the lateness of the last minute beside that since the start: a bad start does
 // not stay in it.
 func TestLateDriverIsLoggedWithTheLastMinute(t *testing.T) {
@@ -72,22 +84,12 @@ func TestLateDriverIsLoggedWithTheLastMinute(t *testing.T) {
 		l, lines := logged()
 		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithManualDrive())
 		defer w.Stop()
-		fire := func(n int, late time.Duration) {
-			for range n {
-				w.AfterFunc(0, func() {})
-			}
-			time.Sleep(late)
-			for w.Len() > 0 {
-				w.Drive(0)
-			}
-			synctest.Wait()
-		}
-		fire(1000, 40*time.Second)
+		fire(w, 1000, 40*time.Second)
 		for range 10 {
 			time.Sleep(20 * time.Second)
-			fire(1000, 0)
+			fire(w, 1000, 0)
 		}
-		fire(1, 2*time.Second)
+		fire(w, 1, 2*time.Second)
 		require.Len(t, lines(), 2)
 		require.Contains(t, lines()[0], "late=40s p99=40s p99_since_start=40s")
 		require.Contains(t, lines()[1], "late=2s p99=1µs p99_since_start=40s")
@@ -226,21 +228,11 @@ func TestLateDriverIsLoggedWithWhatWasALittleBefore(t *testing.T) {
 		l, lines := logged()
 		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithManualDrive())
 		defer w.Stop()
-		fire := func(n int, late time.Duration) {
-			for range n {
-				w.AfterFunc(0, func() {})
-			}
-			time.Sleep(late)
-			for w.Len() > 0 {
-				w.Drive(0)
-			}
-			synctest.Wait()
-		}
-		fire(1000, 900*time.Millisecond)
+		fire(w, 1000, 900*time.Millisecond)
 		time.Sleep(45 * time.Second)
-		fire(1, 0)
+		fire(w, 1, 0)
 		time.Sleep(5 * time.Second)
-		fire(1, 2*time.Second)
+		fire(w, 1, 2*time.Second)
 		require.Len(t, lines(), 1)
 		require.NotContains(t, lines()[0], "p99=2s")
 		require.NotContains(t, lines()[0], "p99=1µs")

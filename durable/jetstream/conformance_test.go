@@ -275,5 +275,5 @@ func TestConformanceOfPartitions(t *testing.T) {
 	defer q.Close()
 	err = q.SetLimit(t.Context(), "l", durable.Limit{Running: 1})
 	require.ErrorIs(t, err, durable.ErrInvalid)
-	require.ErrorContains(t, err, "one partition")
+	require.ErrorContains(t, err, "cannot have limits")
 }

@@ -81,20 +81,20 @@ test-modules: missing test-benchmarks ## the checks, the benchmarks and what els
 test-benchmarks: # without the race detector: rivals have races
 	cd benchmarks && go test -short -bench . -benchtime 1x ./...
 
-# The tests of an engine wait most of their time, for leases, files and servers, so those of JetStream
-# and PostgreSQL and the trials run beside each other, also on two processors. All is compiled before
-# (go list -export), once, since three go commands at a time would each compile what they share. The trials
-# run without the race detector, and with it in nightly.
-DURABLE_TESTS := $(addprefix test-in-,./durable/ ./durable/postgres/ $(filter-out ./durable/ ./durable/postgres/ ./durable/trials/,$(DURABLE)) ./examples/integrations/)
-TRIALS := cd durable/trials && go test -p 2 -timeout 20m
+# One package of a module at a time: each starts servers, and they share the processors with the
+# tests. The tests of a package wait most of their time, so three run at once on two processors, too.
+# All is compiled before (go list -export), since -p 1 would compile on one processor. What
+# harms the jobs waits most of its time, so it runs beside the rest: without the race detector, and with it in
+# nightly.
+DURABLE_TESTS := $(DURABLE:%=test-in-%) test-in-./examples/integrations/
+TRIALS := cd durable/trials && go test -p 1 -timeout 20m
 .PHONY: test-durable test-trials $(DURABLE_TESTS)
 test-durable: missing ## durable jobs keep their promises on real servers, whatever harms them
-	@set -e; for module in $(DURABLE_TESTS:test-in-%=%); do (set -x; cd $$module; go list -race -test -deps -export ./... >/dev/null); done
-	cd durable/trials && go list -test -deps -export ./... >/dev/null
-	$(MAKE) --no-print-directory -j3 -Otarget test-trials $(DURABLE_TESTS)
+	$(MAKE) --no-print-directory test-in-./durable/
+	$(MAKE) --no-print-directory -j2 -Otarget test-trials $(filter-out %/durable/ %/trials/,$(DURABLE_TESTS))
 
 $(DURABLE_TESTS): test-in-%:
-	cd $* && go test -race -p 2 -parallel 3 -timeout 20m ./...
+	cd $* && go list -race -test -deps -export ./... >/dev/null && go test -race -p 1 -parallel 3 -timeout 20m ./...
 
 test-trials:
 	$(TRIALS) ./...

@@ -253,6 +253,7 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 	w := newCrashing(t, e, "w", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, time.Second })
 	claims, replaced := 0, 0
 	var lead time.Duration // of the claim
+	step, before := time.Millisecond/4, false
 	for n := range races() / 4 {
 		key := strconv.Itoa(n)
 		ref := r.add(durable.Job{Kind: kind, Key: key, FreeWhenBegun: n%2 == 0})[0]
@@ -280,12 +281,18 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 		if mine {
 			claims++
 			require.Empty(t, found)
-			lead -= time.Millisecond / 4
 		} else {
 			replaced++
 			require.NoError(t, errs[0])
 			require.Equal(t, ref, found)
-			lead += time.Millisecond / 4
+		}
+		if step = step * 3 / 2; mine != before {
+			step = time.Millisecond / 4
+		}
+		if before = mine; mine {
+			lead -= step
+		} else {
+			lead += step
 		}
 		if errs[0] == nil {
 			oks, _ := other.Cancel(within(t), refs)
@@ -305,7 +312,7 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 func signalAgainstDeadline(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil).start()
 	c := open(t, s.Open(t))
-	const n = 120
+	const n = 60
 	span := time.Second
 	for round := 0; ; round++ {
 		signaled, canceled := signalWithin(t, r, c, fmt.Sprint(round, "."), n, span)
@@ -443,7 +450,12 @@ func keyAfterGrace(t *testing.T, s Store) {
 	refs := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}, durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true})
 	r.awaitRuns(2)
 	c := open(t, s.Open(t))
-	newer := c.add(durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true, After: time.Hour})[0]
+	var newer durable.Ref
+	await(t, "the key is free", func() bool { // it is not while an attempt that has lost its lease waits for the next one
+		ref, err := c.Add(within(t), durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true, After: time.Hour})
+		newer = ref
+		return err == nil
+	})
 	r.drain()
 	i, err := c.Lookup(within(t), "k")
 	require.NoError(t, err)

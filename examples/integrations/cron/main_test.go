@@ -174,7 +174,7 @@ func TestBadExpressions(t *testing.T) {
 		"x * * * *":                   "failed to parse",
 		"@fortnightly":                "unrecognized descriptor",
 		"@every soon":                 "invalid duration",
-		"CRON_TZ=Mars/Base 0 8 * * *": `no time zone "Mars/Base"`,
+		"CRON_TZ=Mars/Base 0 8 * * *": `time zone "Mars/Base": unknown`,
 		"CRON_TZ=Europe/Berlin":       "it is empty",
 		"TZ=Europe/Berlin ":           "it is empty",
 		"CRON_TZ=Europe/Berlin 0 8":   "expected 5 to 6 fields",

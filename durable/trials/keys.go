@@ -10,27 +10,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// keyed is the state of a producer of jobs that are signaled or debounced.
-type keyed struct {
-	lacks atomic.Bool // the engine has refused a job with OnKey or Signals
-	names atomic.Int64
-}
-
-// addKeyed adds a job, and reports whether Add has returned a Ref. An engine that refuses such jobs is
-// noted, and not asked again.
+// addKeyed adds a job, and reports whether Add has returned a Ref.
 func (p *process) addKeyed(ctx context.Context, job durable.Job) (durable.Ref, bool) {
-	job.Kind, job.MaxAttempts = p.Kinds[rand.N(len(p.Kinds))], 1000
+	job.Kind, job.Lane, job.MaxAttempts = p.kind(), p.lane(), 1000
 	ref, err := p.q.Add(ctx, job)
 	switch {
-	case errors.Is(err, durable.ErrInvalid):
-		p.keyed.lacks.Store(true)
-		p.l.write(lacksKeys, "none")
 	case err != nil && !errors.Is(err, durable.ErrExists) && ctx.Err() == nil:
 		p.l.write(rejected, "none")
 	case err == nil:
@@ -40,7 +29,7 @@ func (p *process) addKeyed(ctx context.Context, job durable.Job) (durable.Ref, b
 }
 
 // name returns a name that no process gives again.
-func (p *process) name() string { return fmt.Sprint(p.l.id, "-", p.keyed.names.Add(1)) }
+func (p *process) name() string { return fmt.Sprint(p.l.id, "-", p.names.Add(1)) }
 
 // produceSignaled adds a job and signals it once or twice, at any time until its deadline or
 // about then. Some of these jobs are canceled then, too.
@@ -159,7 +148,6 @@ type keyBook struct {
 	signals   map[string]*signals // by Ref
 	values    map[string]*values  // by key
 	debounced map[string]bool     // by Ref: accepted under such a key
-	lacks     bool
 }
 
 func newKeyBook() *keyBook {
@@ -194,8 +182,6 @@ func (b *keyBook) add(what rune, text string, at time.Time) bool {
 		if value > v.last {
 			v.last, v.ref = value, f[2]
 		}
-	case lacksKeys:
-		b.lacks = true
 	default:
 		return false
 	}
@@ -223,8 +209,6 @@ type keyAccount struct {
 
 	Values, Keys int // that were added
 	Unseen       int // keys without a run that has the last value, or a later one whose answer was lost
-
-	Lacks bool // the engine refuses such jobs
 }
 
 // settle counts. The jobs that were canceled, or may be, need no attempt any more.
@@ -233,7 +217,7 @@ func (b *keyBook) settle(jobs map[string]*past) (a keyAccount) {
 		p := jobs[ref]
 		return p != nil && p.n[canceled]+p.n[unsure] > 0
 	}
-	a.Lacks, a.Values, a.Keys = b.lacks, len(b.debounced), len(b.values)
+	a.Values, a.Keys = len(b.debounced), len(b.values)
 	for _, v := range b.values {
 		if v.seen < v.last && !gone(v.ref) {
 			a.Unseen++
@@ -283,16 +267,13 @@ func (a keyAccount) check(brief bool) error {
 		return fmt.Errorf("%d signals were answered true and not seen by the next attempt, and %d false and seen", a.Unheard, a.Overheard)
 	case a.Unseen > 0:
 		return fmt.Errorf("the last values of %d keys were seen by no run", a.Unseen)
-	case !brief && !a.Lacks && (a.Signaled == 0 || a.SignalRefused == 0 || a.Keys == 0):
+	case !brief && (a.Signaled == 0 || a.SignalRefused == 0 || a.Keys == 0):
 		return errors.New("signals and keys were not tried")
 	}
 	return nil
 }
 
 func (a keyAccount) String() string {
-	if a.Lacks {
-		return "; the engine refuses OnKey and Signals"
-	}
 	return fmt.Sprintf("; signals %d true, %d false, %d without an answer: true and not seen by the next attempt %d, false and seen %d; %d values of %d keys, last value not seen %d",
 		a.Signaled, a.SignalRefused, a.SignalUnknown, a.Unheard, a.Overheard, a.Values, a.Keys, a.Unseen)
 }

@@ -58,7 +58,6 @@ const (
 	attempted     = 'a' // a handler was called for a job that takes signals: the Ref, the attempt, and the signal
 	valued        = 'v' // Add has returned the Ref of a value: the key, the value, and the Ref
 	valueSeen     = 'w' // a handler was called for a value: the key, and the value
-	lacksKeys     = 'l' // Add has returned ErrInvalid for such a job
 )
 
 func openLedger(dir string) *ledger {

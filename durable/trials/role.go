@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -89,8 +90,8 @@ type process struct {
 	q     *durable.Queue
 	l     *ledger
 	clock clockLog
-	keyed keyed
-	late  group // what handlers have begun, and goes on after them
+	names atomic.Int64 // of keys
+	late  group        // what handlers have begun, and goes on after them
 }
 
 // play is the main function of a process of a trial.
@@ -234,7 +235,7 @@ func (p *process) produce(ctx context.Context) {
 		case <-t.C:
 			all.run(func() {
 				switch n := rand.N(20); {
-				case n > 1 || p.keyed.lacks.Load():
+				case n > 1:
 					p.produceOne(ctx)
 				case n == 0:
 					p.produceSignaled(ctx)
@@ -246,13 +247,20 @@ func (p *process) produce(ctx context.Context) {
 	}
 }
 
+func (p *process) kind() string { return p.Kinds[rand.N(len(p.Kinds))] }
+
+// lane returns a lane, without which no limit of lanes covers a job.
+func (p *process) lane() string {
+	if p.Lanes == 0 {
+		return ""
+	}
+	return fmt.Sprint("lane", rand.N(p.Lanes))
+}
+
 func (p *process) produceOne(ctx context.Context) {
-	job := durable.Job{Kind: p.Kinds[rand.N(len(p.Kinds))], After: rand.N(p.Near), MaxAttempts: 1000}
+	job := durable.Job{Kind: p.kind(), Lane: p.lane(), After: rand.N(p.Near), MaxAttempts: 1000}
 	if rand.N(3) == 0 {
 		job.After = rand.N(p.Far)
-	}
-	if p.Lanes > 0 {
-		job.Lane = fmt.Sprint("lane", rand.N(p.Lanes))
 	}
 	if rand.N(20) == 0 {
 		job.Key = fmt.Sprint(rand.N(1000))

@@ -166,7 +166,8 @@ func cascade() {
 
 // ownSchedules measures what the server has of itself: messages with a schedule, which it
 // publishes to another subject when their time has come. They are consumed and
-// acknowledged; there are no claims, attempts or leases, so it is less than a job's life.
+// acknowledged; there are no claims, attempts or leases, so it is less than a job's life,
+// which is measured beside it.
 func ownSchedules() {
 	s := newStore(onJetStream)
 	defer s.remove()
@@ -176,6 +177,7 @@ func ownSchedules() {
 	get(js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>", "d.>"}, AllowMsgSchedules: true, AllowMsgTTL: true}))
 	for _, rate := range []int{200, 1000} {
 		scheduleAt(js, rate)
+		life(onJetStream, "whole life", rate)
 	}
 }
 

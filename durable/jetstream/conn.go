@@ -24,6 +24,8 @@ type conn struct {
 	ended context.Context // with the engine; its cause is the error of all that is asked later
 	stuck atomic.Int64    // calls of post that were left behind and have not returned
 
+	unanswerable atomic.Pointer[context.Context] // ends when no answer can come any more to what is asked now; see follow
+
 	answered atomic.Int64 // when the server has answered Now the last time, in nanoseconds
 	patience atomic.Int64 // for how long it may not do so; see reconnect
 	probing  atomic.Bool
@@ -33,8 +35,46 @@ func newConn(nc *nats.Conn, ended context.Context) *conn {
 	c := &conn{nc: nc, ended: ended}
 	c.patience.Store(int64(15 * time.Second)) // half of the lease that is the default
 	c.answered.Store(time.Now().UnixNano())
+	c.follow()
 	return c
 }
+
+// follow ends what waits for an answer when the connection was lost and was made anew a while ago. The
+// answer comes no more, unless another server has the question: whoever asked finds out what became
+// of it in any case. Without that each waits for its timeout, which is longer than an election, and so
+// does all that shares a commit with it. What was asked while there was no connection is sent over
+// the next one.
+func (c *conn) follow() {
+	renew := func() context.CancelFunc {
+		ctx, cancel := context.WithCancel(context.Background())
+		c.unanswerable.Store(&ctx)
+		return cancel
+	}
+	lose, lost := renew(), context.CancelFunc(nil) // lost: of before the connection was lost; nil while there is one
+	changes := c.nc.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
+	go func() {
+		defer c.nc.RemoveStatusListener(changes)
+		for {
+			select {
+			case <-c.ended.Done():
+				return
+			case status, open := <-changes:
+				switch {
+				case !open:
+					return
+				case status == nats.RECONNECTING && lost == nil: // it is said again for each try
+					lost, lose = lose, renew()
+				case status == nats.CONNECTED && lost != nil:
+					time.AfterFunc(answerTimeout/5, lost)
+					lost = nil
+				}
+			}
+		}
+	}()
+}
+
+// lost returns a channel that is closed when no answer can come any more to what is asked now.
+func (c *conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
 
 // call calls f, and returns what it returns, or the reason why it was left behind.
 func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
@@ -42,7 +82,7 @@ func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
 		v   T
 		err error
 	}
-	done := make(chan result, 1)
+	done, lost := make(chan result, 1), c.lost()
 	go func() {
 		v, err := f()
 		done <- result{v, c.closed(err)}
@@ -51,6 +91,8 @@ func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
 	select {
 	case r := <-done:
 		return r.v, r.err
+	case <-lost:
+		return none, nats.ErrDisconnected
 	case <-ctx.Done():
 		return none, ctx.Err()
 	case <-c.ended.Done():

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -106,6 +107,58 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 			l.Unlock()
 			require.ErrorIs(t, <-done, durable.ErrUncertain)
 			test.did(t, sees, ref)
+		})
+	}
+}
+
+// cutter connects a client with a server, and cuts the connection when a write to a stream has gone
+// over it.
+type cutter struct {
+	srv *server.Server
+	set atomic.Bool
+}
+
+func (c *cutter) InProcessConn() (net.Conn, error) {
+	conn, err := c.srv.InProcessConn()
+	return cutConn{conn, c}, err
+}
+
+type cutConn struct {
+	net.Conn
+	cutter *cutter
+}
+
+func (c cutConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("PUB TW_")) && c.cutter.set.CompareAndSwap(true, false) {
+		defer c.Conn.Close()
+	}
+	return c.Conn.Write(b)
+}
+
+// A write whose answer was lost with the connection is asked for when that is made anew, and not
+// after ten seconds: all that share a commit with it would wait so long.
+func TestAnswerLostWithTheConnection(t *testing.T) {
+	for name, key := range map[string]string{"Add": "", "Add with a key": "key"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(t)
+			c := &cutter{srv: s.srv}
+			nc, err := nats.Connect("", nats.InProcessServer(c), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond))
+			require.NoError(t, err)
+			defer nc.Close()
+			e, err := jetstream.Connect(t.Context(), nc, s.opts...)
+			require.NoError(t, err)
+			q := open(t, e)
+			c.set.Store(true)
+			began := time.Now()
+			ref, err := q.Add(t.Context(), durable.Job{Kind: "k", At: began.Add(time.Hour), Key: key})
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), 9*time.Second)
+			require.False(t, c.set.Load())
+			for info, err := range q.All(t.Context(), durable.Filter{}) { // maybe of two copies
+				require.NoError(t, err)
+				require.Equal(t, ref, info.Ref)
+			}
 		})
 	}
 }

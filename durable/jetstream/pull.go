@@ -119,6 +119,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 		return 0, err
 	}
 	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
+	lost := p.nc.lost()
 	ctx, cancel := context.WithTimeout(p.closed, r.Expires+answerTimeout)
 	defer cancel()
 	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, body, msgs)
@@ -143,6 +144,8 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 			// The server says nothing at the end of a request of which nothing is left.
 			over = over || got >= r.Batch || bytes >= r.MaxBytes
 			silence.Reset(r.Expires + answerTimeout)
+		case <-lost:
+			over = true
 		case <-silence.C:
 			// It was lost, or its end was. Patience is better here than haste: what is sent
 			// to one who has gone away comes again only after the lease.

@@ -427,8 +427,8 @@ func parseAnswer(data []byte, answer any) error {
 	return json.Unmarshal(data, answer)
 }
 
-// request asks the server, again while nobody answers, or the stream has no leader, and a ctx that
-// has a deadline has not ended.
+// request asks the server, again after the question was lost with the connection; and while nobody
+// answers, or the stream has no leader, and a ctx that has a deadline has not ended.
 func (p *part) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	for {
 		m, err := p.requestOnce(ctx, subject, body)
@@ -436,7 +436,7 @@ func (p *part) request(ctx context.Context, subject string, body []byte) (*nats.
 			return m, nil
 		}
 		err = cmp.Or(err, nats.ErrNoResponders)
-		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || isDenial(err) || p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
+		if _, bounded := ctx.Deadline(); !bounded && !errors.Is(err, nats.ErrDisconnected) || ctx.Err() != nil || isDenial(err) || p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
 			return nil, err
 		}
 		p.wait(ctx, 100*time.Millisecond)
@@ -474,13 +474,13 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	msgs := make(chan *nats.Msg, maxAnswer+1) // one says that these are all
+	msgs, lost := make(chan *nats.Msg, maxAnswer+1), p.nc.lost() // one says that these are all
 	sub, err := p.nc.ask(ctx, api, body, msgs)
 	if err != nil {
 		return err
 	}
 	defer unsubscribe(sub)
-	for {
+	for answered := false; ; answered = true {
 		select {
 		case m, ok := <-msgs:
 			if !ok {
@@ -499,6 +499,11 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 			if err := each(s); err != nil {
 				return err
 			}
+		case <-lost:
+			if answered {
+				return nats.ErrDisconnected
+			}
+			return p.direct(ctx, request, each)
 		case <-ctx.Done():
 			return denied(ctx, ctx.Err())
 		}

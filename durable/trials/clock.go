@@ -92,7 +92,7 @@ func (w *world) pass(d time.Duration) {
 }
 
 func (w *world) move(shift, farthest time.Duration, f func(*setclock.Clock) error) {
-	w.r.Provoked++
+	w.r.Happened++
 	w.shift, w.farthest = shift, farthest
 	logIn(w.dir).write(shift)
 	for _, c := range w.clocks {
@@ -140,40 +140,26 @@ func (w *world) ahead(n int) time.Duration {
 	return to
 }
 
-// fewRejected is the share of jobs that may be refused because the clock was set while
-// they were added.
-const fewRejected = 0.1
-
 // clocked is what all faults that set clocks have in common. Some attempts fail, so that
 // jobs that were canceled have begun before.
 func (w *world) clocked(clocks int) {
-	w.r.CheckTwice = false // by a clock that is set forward a lease is over
+	w.r.twice = -1 // by a clock that is set forward a lease is over
 	w.spec.Fail, w.spec.Cancel = 10, 50
 	w.makeClocks(clocks)
 }
 
-// turnClock sets the server's clock while workers and a producer use it.
+// turnClock sets the clock of the server, or of the process that has all.
 func (w *world) turnClock() {
-	w.clocked(1)
-	w.r.RejectedLimit = fewRejected
-	w.startAll()
-	w.turns()
-}
-
-// turnEmbedded sets the clock of the process that has server, worker and producer.
-func (w *world) turnEmbedded() {
-	w.clocked(1)
-	w.r.RejectedLimit = fewRejected
-	w.spec.Clock = w.clockPath(0)
-	w.start("embedded", "embedded")
-	w.awaitWork(0)
-	w.turns()
-}
-
-// turnPostgres sets the server's clock while workers and a producer use it.
-func (w *world) turnPostgres() {
-	w.clocked(0)
-	w.setClock(0)
+	if w.pg != nil {
+		w.clocked(0)
+		w.setClock(0)
+	} else {
+		w.clocked(1)
+		w.r.rejected = 0.1 // because the clock was set while they were added
+	}
+	if w.embedded {
+		w.spec.Clock = w.clockPath(0)
+	}
 	w.startAll()
 	w.turns()
 }
@@ -182,20 +168,18 @@ func (w *world) turnPostgres() {
 // leader change all the time. Then early is what begins before it is due by all of them.
 func (w *world) turnLeaders() {
 	began := time.Now()
-	w.clocked(w.nodes)
+	w.clocked(w.spec.Nodes)
 	for i, shift := range []time.Duration{0, 40 * time.Second, -20 * time.Second} {
 		must(w.clocks[i].Set(shift))
 		w.farthest = max(w.farthest, shift)
 	}
 	logIn(w.dir).write(w.farthest)
-	w.startServers()
+	w.startAll()
 	nc := get(connectNATS(w.url()))
 	defer nc.Close()
-	w.startClients()
-	w.awaitWork(0)
 	w.end = w.end.Add(time.Since(began)) // it has taken as long as that until they work
 	leaders := map[string]bool{}
-	for late := w.end.Add(patience); time.Now().Before(w.end) || len(leaders) < 2 && time.Now().Before(late); w.r.Provoked++ {
+	for late := w.end.Add(patience); time.Now().Before(w.end) || len(leaders) < 2 && time.Now().Before(late); w.r.Happened++ {
 		pause(3*time.Second, 3*time.Second)
 		leaders[leaderOf(nc)] = true
 		if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, time.Second); !errors.Is(err, nats.ErrTimeout) {
@@ -211,7 +195,7 @@ func (w *world) turnLeaders() {
 // lease that is lost: few may run at once, each takes a while, and meanwhile an hour and
 // more passes, or a day and more. The lease is longer than that.
 func (w *world) hold() {
-	w.r.CheckTwice = false // the answers that were under way come too late
+	w.r.twice = -1 // the answers that were under way come too late
 	w.makeClocks(1)
 	w.spec.Lease, w.spec.Rate = 100*time.Hour, min(w.set.rate, 100)
 	w.spec.Clock, w.spec.Running, w.spec.Slow = w.clockPath(0), 4, 300*time.Millisecond

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -16,8 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-var background = context.Background()
-
 // sql calls f with a connection to the server of its own.
 func (w *world) sql(f func(c *pgx.Conn)) {
 	c := get(pgx.Connect(background, w.pg.DSN()))
@@ -26,14 +23,14 @@ func (w *world) sql(f func(c *pgx.Conn)) {
 }
 
 // again calls f with a connection until the end of the fault, and on until something has
-// happened that is counted as Kills or Provoked: a slow machine may need longer. The lines of
-// the server's log with a text count as Provoked, if there is one.
+// happened that is counted as Happened: a slow machine may need longer. The lines of
+// the server's log with a text count as Happened, if there is one.
 func (w *world) again(text string, f func(c *pgx.Conn)) {
 	happened := func() bool {
 		if text != "" {
-			w.r.Provoked = strings.Count(string(get(os.ReadFile(w.pg.Log()))), text)
+			w.r.Happened = strings.Count(string(get(os.ReadFile(w.pg.Log()))), text)
 		}
-		return w.r.Kills+w.r.Provoked > 0
+		return w.r.Happened > 0
 	}
 	w.sql(func(c *pgx.Conn) {
 		for late := time.Now().Add(patience); time.Now().Before(w.end) || !happened() && time.Now().Before(late); {
@@ -43,28 +40,13 @@ func (w *world) again(text string, f func(c *pgx.Conn)) {
 	happened()
 }
 
-// killPostgres kills all of the server, or one backend, on which the server ends all
-// others and recovers.
-func (w *world) killPostgres() {
-	w.startAll()
-	w.until(1, func(n int) {
-		pause(2*time.Second, 3*time.Second)
-		w.r.Kills++
-		if n%3 == 2 {
-			w.killBackend()
-			return
-		}
-		must(w.pg.Kill())
-		pause(0, time.Second)
-		must(w.pg.Start())
-	})
-}
-
+// killBackend kills one process of the server.
 func (w *world) killBackend() {
 	w.sql(func(c *pgx.Conn) {
 		var pid int
 		must(c.QueryRow(background, `select pid from pg_stat_activity
 			where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1`).Scan(&pid))
+		w.r.Happened++
 		must(syscall.Kill(pid, syscall.SIGKILL))
 	})
 }
@@ -102,7 +84,7 @@ func (w *world) terminateBackends() {
 			return
 		}
 		must(err)
-		w.r.Kills++
+		w.r.Happened++
 		pause(0, 300*time.Millisecond)
 	})
 }
@@ -137,7 +119,7 @@ func (w *world) exhaustPools() {
 		must(c.QueryRow(background, `select count(*) from pg_stat_activity
 			where state = 'active' and query like 'select pg_sleep%'`).Scan(&taken))
 		if taken >= 2*3 {
-			w.r.Provoked++
+			w.r.Happened++
 		}
 		time.Sleep(20 * time.Millisecond)
 	})
@@ -163,10 +145,7 @@ func (w *world) setPostgresClock(shift time.Duration) {
 		alter database postgres set search_path = moved, pg_catalog, public;
 		insert into moved.clock select '0' where not exists (select from moved.clock);`
 	w.sql(func(c *pgx.Conn) {
-		if !w.shifted {
-			get(c.Exec(background, functions))
-			w.shifted = true
-		}
+		get(c.Exec(background, functions))
 		get(c.Exec(background, "update moved.clock set ahead = $1 * interval '1 second'", shift.Seconds()))
 	})
 }
@@ -262,7 +241,7 @@ func (w *world) lockBackwards(tx pgx.Tx) error {
 	if err := tx.QueryRow(background, fmt.Sprintf(lockDue, 400)).Scan(&last); err != nil {
 		return err
 	}
-	w.r.Provoked++
+	w.r.Happened++
 	inner, err := tx.Begin(background)
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -76,103 +76,73 @@ const (
 	onPostgres  = "postgres"
 )
 
+// nodesOf are how many servers of NATS an engine has.
+var nodesOf = map[string]int{onJetStream: 1, onCluster: 3}
+
 // store is where jobs are kept that are measured: servers, each with every write synced, and
 // a directory.
 type store struct {
-	engine  string
 	dir     string
+	url     string           // that other processes reach it by; "": it is embedded
 	nodes   []*server.Server // in this process, on one disk: their work is measured, not a network
 	routes  *ports.Reservation
 	pg      *pgserver.Server
-	pools   []*pgxpool.Pool
-	queues  []*durable.Queue
 	buckets []jetstream.Option
+	atEnd   []func() // what closes Queues and connections
 }
 
-// newStore makes an empty store, whose directory is in BENCH_DIR. The caller calls remove.
+// newStore makes an empty store. The caller calls remove.
 func newStore(engine string, buckets ...jetstream.Option) *store {
-	s := &store{engine: engine, dir: get(os.MkdirTemp(os.Getenv("BENCH_DIR"), "trials")), buckets: buckets}
-	nodes := map[string]int{onJetStream: 1, onCluster: 3}[engine]
+	s := &store{dir: get(os.MkdirTemp("", "trials")), buckets: buckets}
 	if engine == onPostgres {
 		s.pg = get(pgserver.New("max_connections=100"))
-		get(connectPostgres(context.Background(), s.pool())).Close()
+		s.url = s.pg.DSN() + "&pool_max_conns=16"
 	}
+	nodes := nodesOf[engine]
 	s.routes = get(ports.Reserve(nodes))
+	var urls []string
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
 		s.nodes = append(s.nodes, get(startNATS(natsOptions(name, filepath.Join(s.dir, name), -1, routesOf(i, s.routes.Ports)))))
+		urls = append(urls, s.nodes[i].ClientURL())
 	}
+	s.url += strings.Join(urls, ",")
 	return s
-}
-
-// url is what other processes reach it by.
-func (s *store) url() string {
-	if s.pg != nil {
-		return s.pg.DSN() + "&pool_max_conns=16"
-	}
-	var urls []string
-	for _, n := range s.nodes {
-		urls = append(urls, n.ClientURL())
-	}
-	return strings.Join(urls, ",")
-}
-
-func (s *store) pool() *pgxpool.Pool {
-	p := get(pgxpool.New(context.Background(), s.url()))
-	s.pools = append(s.pools, p)
-	return p
 }
 
 // open returns a Queue as that of another process would be. hangUp closes it.
 func (s *store) open(opts ...durable.Option) *durable.Queue {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(background, patience)
 	defer cancel()
 	var e engine
-	switch s.engine {
-	case onEmbedded:
-		e = get(embedded.Open(ctx, s.dir, embedded.MaxStore(64<<30), embedded.With(s.buckets...)))
-	case onJetStream:
-		nc := get(nats.Connect("", nats.InProcessServer(s.nodes[0]), nats.MaxReconnects(-1)))
-		e = get(jetstream.Connect(ctx, nc, s.buckets...))
-	case onCluster: // which has to elect its leaders: what it was asked before may have no answer
-		nc := get(nats.Connect(s.url(), nats.MaxReconnects(-1)))
-		e = persist(ctx, 5*time.Second, func(ctx context.Context) (engine, error) {
-			return jetstream.Connect(ctx, nc, jetstream.Replicas(3), jetstream.MaxBytes(4<<30))
-		})
-	case onPostgres:
-		e = get(connectPostgres(ctx, s.pool()))
-	default:
-		must(fmt.Errorf("there is no engine %q", s.engine))
+	if s.pg != nil {
+		pool := get(pgxpool.New(background, s.url))
+		s.atEnd = append(s.atEnd, pool.Close)
+		e = get(connectPostgres(ctx, pool))
+	} else {
+		e = connectJetStream(ctx, s.url, s.dir, len(s.nodes), s.buckets...)
 	}
 	q := get(durable.Open(ctx, e, opts...))
-	s.queues = append(s.queues, q)
+	s.atEnd = append(s.atEnd, func() { _ = q.Close() })
 	return q
 }
 
+// peer opens a Queue that runs a thousand handlers at once, where it is not them that are measured.
+func (s *store) peer() ours { return ours{s.open(thousand), []string{kind}} }
+
 // cpu is the processor time of the servers, and of this process.
 func (s *store) cpu() time.Duration {
-	d := cpu()
 	if s.pg != nil {
-		d += s.pg.CPU()
+		return s.pg.CPU() + cpu()
 	}
-	return d
+	return cpu()
 }
 
-func cpu() time.Duration {
-	var u syscall.Rusage
-	must(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// hangUp closes all Queues and connections.
 func (s *store) hangUp() {
-	for _, q := range s.queues {
-		_ = q.Close()
+	for _, undo := range slices.Backward(s.atEnd) {
+		undo()
 	}
-	for _, p := range s.pools {
-		p.Close()
-	}
-	s.queues, s.pools = nil, nil
+	s.atEnd = nil
 }
 
 func (s *store) remove() {
@@ -186,6 +156,18 @@ func (s *store) remove() {
 		must(s.pg.Stop())
 	}
 	os.RemoveAll(s.dir)
+}
+
+// connectJetStream opens an engine on servers, or an embedded one in a directory.
+func connectJetStream(ctx context.Context, url, dir string, nodes int, opts ...jetstream.Option) engine {
+	if url == "" {
+		return get(embedded.Open(ctx, dir, embedded.With(opts...)))
+	}
+	if nodes > 1 {
+		opts = append(opts, jetstream.Replicas(nodes))
+	}
+	nc := get(connectNATS(url))
+	return persist(ctx, 15*time.Second, func(ctx context.Context) (engine, error) { return jetstream.Connect(ctx, nc, opts...) })
 }
 
 func connectPostgres(ctx context.Context, pool *pgxpool.Pool) (engine, error) {
@@ -221,21 +203,14 @@ const (
 
 // connectRole opens the engine of a process of a trial.
 func connectRole(ctx context.Context, s *spec) engine {
+	if strings.HasPrefix(s.URL, "postgres:") {
+		return connectCrowded(ctx, s)
+	}
 	var opts []jetstream.Option
 	if s.Small {
 		opts = append(opts, jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle))
 	}
-	switch {
-	case s.URL == "":
-		return get(embedded.Open(ctx, s.Store, embedded.With(opts...)))
-	case strings.HasPrefix(s.URL, "postgres:"):
-		return connectCrowded(ctx, s)
-	}
-	if s.Nodes > 1 {
-		opts = append(opts, jetstream.Replicas(s.Nodes))
-	}
-	nc := get(connectNATS(s.URL))
-	return persist(ctx, 15*time.Second, func(ctx context.Context) (engine, error) { return jetstream.Connect(ctx, nc, opts...) })
+	return connectJetStream(ctx, s.URL, s.Store, s.Nodes, opts...)
 }
 
 func connectNATS(url string) (*nats.Conn, error) {

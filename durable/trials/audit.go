@@ -20,12 +20,12 @@ type bout struct {
 
 // book is what ledgers say of limits.
 type book struct {
-	open       map[string]*bout // by ledger and attempt
-	bouts      []*bout
-	beats      map[string][]time.Time // when those were asked for that have renewed the lease, by ledger
-	pauses     map[string][]time.Time // by what: their begins and ends, by turns
-	tokens     []time.Time            // when those come that were given
-	from, upTo time.Time              // when the limits held
+	open   map[string]*bout // by ledger and attempt
+	bouts  []*bout
+	beats  map[string][]time.Time // when those were asked for that have renewed the lease, by ledger
+	pauses map[string][]time.Time // by what: their begins and ends, by turns
+	tokens []time.Time            // when those come that were given
+	upTo   time.Time              // when the limits held no more
 }
 
 func newBook() *book {
@@ -55,8 +55,6 @@ func (b *book) add(by string, what rune, text string, at time.Time) bool {
 		b.tokens = append(b.tokens, time.Unix(0, number(text)))
 	case paused, resumed:
 		b.pauses[text] = append(b.pauses[text], at)
-	case limitsHold:
-		b.from = at
 	case limitsEnd:
 		b.upTo = at
 	default:

@@ -31,8 +31,6 @@ const grace = 5 * time.Second
 
 func logIn(dir string) clockLog { return clockLog(filepath.Join(dir, "clocklog")) }
 
-func (c clockLog) write(shift time.Duration) { c.writeAt(setclock.Real(), shift) }
-
 func (c clockLog) writeAt(at time.Time, shift time.Duration) {
 	f := get(os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
 	defer f.Close()
@@ -94,7 +92,7 @@ func (w *world) pass(d time.Duration) {
 func (w *world) move(shift, farthest time.Duration, f func(*setclock.Clock) error) {
 	w.r.Happened++
 	w.shift, w.farthest = shift, farthest
-	logIn(w.dir).write(shift)
+	logIn(w.dir).writeAt(setclock.Real(), shift)
 	for _, c := range w.clocks {
 		must(f(c))
 	}
@@ -173,7 +171,7 @@ func (w *world) turnLeaders() {
 		must(w.clocks[i].Set(shift))
 		w.farthest = max(w.farthest, shift)
 	}
-	logIn(w.dir).write(w.farthest)
+	logIn(w.dir).writeAt(setclock.Real(), w.farthest)
 	w.startAll()
 	nc := get(connectNATS(w.url()))
 	defer nc.Close()

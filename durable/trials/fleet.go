@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// figures are what one case of a fleet has shown.
-type figures struct {
-	p99, cpu float64 // lateness in milliseconds, and processor time of a job in microseconds
-	hot      float64 // of PostgreSQL's updates, the share that stays within its page; 0: no such thing
-}
+// figures are what one case of a fleet has shown: lateness in milliseconds, and processor time of a job in
+// microseconds.
+type figures struct{ p99, cpu float64 }
 
 // fleetCase is workers that run jobs, and what there is besides.
 type fleetCase struct {
@@ -67,13 +63,6 @@ func compare(cases []fleetCase) {
 				fields(of[i+1], of[0], "%.2f ms", func(f figures) float64 { return f.p99 }),
 				fields(of[i+1], of[0], "%.0f us", func(f figures) float64 { return f.cpu }), c.goal)
 		}
-		if engine == onPostgres {
-			var hot []float64
-			for _, f := range of[0] {
-				hot = append(hot, f.hot)
-			}
-			fmt.Printf("| %s | updates that are HOT, with nothing overdue: %.1f %% | | | | | | | 96 %% |\n", engine, 100*median(hot))
-		}
 	}
 }
 
@@ -118,18 +107,5 @@ func (c *fleetCase) run(engine string) figures {
 	used := s.cpu() - before
 	close(full)
 	end()
-	return figures{float64(quantile(lateOf(f.runs), 0.99)) / 1e6, float64(each(used, added)) / 1e3, s.hot()}
-}
-
-// hot hangs up first: with that the server's processes tell their counts.
-func (s *store) hot() (share float64) {
-	if s.pg == nil {
-		return 0
-	}
-	s.hangUp()
-	c := get(pgx.Connect(background, s.pg.DSN()))
-	defer c.Close(background)
-	must(c.QueryRow(background, `select n_tup_hot_upd::float8 / greatest(n_tup_upd, 1)
-		from pg_stat_user_tables where schemaname = 'tickwheel' and relname = 'job'`).Scan(&share))
-	return share
+	return figures{float64(quantile(lateOf(f.runs), 0.99)) / 1e6, float64(each(used, added)) / 1e3}
 }

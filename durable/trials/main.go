@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	length  = flag.Duration("for", 0, "how long a fault goes on, workers are killed, or a rate is held; 0: a minute for chaos and limits, else seconds; beside/vacuum holds the highest rate 20 times as long")
+	length  = flag.Duration("for", 0, "how long a fault goes on, or a rate is held; 0: a minute for chaos and limits, else seconds; beside/vacuum holds the highest rate 20 times as long")
 	rate    = flag.Int("rate", 0, "jobs a second; 0: 400 for chaos, 500 for fleet, 1000 for beside")
 	only    = flag.String("engine", "", "only this one: "+onJetStream+" or "+onPostgres)
 	rounds  = flag.Int("rounds", 3, "how often each case of fleet, and each figure of beside is measured")

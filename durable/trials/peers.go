@@ -147,47 +147,45 @@ func (w *riverWorker) Work(_ context.Context, j *river.Job[riverArgs]) error {
 }
 
 type riverQueue struct {
-	pool   *pgxpool.Pool
-	insert *river.Client[pgx.Tx]
-	config river.Config
+	client *river.Client[pgx.Tx]
+	worker *riverWorker
 }
 
 // openRiver sets River up with so many workers, and how often it fetches and polls; 0: its default.
 func openRiver(workers int, fetch, poll time.Duration) func(*pgxpool.Pool) peer {
 	return func(pool *pgxpool.Pool) peer {
 		get(get(rivermigrate.New(riverpgxv5.New(pool), nil)).Migrate(background, rivermigrate.DirectionUp, nil))
-		// Its errors are kept out of the tables.
-		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		return &riverQueue{pool, get(river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: log})), river.Config{
-			Logger: log, FetchCooldown: fetch, FetchPollInterval: poll,
-			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
-		}}
+		q := &riverQueue{worker: &riverWorker{}}
+		all := river.NewWorkers()
+		river.AddWorker(all, q.worker)
+		q.client = get(river.NewClient(riverpgxv5.New(pool), &river.Config{
+			Logger:        slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), // its errors are kept out of the tables
+			FetchCooldown: fetch, FetchPollInterval: poll, Workers: all, Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
+		}))
+		return q
 	}
 }
 
 // add takes the faster of River's ways: COPY for many.
 func (q *riverQueue) add(jobs []timedJob) {
 	if len(jobs) == 1 {
-		get(q.insert.Insert(background, riverArgs{jobs[0].payload()}, &river.InsertOpts{ScheduledAt: jobs[0].due}))
+		get(q.client.Insert(background, riverArgs{jobs[0].payload()}, &river.InsertOpts{ScheduledAt: jobs[0].due}))
 		return
 	}
 	params := make([]river.InsertManyParams, len(jobs))
 	for i, j := range jobs {
 		params[i] = river.InsertManyParams{Args: riverArgs{j.payload()}, InsertOpts: &river.InsertOpts{ScheduledAt: j.due}}
 	}
-	get(q.insert.InsertManyFast(background, params))
+	get(q.client.InsertManyFast(background, params))
 }
 
 func (q *riverQueue) work(ctx context.Context, ran func(timedJob)) {
-	c := q.config
-	c.Workers = river.NewWorkers()
-	river.AddWorker(c.Workers, &riverWorker{ran: ran})
-	client := get(river.NewClient(riverpgxv5.New(q.pool), &c))
-	must(client.Start(background))
+	q.worker.ran = ran
+	must(q.client.Start(background))
 	<-ctx.Done()
 	stop, cancel := context.WithTimeout(background, time.Minute)
 	defer cancel()
-	if err := client.Stop(stop); !errors.Is(err, context.Canceled) {
+	if err := q.client.Stop(stop); !errors.Is(err, context.Canceled) {
 		must(err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // sql calls f with a connection to the server of its own.
@@ -112,7 +114,7 @@ func terminateAny(c *pgx.Conn) error {
 // exhaustPools gives each process two connections, and twenty others that use them. What
 // it counts is how often all of them were taken by those.
 func (w *world) exhaustPools() {
-	w.spec.Hogs, w.poolSize = 20, 2
+	w.spec.Pool = 2
 	w.startAll()
 	w.again("", func(c *pgx.Conn) {
 		var taken int
@@ -123,7 +125,7 @@ func (w *world) exhaustPools() {
 		}
 		time.Sleep(20 * time.Millisecond)
 	})
-	w.spec.Hogs, w.poolSize = 0, 0
+	w.spec.Pool = 0
 }
 
 // moveClock has a server whose clock is an hour from that of the processes.
@@ -148,34 +150,31 @@ func (w *world) setPostgresClock(shift time.Duration) {
 		get(c.Exec(background, functions))
 		get(c.Exec(background, "update moved.clock set ahead = $1 * interval '1 second'", shift.Seconds()))
 	})
+	w.sql(func(c *pgx.Conn) {
+		var now time.Time
+		must(c.QueryRow(background, "select clock_timestamp()").Scan(&now))
+		if off := now.Sub(setclock.Real().Add(shift)); off.Abs() > time.Minute {
+			must(fmt.Errorf("the server's clock is %v from where it should be", off))
+		}
+	})
 }
-
-// racing is of a hundred jobs how many are canceled at the moment when they are claimed, where
-// commits fail.
-const racing = 40
 
 // failCommits makes the server refuse a fifth of all commits at their end, as those of
 // transactions that conflict are. It takes its time for that, so that another statement
 // stands behind the locks of the one that fails, and goes first.
 func (w *world) failCommits() {
-	const (
-		refusal = "this commit is meant to fail"
-		failing = `
+	const refusal = "this commit is meant to fail"
+	w.race(refusal, `
 		create schema failing;
 		create function failing.fail() returns trigger language plpgsql as $$ begin
 			if txid_current() % 5 = 0 then
 				perform pg_sleep(random() * 0.05);
-				raise exception '` + refusal + `' using errcode = '40001';
+				raise exception '`+refusal+`' using errcode = '40001';
 			end if;
 			return null;
 		end $$;
 		create constraint trigger fail after insert or update or delete on tickwheel.job
-			deferrable initially deferred for each row execute function failing.fail()`
-	)
-	w.spec.Race = racing
-	w.startAll()
-	w.sql(func(c *pgx.Conn) { get(c.Exec(background, failing)) })
-	w.again(refusal, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
+			deferrable initially deferred for each row execute function failing.fail()`)
 }
 
 // beSerializable makes all transactions serializable that do not say otherwise, so that the
@@ -184,9 +183,15 @@ func (w *world) beSerializable() {
 	w.sql(func(c *pgx.Conn) {
 		get(c.Exec(background, "alter database postgres set default_transaction_isolation = serializable"))
 	})
-	w.spec.Race = racing
+	w.race("could not serialize access", "")
+}
+
+// race changes the server, and cancels many jobs at the moment when they are claimed, until the log has a text.
+func (w *world) race(text, change string) {
+	w.spec.Race = 40
 	w.startAll()
-	w.again("could not serialize access", func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
+	w.sql(func(c *pgx.Conn) { get(c.Exec(background, change)) })
+	w.again(text, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
 }
 
 // lockTable holds a lock on the jobs for a while, as a change of the table does.

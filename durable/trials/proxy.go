@@ -141,26 +141,13 @@ func (l *link) hold(d time.Duration) {
 	time.AfterFunc(d, l.mu.Unlock)
 }
 
-// halfOpen is for how long a server does not know that its client is gone. By itself TCP
-// takes two hours; this is about what a server takes that has been told to ask.
-const halfOpen = 45 * time.Second
-
-// halve lets nothing pass any more, from now on or from the end of what is sent next.
-func (l *link) halve() {
+// sever lets nothing pass any more, from now on or from the end of what is sent next, and the client is never
+// told. The server finds out, as one does that has been told to ask: by itself TCP takes two hours.
+func (l *link) sever(part bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dead = rand.N(2) == 0
-	l.part = !l.dead
-	time.AfterFunc(halfOpen, l.cut)
-}
-
-// sever lets nothing pass any more, and the client is never told. The server finds out, as
-// one does that has been told to ask.
-func (l *link) sever() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dead = true
-	time.AfterFunc(halfOpen, func() { l.server.Close() })
+	l.dead, l.part = !part, part
+	time.AfterFunc(45*time.Second, func() { l.server.Close() })
 }
 
 // disturb has clients reach the server by way of a proxy that cuts connections, holds
@@ -173,7 +160,7 @@ func (w *world) disturb() {
 	w.until(3, func(n int) {
 		pause(time.Second, time.Second)
 		d := rand.N(2 * lease)
-		harms := []func(*link){(*link).cut, func(l *link) { l.hold(d) }, (*link).halve}
+		harms := []func(*link){(*link).cut, func(l *link) { l.hold(d) }, func(l *link) { l.sever(rand.N(2) == 0) }}
 		w.r.Happened += p.some(2, harms[n%3])
 	})
 	w.proxy = nil
@@ -188,7 +175,7 @@ func (w *world) sever() {
 	w.startAll()
 	w.until(2, func(int) {
 		pause(2*time.Second, 4*time.Second)
-		w.r.Happened += p.some(1, (*link).sever)
+		w.r.Happened += p.some(1, func(l *link) { l.sever(false) })
 		w.awaitGoingOn(func() {})
 	})
 	w.proxy = nil

@@ -37,7 +37,7 @@ type spec struct {
 	Routes  []int  // ports of the cluster, the server's own first
 	Nodes   int    // of the cluster
 	Small   bool   // the buckets are small, so that jobs cascade and buckets close all the time
-	Hogs    int    // goroutines that take connections from the pool
+	Pool    int32  // the size of its pool, from which others take connections all the time; 0: it has its own
 	Lease   time.Duration
 	Kinds   []string // that a worker runs, or a producer adds
 	Running int      // handlers at once
@@ -84,7 +84,6 @@ func last(s *spec) {
 // process is a process of a trial, but a server.
 type process struct {
 	spec
-	e     engine
 	q     *durable.Queue
 	l     *ledger
 	clock clockLog
@@ -102,31 +101,25 @@ func play(text string) {
 	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if s.Role == "server" {
-		srv := get(startNATS(natsOptions(s.Name, s.Store, s.Port, s.Routes)))
+		srv := startNATS(s.Name, s.Store, s.Port, s.Routes)
 		<-ctx.Done()
 		srv.Shutdown()
 		srv.WaitForShutdown()
 		return
 	}
 	const retention = 20 * 365 * 24 * time.Hour // longer than all that passes in a fault
-	p := &process{spec: s, e: connectRole(ctx, &s), l: openLedger(s.Dir), clock: logIn(s.Dir)}
-	p.e = &watched{engine: p.e, mute: mutePath(s.Dir, s.Name), l: p.bouts()}
+	p := &process{spec: s, l: openLedger(s.Dir), clock: logIn(s.Dir)}
+	watched := &watched{engine: connectRole(ctx, &s), mute: mutePath(s.Dir, s.Name)}
+	if s.Bouts {
+		watched.l = p.l
+	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	p.q = get(durable.Open(ctx, p.e, durable.WithLease(s.Lease), durable.WithLogger(log), durable.WithRetention(retention),
+	p.q = get(durable.Open(ctx, watched, durable.WithLease(s.Lease), durable.WithLogger(log), durable.WithRetention(retention),
 		durable.WithConcurrency(cmp.Or(s.Running, concurrency)), durable.WithKindConcurrency(few, 2)))
 	defer p.q.Close()
 	err := attempt(func() { p.do(ctx, stop) })
 	p.l.write(peace, "end")
 	must(err)
-}
-
-// bouts returns the ledger if it is to tell what limits go by. What is run at the end is
-// watched by how its ledger grows, so it tells no more than it has to.
-func (p *process) bouts() *ledger {
-	if p.Bouts {
-		return p.l
-	}
-	return nil
 }
 
 // do does what the role is, until ctx ends. A worker that fails ends the rest of the process,

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -25,48 +25,32 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 	"github.com/tickwheel/tickwheel/durable/postgres"
-	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
-// natsOptions returns those of a server that syncs every write. Of routes, the first is its
-// own port of the cluster; none: it is alone. Port -1 is a free one.
-func natsOptions(name, dir string, port int, routes []int) *server.Options {
+// startNATS starts a server that syncs every write. Of routes, the first is its own port of the cluster; at most
+// one: it is alone. Port -1 is a free one.
+func startNATS(name, dir string, port int, routes []int) *server.Server {
 	opts := &server.Options{
 		ServerName: name, Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, SyncAlways: true,
 		JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30,
 	}
-	if len(routes) > 0 {
+	if len(routes) > 1 {
 		opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "trials", "127.0.0.1", routes[0]
 		for _, p := range routes[1:] {
 			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", p)})
 		}
 	}
-	return opts
-}
-
-func startNATS(opts *server.Options) (*server.Server, error) {
-	srv, err := server.NewServer(opts)
-	if err != nil {
-		return nil, err
-	}
+	srv := get(server.NewServer(opts))
 	srv.Start()
 	if !srv.ReadyForConnections(patience) {
-		return nil, errors.New("the server does not start")
+		must(errors.New("the server does not start"))
 	}
-	return srv, nil
+	return srv
 }
 
 // routesOf returns the routes of the i-th of some nodes, of whose cluster these are the ports.
-func routesOf(i int, ports []int) (routes []int) {
-	if len(ports) == 1 {
-		return nil
-	}
-	for k := range ports {
-		routes = append(routes, ports[(i+k)%len(ports)])
-	}
-	return routes
-}
+func routesOf(i int, ports []int) []int { return slices.Concat(ports[i:], ports[:i]) }
 
 // What a store is of.
 const (
@@ -103,14 +87,14 @@ func newStore(engine string, buckets ...jetstream.Option) *store {
 	var urls []string
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
-		s.nodes = append(s.nodes, get(startNATS(natsOptions(name, filepath.Join(s.dir, name), -1, routesOf(i, s.routes.Ports)))))
+		s.nodes = append(s.nodes, startNATS(name, filepath.Join(s.dir, name), -1, routesOf(i, s.routes.Ports)))
 		urls = append(urls, s.nodes[i].ClientURL())
 	}
 	s.url += strings.Join(urls, ",")
 	return s
 }
 
-// open returns a Queue as that of another process would be. hangUp closes it.
+// open returns a Queue as that of another process would be. remove closes it.
 func (s *store) open(opts ...durable.Option) *durable.Queue {
 	ctx, cancel := context.WithTimeout(background, patience)
 	defer cancel()
@@ -138,15 +122,10 @@ func (s *store) cpu() time.Duration {
 	return cpu()
 }
 
-func (s *store) hangUp() {
+func (s *store) remove() {
 	for _, undo := range slices.Backward(s.atEnd) {
 		undo()
 	}
-	s.atEnd = nil
-}
-
-func (s *store) remove() {
-	s.hangUp()
 	for _, n := range s.nodes {
 		n.Shutdown()
 		n.WaitForShutdown()
@@ -184,9 +163,7 @@ func persist(ctx context.Context, each time.Duration, connect func(context.Conte
 	for {
 		try, cancel := context.WithTimeout(ctx, each)
 		e, err := connect(try)
-		cancel()
-		var refusal *pgconn.PgError
-		if err == nil || ctx.Err() != nil || errors.As(err, &refusal) && strings.HasPrefix(refusal.Code, "42") {
+		if cancel(); err == nil || ctx.Err() != nil {
 			return get(e, err)
 		}
 		time.Sleep(200 * time.Millisecond)
@@ -201,49 +178,29 @@ const (
 	settle     = 2 * time.Second // after its end a near one is closed
 )
 
-// connectRole opens the engine of a process of a trial.
+// connectRole opens the engine of a process of a trial. Where its pool of PostgreSQL is small, twenty goroutines take
+// connections from it.
 func connectRole(ctx context.Context, s *spec) engine {
-	if strings.HasPrefix(s.URL, "postgres:") {
-		return connectCrowded(ctx, s)
+	if !strings.HasPrefix(s.URL, "postgres:") {
+		var opts []jetstream.Option
+		if s.Small {
+			opts = append(opts, jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle))
+		}
+		return connectJetStream(ctx, s.URL, s.Store, s.Nodes, opts...)
 	}
-	var opts []jetstream.Option
-	if s.Small {
-		opts = append(opts, jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle))
-	}
-	return connectJetStream(ctx, s.URL, s.Store, s.Nodes, opts...)
-}
-
-func connectNATS(url string) (*nats.Conn, error) {
-	return nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
-}
-
-// connectCrowded opens an engine on a pool, whose size is in the address, and makes so many
-// goroutines take connections from it as the spec says.
-func connectCrowded(ctx context.Context, s *spec) engine {
-	pool := get(pgxpool.New(ctx, s.URL))
-	for range s.Hogs {
+	config := get(pgxpool.ParseConfig(s.URL))
+	config.MaxConns = cmp.Or(s.Pool, config.MaxConns)
+	pool := get(pgxpool.NewWithConfig(ctx, config))
+	for range min(20, 20*s.Pool) {
 		go func() {
 			for ; ctx.Err() == nil; time.Sleep(rand.N(20 * time.Millisecond)) {
 				_, _ = pool.Exec(ctx, "select pg_sleep(random() * 0.02)")
 			}
 		}()
 	}
-	return persist(ctx, 10*time.Second, func(ctx context.Context) (engine, error) {
-		e, err := connectPostgres(ctx, pool)
-		if err == nil {
-			err = checkShift(ctx, pool, s.Dir)
-		}
-		return e, err
-	})
+	return persist(ctx, 10*time.Second, func(ctx context.Context) (engine, error) { return connectPostgres(ctx, pool) })
 }
 
-// checkShift returns an error if the server's clock is not as far from ours as it has to be.
-func checkShift(ctx context.Context, pool *pgxpool.Pool, dir string) error {
-	var now time.Time
-	err := pool.QueryRow(ctx, "select clock_timestamp()").Scan(&now)
-	shift, _ := logIn(dir).shifts()
-	if off := now.Sub(setclock.Real().Add(shift)); err == nil && off.Abs() > time.Minute {
-		return fmt.Errorf("the server's clock is %v from where it should be", off)
-	}
-	return err
+func connectNATS(url string) (*nats.Conn, error) {
+	return nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
 }

@@ -61,7 +61,6 @@ type world struct {
 	shift    time.Duration     // how far the engine's clock is ahead now
 	farthest time.Duration     // and was at most
 	proxy    *proxy            // between clients and the server; nil: none
-	poolSize int               // of each client's pool, if not 0
 
 	atEnd []func() // what is left to undo
 	procs map[string]*proc
@@ -108,8 +107,6 @@ func (w *world) url() string {
 	switch {
 	case w.proxy != nil:
 		return w.proxy.url
-	case w.pg != nil && w.poolSize > 0:
-		return fmt.Sprintf("%s&pool_max_conns=%d", w.pg.DSN(), w.poolSize)
 	case w.pg != nil:
 		return w.pg.DSN()
 	}
@@ -180,15 +177,12 @@ func (w *world) startClients(changes ...func(*spec)) {
 	w.start(worker(1), "worker", changes...)
 }
 
-func (w *world) signal(name string, sig syscall.Signal) {
-	must(w.procs[name].cmd.Process.Signal(sig))
-}
-
 // freezeFor stops a process for a while.
 func (w *world) freezeFor(name string, d time.Duration) {
-	w.signal(name, syscall.SIGSTOP)
+	p := w.procs[name].cmd.Process
+	must(p.Signal(syscall.SIGSTOP))
 	time.Sleep(d)
-	w.signal(name, syscall.SIGCONT)
+	must(p.Signal(syscall.SIGCONT))
 	w.r.Happened++
 }
 

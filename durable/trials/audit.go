@@ -24,7 +24,6 @@ type book struct {
 	bouts  []*bout
 	beats  map[string][]time.Time // when those were asked for that have renewed the lease, by ledger
 	pauses map[string][]time.Time // by what: their begins and ends, by turns
-	tokens []time.Time            // when those come that were given
 	upTo   time.Time              // when the limits held no more
 }
 
@@ -51,8 +50,6 @@ func (b *book) add(by string, what rune, text string, at time.Time) bool {
 		}
 	case renewed:
 		b.beats[by] = append(b.beats[by], time.Unix(0, number(text)))
-	case token:
-		b.tokens = append(b.tokens, time.Unix(0, number(text)))
 	case paused, resumed:
 		b.pauses[text] = append(b.pauses[text], at)
 	case limitsEnd:

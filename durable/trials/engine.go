@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/trials/setclock"
@@ -18,9 +17,8 @@ import (
 // is in this file.
 type engine = driver.Engine
 
-// watched is an engine whose workers write down when they renewed their lease and when the
-// tokens come that they were given. They do not renew their lease while there is a file: as
-// if each heartbeat were lost, and nothing else.
+// watched is an engine whose workers write down when they renewed their lease. They do not renew it while there is
+// a file: as if each heartbeat were lost, and nothing else.
 type watched struct {
 	engine
 	mute string
@@ -56,19 +54,4 @@ func (w *watchedWorker) Heartbeat(ctx context.Context) error {
 		return errors.New("the heartbeat is lost")
 	}
 	return w.e.renew(func() error { return w.Worker.Heartbeat(ctx) })
-}
-
-// Claim writes down the time of each token, by the engine's clock. A token that was there
-// already is not used before the claim is answered.
-func (w *watchedWorker) Claim(ctx context.Context, deliveries []*driver.Delivery) []driver.ClaimResult {
-	results := w.Worker.Claim(ctx, deliveries)
-	for i, v := range results {
-		if v.At.IsZero() {
-			v.At = time.Now()
-		}
-		if v.Status == driver.Granted && deliveries[i].Record.Kind == paced {
-			w.e.l.write(token, fmt.Sprint(v.At.UnixNano()))
-		}
-	}
-	return results
 }

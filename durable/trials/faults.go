@@ -268,7 +268,7 @@ func (w *world) killLeader() {
 	nc := get(connectNATS(w.url()))
 	defer nc.Close()
 	time.Sleep(5 * time.Second)
-	w.until(w.set.leaders, func(int) {
+	w.until(1, func(int) {
 		i := get(strconv.Atoi(strings.TrimPrefix(leaderOf(nc), "n")))
 		w.kill("server" + strconv.Itoa(i))
 		time.Sleep(10 * time.Second)

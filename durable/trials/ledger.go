@@ -51,7 +51,6 @@ const (
 	boutBegan  = 'G' // a handler was called under a limit: the kind, the lane, and the attempt
 	boutEnded  = 'H' // it is about to return: the attempt
 	renewed    = 'V' // the lease was renewed, by what was asked at that time
-	token      = 'T' // a claim was given a token that comes at that time
 
 	signaling     = 'g' // Signal is about to be called: the Ref, and the payload
 	signaled      = 'Y' // it has returned true

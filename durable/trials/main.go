@@ -120,7 +120,7 @@ func chaos() (all []scenario) {
 // harm runs a fault and prints what the ledgers say. They stay if a promise was broken.
 func harm(name string) {
 	dir := get(os.MkdirTemp("", "chaos-"+name))
-	r, err := runFault(name, dir, settings{length: *length, rate: *rate, near: 6 * time.Second, far: 25 * time.Second, leaders: 2})
+	r, err := runFault(name, dir, settings{length: *length, rate: *rate, near: 6 * time.Second, far: 25 * time.Second})
 	if !errors.Is(err, errors.ErrUnsupported) {
 		fmt.Printf("%-15s %v\n", name, r)
 		if err = cmp.Or(err, r.check()); err != nil {

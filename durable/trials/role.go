@@ -406,39 +406,39 @@ func (p *process) watchHealth(ctx context.Context) {
 	}
 }
 
-// operate lists, looks up, cancels, moves and redrives jobs, as four operators do, until ctx ends.
+// operate lists, looks up, cancels, moves and redrives jobs, as four operators do, until ctx ends. The jobs may
+// have changed since they were listed, so most errors are valid answers. The ledgers have the promises.
 func (p *process) operate(ctx context.Context) {
 	var all group
 	defer all.wait()
 	for range 4 {
 		all.run(func() {
 			for ; ctx.Err() == nil; time.Sleep(rand.N(200 * time.Millisecond)) {
-				p.operateOn(ctx, durable.Filter{State: durable.State(rand.N(int(durable.Dead) + 1))})
+				n := 0
+				for info, err := range p.q.All(ctx, durable.Filter{State: durable.State(rand.N(int(durable.Dead) + 1))}) {
+					if n++; err != nil || n > 2000 {
+						break
+					}
+					p.operateOn(ctx, info.Ref)
+				}
 			}
 		})
 	}
 }
 
-// operateOn changes some of the jobs. They may have changed since it read them, so most errors are
-// valid answers. The ledgers have the promises.
-func (p *process) operateOn(ctx context.Context, f durable.Filter) {
-	n := 0
-	for info, err := range p.q.All(ctx, f) {
-		if n++; err != nil || n > 2000 {
-			return
-		}
-		switch rand.N(120) {
-		case 0:
-			p.cancel(info.Ref)
-		case 1:
-			_, _ = p.q.Get(ctx, info.Ref)
-		case 2:
-			_, _, _ = p.q.Reschedule(ctx, info.Ref, time.Now().Add(rand.N(3*time.Second)))
-		case 3:
-			_, _ = p.q.Lookup(ctx, fmt.Sprint(rand.N(1000)))
-		case 4, 5:
-			_ = p.q.Redrive(ctx, info.Ref)
-		}
+// operateOn does something with one job in twenty.
+func (p *process) operateOn(ctx context.Context, ref durable.Ref) {
+	switch rand.N(120) {
+	case 0:
+		p.cancel(ref)
+	case 1:
+		_, _ = p.q.Get(ctx, ref)
+	case 2:
+		_, _, _ = p.q.Reschedule(ctx, ref, time.Now().Add(rand.N(3*time.Second)))
+	case 3:
+		_, _ = p.q.Lookup(ctx, fmt.Sprint(rand.N(1000)))
+	case 4, 5:
+		_ = p.q.Redrive(ctx, ref)
 	}
 }
 

@@ -62,7 +62,7 @@ func runShort(t *testing.T, atOnce int, set settings, postgres bool) {
 	}
 }
 
-var short = settings{length: 6 * time.Second, rate: 60, near: 2 * time.Second, far: 14 * time.Second, leaders: 1, brief: true}
+var short = settings{length: 6 * time.Second, rate: 60, near: 2 * time.Second, far: 14 * time.Second, brief: true}
 
 // Early is what is due later than by all settings of the clock of the last seconds.
 func TestClockLog(t *testing.T) {

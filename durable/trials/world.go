@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -41,7 +42,6 @@ type settings struct {
 	length    time.Duration
 	rate      int           // jobs a second
 	near, far time.Duration // ahead of which jobs are due: two thirds, and a third
-	leaders   int           // of the cluster that are killed at the least
 	brief     bool          // it is too short to say how many run twice, or are refused
 }
 
@@ -234,8 +234,8 @@ func (w *world) killAll() {
 
 // stopClients ends all but the servers in peace.
 func (w *world) stopClients() {
-	for _, name := range []string{"producer", "tool", "ruler", "worker0", "worker1", "worker2", "embedded"} {
-		if w.procs[name] != nil {
+	for _, name := range slices.Sorted(maps.Keys(w.procs)) {
+		if !strings.HasPrefix(name, "server") {
 			w.stop(name)
 		}
 	}

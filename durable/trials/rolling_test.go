@@ -88,7 +88,7 @@ func roll(t *testing.T, old, young, place string) {
 		w.stop("young1")
 		w.stop("young2")
 		a = audit(dir)
-		older := count("", 'O')
+		older := count("", 'Z')
 		t.Logf("%d ran in workers of the last release, %d in new ones; %d of the former were told that they are too old", count("old", began), count("young", began), older)
 		require.Equal(t, 4*rolled, a.Accepted)
 		require.Zero(t, a.Stray+a.Broken.Lost)

@@ -37,30 +37,28 @@ func (c clockLog) writeAt(at time.Time, shift time.Duration) {
 	get(fmt.Fprintf(f, "%d %d\n", at.UnixNano(), shift))
 }
 
-// shifts returns how far the clock is ahead now, and the most of the last grace.
-func (c clockLog) shifts() (now, most time.Duration) {
+// most returns how far the clock was ahead at most within the last grace.
+func (c clockLog) most() (most time.Duration) {
 	text, err := os.ReadFile(string(c))
 	if err != nil {
-		return 0, 0 // it was never set
+		return 0 // it was never set
 	}
 	since := setclock.Real().Add(-grace).UnixNano()
 	for line := range strings.Lines(string(text)) {
 		var at int64
-		if _, err := fmt.Sscan(line, &at, &now); err != nil {
+		var shift time.Duration
+		if _, err := fmt.Sscan(line, &at, &shift); err != nil {
 			continue // it is being written
 		}
-		if most = max(most, now); at <= since {
-			most = now
+		if most = max(most, shift); at <= since {
+			most = shift
 		}
 	}
-	return now, most
+	return most
 }
 
 // isEarly reports whether an attempt that begins now is early.
-func (c clockLog) isEarly(due time.Time) bool {
-	_, most := c.shifts()
-	return setclock.Real().Add(most).Before(due)
-}
+func (c clockLog) isEarly(due time.Time) bool { return setclock.Real().Add(c.most()).Before(due) }
 
 // makeClocks makes clocks: the i-th server follows the i-th.
 func (w *world) makeClocks(n int) {

@@ -110,23 +110,27 @@ func (w *world) waits(q *durable.Queue, name string) (waits []time.Duration, bef
 		addSame(q, 1, durable.Job{Kind: shared, Lane: lane})
 		pause(200*time.Millisecond, 100*time.Millisecond)
 	}
-	time.Sleep(5 * time.Second)
-	all := w.readBouts()
-	for _, one := range all {
-		at, ok := added[one.lane]
-		if !ok {
-			continue
+	var all []*bout
+	first := map[string]*bout{} // by lane
+	for end := time.Now().Add(patience); len(first) < len(added); time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			must(fmt.Errorf("of %d jobs of other lanes %d have begun", len(added), len(first)))
 		}
+		all = w.readBouts()
+		for _, one := range slices.Backward(all) {
+			if _, ok := added[one.lane]; ok {
+				first[one.lane] = one
+			}
+		}
+	}
+	for lane, one := range first {
 		n := 0
 		for _, other := range all {
-			if other.lane == laneMany && other.begin.After(at) && other.begin.Before(one.begin) {
+			if other.lane == laneMany && other.begin.After(added[lane]) && other.begin.Before(one.begin) {
 				n++
 			}
 		}
-		waits, before = append(waits, one.begin.Sub(at)), append(before, n)
-	}
-	if len(waits) != len(added) {
-		must(fmt.Errorf("of %d jobs of other lanes %d have begun", len(added), len(waits)))
+		waits, before = append(waits, one.begin.Sub(added[lane])), append(before, n)
 	}
 	slices.Sort(waits)
 	slices.Sort(before)

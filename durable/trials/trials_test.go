@@ -185,7 +185,7 @@ func TestAuditLimits(t *testing.T) {
 // some run.
 func TestAuditKeys(t *testing.T) {
 	dir := t.TempDir()
-	lines := `g ok|0 1;Y ok|0 2;a ok|1|0 3;a ok|2|0 4
+	lines := `g ok|0 1;Y ok|0 2;a ok|1|0 3;a ok|2|0 4;R ok 3;R ok 4
 g stale|0 1;Y stale|0 4;a stale|2|none 3;a stale|1|none 5;a stale|3|0 6
 g never|0 1;Y never|0 2
 g skipped|0 1;Y skipped|0 2;a skipped|1|none 3;a skipped|2|0 4
@@ -207,7 +207,7 @@ P s|5000|1000 1;O s|2000|r1 2;O s|2000|r2 2;O s|4000|r3 3`
 		t.Fatal(err)
 	}
 	a := audit(dir)
-	want := account{Accepted: 2, Canceled: 2, Schedules: 1, Occurrences: 2, Signaled: 9, SignalRefused: 3, SignalUnknown: 2, Values: 6, Keys: 4,
+	want := account{Accepted: 2, Canceled: 2, Ran: 1, Attempts: 2, Stray: 1, Schedules: 1, Occurrences: 2, Signaled: 9, SignalRefused: 3, SignalUnknown: 2, Values: 6, Keys: 4,
 		Broken: promises{Unheard: 4, Overheard: 1, Unseen: 1, Missing: 1, Doubled: 1}, LostRefs: []string{"s"}}
 	if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", want) {
 		t.Fatalf("%+v, not %+v", a, want)

@@ -159,11 +159,11 @@ chaos: ## no fault loses a durable job: each of 43 for DURATION=10m
 bench-durable: ## the speed of durable jobs on JetStream; bench-postgres: beside River; bench-fleet: of workers of many kinds; bench-limits: goals of limits
 	cd durable/trials && go run . bench
 
-bench-fleet: # on both engines: nine minutes
+bench-fleet: # on both engines: ten minutes
 	cd durable/trials && go run . fleet
 
-bench-limits: # while workers are killed
-	cd durable/trials && go run . limits -for $(DURATION)
+bench-limits: # three minutes
+	cd durable/trials && go run . limits
 
 bench-postgres: # seven minutes
 	cd durable/trials && go run . beside/insert,late,overdue

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -16,67 +15,33 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 )
 
-// extent is how much the scenarios of river measure.
-type extent struct {
-	rounds  int           // of insert and overdue; the medians are printed
-	insert  time.Duration // of each measurement
-	overdue int           // jobs
-	late    time.Duration // for how long jobs are added, and each rate of vacuum is tried
-	rate    int           // of late, jobs a second; vacuum begins with twice as many
-	near    time.Duration // ahead of which half of them are due, up to three times as much
-	far     time.Duration // and the others, up to 5/3 of it
-	flow    time.Duration // of vacuum: ahead of which jobs are due, at most, after the first second
-	hold    time.Duration // of vacuum, at the highest rate that holds
-	pending int           // jobs that wait meanwhile
-	most    int           // the last rate that vacuum tries
-}
-
-// whole is what is printed in durable/RESULTS.md.
-func whole() extent {
-	return extent{rounds: *rounds, insert: 1500 * time.Millisecond, overdue: *backlog, late: *length, rate: *rate,
-		near: time.Second, far: 6 * time.Second, flow: 10 * time.Second, hold: 20 * *length, pending: *pending, most: 50_000}
-}
-
 // besides measures durable/postgres beside other queues, on one server.
-func besides(size func() extent) (all []scenario) {
-	for name, measure := range map[string]func(*contest){
-		"insert": (*contest).insert, "overdue": (*contest).overdue, "late": (*contest).lateness, "vacuum": (*contest).vacuum,
-	} {
-		all = append(all, scenario{name, func() error {
-			c := &contest{extent: size(), pg: get(pgserver.New("shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"))}
+func besides() (all []scenario) {
+	for _, m := range []struct {
+		name    string
+		measure func(*contest)
+	}{{"insert", (*contest).insert}, {"late", (*contest).lateness}, {"overdue", (*contest).overdue}, {"vacuum", (*contest).vacuum}} {
+		all = append(all, scenario{m.name, func() {
+			c := &contest{pg: get(pgserver.New("shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"))}
 			defer c.pg.Stop()
 			c.admin = get(pgxpool.New(background, c.pg.DSN()))
 			defer c.admin.Close()
-			c.describe()
-			measure(c)
+			fmt.Printf("load average at the start: %s\n", loadAverage())
+			for _, s := range systems {
+				fmt.Printf("- %s: %s\n", s.name, s.note)
+			}
+			m.measure(c)
 			fmt.Printf("\nLoad average at the end: %s\n", loadAverage())
-			return nil
 		}})
 	}
-	slices.SortFunc(all, func(a, b scenario) int { return strings.Compare(a.name, b.name) })
 	return all
 }
 
 // contest is a server, with a database for each peer.
 type contest struct {
-	extent
 	pg    *pgserver.Server
 	admin *pgxpool.Pool
 	last  int // number of databases
-}
-
-// describe prints what the figures were measured on and with.
-func (c *contest) describe() {
-	fmt.Printf("%s; load average at the start: %s\n", time.Now().UTC().Format(time.RFC3339), loadAverage())
-	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size"} {
-		var v string
-		must(c.admin.QueryRow(background, "select current_setting($1)", name).Scan(&v))
-		fmt.Printf("%s %s; ", name, v)
-	}
-	fmt.Println()
-	for _, s := range systems {
-		fmt.Printf("- %s: %s\n", s.name, s.note)
-	}
 }
 
 func loadAverage() string {
@@ -84,203 +49,185 @@ func loadAverage() string {
 	return strings.Join(strings.Fields(string(text))[:min(3, len(text))], " ")
 }
 
-// open opens a peer on a new database, with forty connections.
-func (c *contest) open(s system) (p peer, remove func()) {
+// with calls f with a peer on a new database, and forty connections.
+func (c *contest) with(s system, f func(peer, *pgxpool.Pool)) {
 	c.last++
 	name := fmt.Sprint("bench", c.last)
 	get(c.admin.Exec(background, "create database "+name))
+	defer func() { get(c.admin.Exec(background, "drop database "+name+" with (force)")) }()
 	pool := get(pgxpool.New(background, strings.Replace(c.pg.DSN(), "/postgres?", "/"+name+"?", 1)+"&pool_max_conns=40"))
-	p = s.open(pool)
-	return p, func() {
-		if o, ok := p.(ours); ok {
-			_ = o.q.Close()
-		}
-		pool.Close()
-		get(c.admin.Exec(background, "drop database "+name+" with (force)"))
+	defer pool.Close()
+	p := s.open(pool)
+	if o, ok := p.(ours); ok {
+		defer o.q.Close()
 	}
+	f(p, pool)
 }
 
-// used is the processor time that the server and this process have taken.
-type used struct{ server, client time.Duration }
+// cpu returns the processor time of the server and of this process.
+func (c *contest) cpu() time.Duration { return c.pg.CPU() + cpu() }
 
-func (c *contest) used() used { return used{c.pg.CPU(), cpu()} }
-
-func (c *contest) since(u used) used {
-	now := c.used()
-	return used{now.server - u.server, now.client - u.client}
+// table is figures by their row, and in each by system, in the order of both.
+type table struct {
+	rows    []string
+	figures map[string][][]float64
 }
 
-// columns are the figures of one row, by system.
-type columns map[string][]float64
+func (t *table) add(row string, system int, x float64) {
+	if t.figures[row] == nil {
+		t.rows = append(t.rows, row)
+		t.figures[row] = make([][]float64, len(systems))
+	}
+	t.figures[row][system] = append(t.figures[row][system], x)
+}
 
-func (c columns) add(s system, x float64) { c[s.name] = append(c[s.name], x) }
-
-// printHead prints the head of a table in markdown, with a column for each system.
-func printHead(title string, all []system) {
+// print prints the medians in markdown.
+func (t *table) print(title string) {
 	fmt.Print("\n| ", title)
-	for _, s := range all {
+	for _, s := range systems {
 		fmt.Print(" | ", s.name)
 	}
-	fmt.Println(" |\n|" + strings.Repeat(" --- |", 1+len(all)))
-}
-
-// printRow prints the medians of a row.
-func printRow(title, format string, all []system, c columns) {
-	fmt.Print("| ", title)
-	for _, s := range all {
-		fmt.Printf(" | "+format, median(c[s.name]))
+	fmt.Println(" |\n|" + strings.Repeat(" --- |", 1+len(systems)))
+	for _, row := range t.rows {
+		fmt.Print("| ", row)
+		for _, all := range t.figures[row] {
+			fmt.Printf(" | %.1f", median(all))
+		}
+		fmt.Println(" |")
 	}
-	fmt.Println(" |")
 }
 
 // insert measures how many jobs a second are stored, each system by turns, so that the rest of the
 // machine's work meets all of them.
 func (c *contest) insert() {
-	all := slices.DeleteFunc(slices.Clone(systems), func(s system) bool { return s.twin })
-	peers := make([]peer, len(all))
-	for i, s := range all {
-		p, remove := c.open(s)
-		defer remove()
-		peers[i] = p
-	}
-	printHead("jobs stored a second", all)
+	t := table{figures: map[string][][]float64{}}
 	for _, way := range []struct {
 		title          string
 		callers, batch int
 	}{{"1 caller, one job a call", 1, 1}, {"32 callers, one job a call", 32, 1}, {"1 caller, 1000 jobs a call", 1, 1000}, {"4 callers, 1000 jobs a call", 4, 1000}} {
-		rates, costs := columns{}, columns{}
-		for range c.rounds {
-			for i, s := range all {
-				before, began := c.used(), time.Now()
-				n := float64(insertFor(peers[i], c.extent.insert, way.callers, way.batch))
-				rates.add(s, n/time.Since(began).Seconds())
-				u := c.since(before)
-				costs.add(s, (u.server+u.client).Seconds()*1e6/max(n, 1))
+		for range *rounds {
+			for i, s := range systems {
+				c.with(s, func(p peer, _ *pgxpool.Pool) {
+					rate, cost := addFor(p, *length/20, way.callers, way.batch, c.cpu)
+					t.add(way.title, i, rate)
+					t.add(way.title+": us of processor time each, server and client", i, float64(cost)/1e3)
+				})
 			}
 		}
-		printRow(way.title, "%.0f", all, rates)
-		printRow("- processor time each, server and client", "%.0f us", all, costs)
 	}
-}
-
-// insertFor adds jobs that are due in an hour, from so many callers.
-func insertFor(p peer, length time.Duration, callers, batch int) int {
-	var all group
-	added := make([]int, callers)
-	end := time.Now().Add(length)
-	for i := range callers {
-		all.run(func() {
-			for ; time.Now().Before(end); added[i] += batch {
-				p.add(dueIn(time.Hour, batch))
-			}
-		})
-	}
-	all.wait()
-	sum := 0
-	for _, n := range added {
-		sum += n
-	}
-	return sum
+	t.print("jobs stored a second")
 }
 
 // overdue measures how fast jobs are worked off that are overdue when a worker starts, until the last
 // of their ends is written down, but for no longer than ten seconds.
 func (c *contest) overdue() {
 	const atMost = 10 * time.Second
-	rates, server, client := columns{}, columns{}, columns{}
-	for range c.rounds {
-		for _, s := range systems {
-			p, remove := c.open(s)
-			c.fill(p, c.extent.overdue, -time.Second)
-			working, stop := context.WithTimeout(background, atMost)
-			f := &flow{}
-			before, began := c.used(), time.Now()
-			p.work(working, func(j timedJob) {
-				if f.note(j) == c.extent.overdue {
-					stop()
+	t := table{figures: map[string][][]float64{}}
+	for range *rounds {
+		for i, s := range systems {
+			c.with(s, func(p peer, _ *pgxpool.Pool) {
+				fill(p, *backlog, within(-time.Second, 1))
+				var f flow
+				server, client, began := c.pg.CPU(), cpu(), time.Now()
+				end := f.work(p)
+				for f.count() < *backlog && time.Since(began) < atMost {
+					time.Sleep(time.Millisecond)
 				}
+				end()
+				n := f.count()
+				t.add("run and ended, a second", i, float64(n)/time.Since(began).Seconds())
+				t.add("- us of processor time of the server, each", i, float64(each(c.pg.CPU()-server, n))/1e3)
+				t.add("- of the client, each", i, float64(each(cpu()-client, n))/1e3)
 			})
-			n, u := float64(f.count()), c.since(before)
-			rates.add(s, n/time.Since(began).Seconds())
-			server.add(s, u.server.Seconds()*1e6/max(n, 1))
-			client.add(s, u.client.Seconds()*1e6/max(n, 1))
-			stop()
-			remove()
 		}
 	}
-	printHead(fmt.Sprintf("%d overdue, or as many as are run in %v", c.extent.overdue, atMost), systems)
-	printRow("run and ended, a second", "%.0f", systems, rates)
-	printRow("- processor time of the server, each", "%.0f us", systems, server)
-	printRow("- of the client, each", "%.0f us", systems, client)
-}
-
-func (c *contest) fill(p peer, n int, d time.Duration) {
-	for ; n > 0; n -= 1000 {
-		p.add(dueIn(d, min(n, 1000)))
-	}
+	t.print(fmt.Sprintf("%d overdue, or as many as are run in %v", *backlog, atMost))
 }
 
 // lateness measures how late jobs are that are added at a rate. Half of them are due soon after, and
 // half later than any system's scheduler takes to find them.
 func (c *contest) lateness() {
-	near, far, costs := "", "", ""
+	near, far := *length/30, *length/5
+	fmt.Printf("\n%d scheduled jobs a second for %v, due %v to %v after they were added, and %v to %v\n", *rate, *length, near, 3*near, far, far*5/3)
+	fmt.Print("\n| | near | far | processor time each, server + client |\n| --- | --- | --- | --- |\n")
 	for _, s := range systems {
-		func() {
-			p, remove := c.open(s)
-			defer remove()
-			f := &flow{}
-			defer f.work(p)()
-			before := c.used()
-			added := addAhead(p, c.rate, c.late, func() time.Duration {
+		c.with(s, func(p peer, _ *pgxpool.Pool) {
+			var f flow
+			end := f.work(p)
+			time.Sleep(time.Second) // it starts
+			server, client := c.pg.CPU(), cpu()
+			added := addAhead(p, *rate, *length, 5*time.Millisecond, func() time.Duration {
 				if rand.N(2) == 0 {
-					return c.far + rand.N(c.far*2/3)
+					return far + rand.N(far*2/3)
 				}
-				return c.near + rand.N(2*c.near)
+				return near + rand.N(2*near)
 			})
 			f.await(added)
-			u, n := c.since(before), time.Duration(max(added, 1))
-			isFar := func(r ranJob) bool { return r.ahead >= c.far }
-			near += " | " + lateBy(slices.DeleteFunc(slices.Clone(f.runs), isFar))
-			far += " | " + lateBy(slices.DeleteFunc(f.runs, func(r ranJob) bool { return !isFar(r) }))
-			costs += fmt.Sprintf(" | %d + %d us", (u.server / n).Microseconds(), (u.client / n).Microseconds())
-		}()
+			server, client = each(c.pg.CPU()-server, added), each(cpu()-client, added)
+			end()
+			isFar := func(r ranJob) bool { return r.ahead >= far }
+			soon := slices.DeleteFunc(f.since(0), isFar)
+			later := slices.DeleteFunc(f.since(0), func(r ranJob) bool { return !isFar(r) })
+			fmt.Printf("| %s | %s | %s | %v + %v |\n", s.name, latest(soon), latest(later), server, client)
+		})
 	}
-	printHead(fmt.Sprintf("%d scheduled jobs a second for %v: late by p50, p99, max", c.rate, c.late), systems)
-	fmt.Printf("| due %v to %v after they were added%s |\n| due %v to %v after%s |\n| processor time each, server + client%s |\n",
-		c.near, 3*c.near, near, c.far, c.far*5/3, far, costs)
 }
 
-func lateBy(runs []ranJob) string {
-	all := lateOf(runs)
-	ms := func(q float64) float64 { return float64(quantile(all, q)) / 1e6 }
-	return fmt.Sprintf("%.1f, %.1f, %.1f ms", ms(0.5), ms(0.99), ms(1))
+// tableSize is what the server says about the table of jobs.
+type tableSize struct{ heap, indexes, dead, vacuums, updates, hot int64 }
+
+func readTableSize(pool *pgxpool.Pool) (s tableSize) {
+	must(pool.QueryRow(background, `
+		select pg_table_size(relid), pg_indexes_size(relid), n_dead_tup, autovacuum_count, n_tup_upd, n_tup_hot_upd
+		from pg_stat_user_tables where relname = 'job'`).Scan(&s.heap, &s.indexes, &s.dead, &s.vacuums, &s.updates, &s.hot))
+	return s
 }
 
-// work runs the jobs of a peer until the function that it returns is called.
-func (f *flow) work(p peer) (end func()) {
-	ctx, stop := context.WithCancel(background)
-	var all group
-	all.run(func() { p.work(ctx, func(j timedJob) { f.note(j) }) })
-	time.Sleep(time.Second) // it starts
-	return func() { stop(); all.wait() }
-}
-
-// addAhead adds jobs at a rate, in calls of those of 5 ms. At most 64 calls are under way at once: a system
-// that cannot keep up gets fewer.
-func addAhead(p peer, rate int, length time.Duration, ahead func() time.Duration) (added int) {
-	var all group
-	calls := make(chan struct{}, 64)
-	for began := time.Now(); time.Since(began) < length; time.Sleep(5 * time.Millisecond) {
-		jobs := make([]timedJob, int(time.Since(began).Seconds()*float64(rate))-added)
-		for i := range jobs {
-			d := ahead()
-			jobs[i] = timedJob{time.Now().Add(d), d}
+// vacuum finds the highest rate that holds beside jobs that are pending, each half as much again as
+// the one before, holds it, and prints what becomes of the table.
+func (c *contest) vacuum() {
+	const holds = 500 * time.Millisecond // is how late the 99th percentile may be
+	c.with(systems[0], func(p peer, pool *pgxpool.Pool) {
+		fill(p, *pending, within(24*time.Hour, 1))
+		get(pool.Exec(background, "vacuum analyze tickwheel.job"))
+		before := readTableSize(pool)
+		size := before.heap + before.indexes
+		var f flow
+		defer f.work(p)()
+		added := 0
+		p99 := func(rate int, d time.Duration) time.Duration {
+			from := f.count()
+			added += addAhead(p, rate, d, 5*time.Millisecond, within(time.Second, *length/3))
+			if late := lateOf(f.since(from)); len(late) > 0 {
+				return quantile(late, 0.99).Round(100 * time.Microsecond)
+			}
+			return time.Hour // nothing has run
 		}
-		if added += len(jobs); len(jobs) > 0 {
-			calls <- struct{}{}
-			all.run(func() { defer func() { <-calls }(); p.add(jobs) })
+		highest := 0
+		for next := 2 * *rate; highest < next; next += next / 2 {
+			p99(next, *length/2)
+			late := p99(next, *length/2)
+			fmt.Printf("%d jobs a second for %v: p99 %v late, load average %s\n", next, *length, late, loadAverage())
+			if late > holds && highest > 0 {
+				break
+			}
+			if highest = next; late > holds || next >= 50**rate {
+				break
+			}
 		}
-	}
-	all.wait()
-	return added
+		f.await(added)
+		fmt.Printf("\n%d pending. %d jobs a second for %v:\n\n", *pending, highest, 20**length)
+		fmt.Println("| minute | late by p99 | table | indexes | of the size before | dead tuples | autovacuums | updates that are HOT | load |")
+		fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+		row := "| %.1f | %v | %.0f MB | %.0f MB | %.2f | %d | %d | %.1f %% | %s |\n"
+		fmt.Printf(row, 0., time.Duration(0), float64(before.heap)/1e6, float64(before.indexes)/1e6, 1., before.dead, before.vacuums, 100., loadAverage())
+		for i := range 10 {
+			late := p99(highest, 2**length)
+			s := readTableSize(pool)
+			fmt.Printf(row, (2 * *length * time.Duration(i+1)).Minutes(), late, float64(s.heap)/1e6, float64(s.indexes)/1e6, float64(s.heap+s.indexes)/float64(size),
+				s.dead, s.vacuums, 100*float64(s.hot-before.hot)/float64(max(s.updates-before.updates, 1)), loadAverage())
+			before = s
+		}
+		f.await(added)
+	})
 }

@@ -31,38 +31,34 @@ const grace = 5 * time.Second
 
 func logIn(dir string) clockLog { return clockLog(filepath.Join(dir, "clocklog")) }
 
-func (c clockLog) write(shift time.Duration) { c.writeAt(setclock.Real(), shift) }
-
 func (c clockLog) writeAt(at time.Time, shift time.Duration) {
 	f := get(os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
 	defer f.Close()
 	get(fmt.Fprintf(f, "%d %d\n", at.UnixNano(), shift))
 }
 
-// shifts returns how far the clock is ahead now, and the most of the last grace.
-func (c clockLog) shifts() (now, most time.Duration) {
+// most returns how far the clock was ahead at most within the last grace.
+func (c clockLog) most() (most time.Duration) {
 	text, err := os.ReadFile(string(c))
 	if err != nil {
-		return 0, 0 // it was never set
+		return 0 // it was never set
 	}
 	since := setclock.Real().Add(-grace).UnixNano()
 	for line := range strings.Lines(string(text)) {
 		var at int64
-		if _, err := fmt.Sscan(line, &at, &now); err != nil {
+		var shift time.Duration
+		if _, err := fmt.Sscan(line, &at, &shift); err != nil {
 			continue // it is being written
 		}
-		if most = max(most, now); at <= since {
-			most = now
+		if most = max(most, shift); at <= since {
+			most = shift
 		}
 	}
-	return now, most
+	return most
 }
 
 // isEarly reports whether an attempt that begins now is early.
-func (c clockLog) isEarly(due time.Time) bool {
-	_, most := c.shifts()
-	return setclock.Real().Add(most).Before(due)
-}
+func (c clockLog) isEarly(due time.Time) bool { return setclock.Real().Add(c.most()).Before(due) }
 
 // makeClocks makes clocks: the i-th server follows the i-th.
 func (w *world) makeClocks(n int) {
@@ -92,9 +88,9 @@ func (w *world) pass(d time.Duration) {
 }
 
 func (w *world) move(shift, farthest time.Duration, f func(*setclock.Clock) error) {
-	w.r.Provoked++
+	w.r.Happened++
 	w.shift, w.farthest = shift, farthest
-	logIn(w.dir).write(shift)
+	logIn(w.dir).writeAt(setclock.Real(), shift)
 	for _, c := range w.clocks {
 		must(f(c))
 	}
@@ -140,40 +136,26 @@ func (w *world) ahead(n int) time.Duration {
 	return to
 }
 
-// fewRejected is the share of jobs that may be refused because the clock was set while
-// they were added.
-const fewRejected = 0.1
-
 // clocked is what all faults that set clocks have in common. Some attempts fail, so that
 // jobs that were canceled have begun before.
 func (w *world) clocked(clocks int) {
-	w.r.CheckTwice = false // by a clock that is set forward a lease is over
+	w.r.twice = -1 // by a clock that is set forward a lease is over
 	w.spec.Fail, w.spec.Cancel = 10, 50
 	w.makeClocks(clocks)
 }
 
-// turnClock sets the server's clock while workers and a producer use it.
+// turnClock sets the clock of the server, or of the process that has all.
 func (w *world) turnClock() {
-	w.clocked(1)
-	w.r.RejectedLimit = fewRejected
-	w.startAll()
-	w.turns()
-}
-
-// turnEmbedded sets the clock of the process that has server, worker and producer.
-func (w *world) turnEmbedded() {
-	w.clocked(1)
-	w.r.RejectedLimit = fewRejected
-	w.spec.Clock = w.clockPath(0)
-	w.start("embedded", "embedded")
-	w.awaitWork(0)
-	w.turns()
-}
-
-// turnPostgres sets the server's clock while workers and a producer use it.
-func (w *world) turnPostgres() {
-	w.clocked(0)
-	w.setClock(0)
+	if w.pg != nil {
+		w.clocked(0)
+		w.setClock(0)
+	} else {
+		w.clocked(1)
+		w.r.rejected = 0.1 // because the clock was set while they were added
+	}
+	if w.embedded {
+		w.spec.Clock = w.clockPath(0)
+	}
 	w.startAll()
 	w.turns()
 }
@@ -182,20 +164,18 @@ func (w *world) turnPostgres() {
 // leader change all the time. Then early is what begins before it is due by all of them.
 func (w *world) turnLeaders() {
 	began := time.Now()
-	w.clocked(w.nodes)
+	w.clocked(w.spec.Nodes)
 	for i, shift := range []time.Duration{0, 40 * time.Second, -20 * time.Second} {
 		must(w.clocks[i].Set(shift))
 		w.farthest = max(w.farthest, shift)
 	}
-	logIn(w.dir).write(w.farthest)
-	w.startServers()
+	logIn(w.dir).writeAt(setclock.Real(), w.farthest)
+	w.startAll()
 	nc := get(connectNATS(w.url()))
 	defer nc.Close()
-	w.startClients()
-	w.awaitWork(0)
 	w.end = w.end.Add(time.Since(began)) // it has taken as long as that until they work
 	leaders := map[string]bool{}
-	for late := w.end.Add(patience); time.Now().Before(w.end) || len(leaders) < 2 && time.Now().Before(late); w.r.Provoked++ {
+	for late := w.end.Add(patience); time.Now().Before(w.end) || len(leaders) < 2 && time.Now().Before(late); w.r.Happened++ {
 		pause(3*time.Second, 3*time.Second)
 		leaders[leaderOf(nc)] = true
 		if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, time.Second); !errors.Is(err, nats.ErrTimeout) {
@@ -211,7 +191,7 @@ func (w *world) turnLeaders() {
 // lease that is lost: few may run at once, each takes a while, and meanwhile an hour and
 // more passes, or a day and more. The lease is longer than that.
 func (w *world) hold() {
-	w.r.CheckTwice = false // the answers that were under way come too late
+	w.r.twice = -1 // the answers that were under way come too late
 	w.makeClocks(1)
 	w.spec.Lease, w.spec.Rate = 100*time.Hour, min(w.set.rate, 100)
 	w.spec.Clock, w.spec.Running, w.spec.Slow = w.clockPath(0), 4, 300*time.Millisecond

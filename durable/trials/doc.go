@@ -5,7 +5,7 @@
 //	go run . chaos -for 10m              # each fault for ten minutes
 //	go run . chaos/cluster,worker        # two of them
 //	go run . chaos -engine postgres
-//	go run . limits -for 10m             # the goals of limits, while workers are killed
+//	go run . limits                      # the goals of limits
 //	go run . fleet                       # workers of different kinds, beside one another
 //	go run . bench                       # JetStream, embedded and on three nodes
 //	go run . bench/pending -n 10000000
@@ -22,7 +22,8 @@
 // The rest measures, with every write synced, and prints the tables of durable/RESULTS.md.
 // Figures of one run belong together; those of another day, or of a busy machine, do not.
 //
-// The exit status is 1 if a promise was broken or a goal of limits missed.
+// The exit status is 1 if a promise was broken or a goal of limits missed. The ledgers of a fault that has broken a
+// promise stay, in a directory that is named. All directories are below TMPDIR.
 //
 // In package setclock are clocks of processes that can be set. Packages growth and protocol have
 // tests alone: a simulation of how a queue grows, and a model of the steps that the JetStream

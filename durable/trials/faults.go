@@ -3,181 +3,154 @@
 package main
 
 import (
-	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
-
-// result is what a fault has shown.
-type result struct {
-	account
-	Kills, Freezes int
-	Died           []string      // processes that have ended by themselves
-	Hung           int           // that had to be killed, since they did not end when they were told to
-	Restarts       int           // of processes that have said that they cannot go on
-	Provoked       int           // times that the fault was seen, where nothing is killed
-	Gap            time.Duration // the longest time without an accepted job, where that is shown
-	TwiceLimit     float64       // of the accepted
-	CheckTwice     bool
-	RejectedLimit  float64 // of the accepted; 0: none
-	Scheduled      int     // schedules
-	CheckLimits    bool
-	Brief          bool
-}
-
-func (r result) String() string {
-	s := fmt.Sprintf("%v; %d kills, %d freezes", r.account, r.Kills, r.Freezes)
-	if r.Provoked > 0 {
-		s += fmt.Sprintf(", %d times provoked", r.Provoked)
-	}
-	if r.Restarts > 0 {
-		s += fmt.Sprintf(", %d times started again", r.Restarts)
-	}
-	if r.Gap > 0 {
-		s += fmt.Sprintf("; longest time without an accepted job %v", r.Gap.Round(100*time.Millisecond))
-	}
-	return s
-}
-
-// check returns an error if a promise was broken, or the fault proves nothing.
-func (r result) check() error {
-	of := float64(r.Accepted)
-	for _, p := range []struct {
-		bad  bool
-		text string
-		args []any
-	}{
-		{r.Lost > 0, "%d lost, among them %v", []any{r.Lost, r.LostRefs[:min(3, len(r.LostRefs))]}},
-		{r.Missing+r.Doubled > 0, "%d occurrences are missing, and %d were stored twice, of %v", []any{r.Missing, r.Doubled, r.LostRefs[:min(3, len(r.LostRefs))]}},
-		{r.Series != r.Scheduled || r.Occurrences < r.Scheduled, "%d of %d schedules, with %d occurrences", []any{r.Series, r.Scheduled, r.Occurrences}},
-		{r.CheckLimits && r.Limits.check(r.Brief) != nil, "%v", []any{r.Limits.check(r.Brief)}},
-		{r.Keys.check(r.Brief) != nil, "%v", []any{r.Keys.check(r.Brief)}},
-		{r.Early > 0, "%d began before they were due", []any{r.Early}},
-		{r.CanceledAndRan > 0, "%d canceled and ran", []any{r.CanceledAndRan}},
-		{len(r.Died) > 0, "these have ended by themselves: %v", []any{r.Died}},
-		{r.Hung+r.Silent > 0, "%d processes did not end, and %d calls of Health did not return", []any{r.Hung, r.Silent}},
-		{r.Accepted == 0, "nothing was accepted", nil},
-		{r.Wrong > 0, "%d times Add has returned ErrExists for a job without a key", []any{r.Wrong}},
-		{r.RejectedLimit > 0 && float64(r.Rejected) > r.RejectedLimit*of, "%d were not accepted, more than %.1f %%", []any{r.Rejected, 100 * r.RejectedLimit}},
-		{r.CheckTwice && float64(r.Twice) > r.TwiceLimit*of, "%d ran twice, more than %.1f %%", []any{r.Twice, 100 * r.TwiceLimit}},
-	} {
-		if p.bad {
-			return fmt.Errorf(p.text, p.args...)
-		}
-	}
-	return nil
-}
 
 // fault is what happens until the end of the fault, to the processes of one engine.
 type fault struct {
 	engine string
 	run    func(w *world)
-	nodes  int // 0: one
 }
 
-// faults are by name.
+// faults are by name. Each of harms is "pg-NAME" on PostgreSQL, too.
 var faults = map[string]fault{
-	"embedded": {onEmbedded, (*world).killEmbedded, 0}, // kill -9 of the process that has server, worker and producer
-	"worker":   {onJetStream, (*world).killWorkers, 0}, // kill -9 of workers, beside a server that stays
-	"server":   {onJetStream, (*world).killServer, 0},  // kill -9 of the server, beside workers and a producer that stay
-	"freeze":   {onJetStream, (*world).freeze, 0},      // SIGSTOP of a worker for longer than its lease, then SIGCONT
-	"cluster":  {onJetStream, (*world).killLeader, 3},  // kill -9 of the stream's leader of three nodes
+	"embedded": {onEmbedded, (*world).killServer},  // kill -9 of the process that has server, worker and producer
+	"server":   {onJetStream, (*world).killServer}, // kill -9 of the server, beside workers and a producer that stay
+	"cluster":  {onCluster, (*world).killLeader},   // kill -9 of the stream's leader of three nodes
 
-	"clock":          {onJetStream, (*world).turnClock, 0},   // the server's clock is set while it runs, forward and back, by seconds and hours
-	"embedded-clock": {onEmbedded, (*world).turnEmbedded, 0}, // the same of the process that has all
-	"cluster-clock":  {onJetStream, (*world).turnLeaders, 3}, // three nodes whose clocks are a minute apart lead by turns
-	"hold":           {onJetStream, (*world).hold, 0},        // jobs wait in workers for hours
-	"lease":          {onJetStream, (*world).loseLease, 0},   // it is lost between claim and begin
-	"proxy":          {onJetStream, (*world).disturb, 0},     // connections are cut, held up, and half open
-	"fleet":          {onJetStream, (*world).mixFleet, 0},    // workers of different kinds, that are killed and come back with others
-	"tool":           {onJetStream, (*world).useTool, 0},     // operators list, cancel, move and redrive jobs
+	"clock":          {onJetStream, (*world).turnClock}, // the server's clock is set while it runs, forward and back, by seconds and hours
+	"embedded-clock": {onEmbedded, (*world).turnClock},  // the same of the process that has all
+	"cluster-clock":  {onCluster, (*world).turnLeaders}, // three nodes whose clocks are a minute apart lead by turns
 
-	"limits":    {onJetStream, (*world).harmLimited, 0}, // workers die, freeze and end while limits hold, and pauses come and go
-	"pg-limits": {onPostgres, (*world).harmLimited, 0},  // as above
+	"edits":          {onJetStream, edited((*world).killServer)}, // schedules are changed all the time while the server is killed
+	"embedded-edits": {onEmbedded, edited((*world).killServer)},  // the same of the process that has all
+	"cluster-edits":  {onCluster, edited((*world).killLeader)},   // and of the stream's leader of three nodes
+	"pg-edits":       {onPostgres, edited((*world).killServer)},
 
-	"schedules": {onJetStream, (*world).killScheduled, 0}, // kill -9 of workers that run a thousand schedules
-	"deploy":    {onJetStream, (*world).deploy, 0},        // a release that knows schedules is rolled out, and back
+	"embedded-disk": {onEmbedded, (*world).fillDisk},        // the disk of the process that has all is filled and freed
+	"restore":       {onJetStream, (*world).restoreBackups}, // an older backup is restored below workers that live
 
-	"edits":         {onJetStream, edited((*world).killServer), 0}, // schedules are changed all the time while the server is killed
-	"embedded-disk": {onEmbedded, (*world).fillDisk, 0},            // the disk of the process that has all is filled and freed
-	"half-open":     {onJetStream, (*world).sever, 0},              // connections lose all data without an error
-	"restore":       {onJetStream, (*world).restoreBackups, 0},     // an older backup is restored below workers that live
-	"pg-half-open":  {onPostgres, (*world).sever, 0},               // as above
+	"pg-server":       {onPostgres, (*world).killServer},        // kill -9 of the server, or of one of its backends
+	"pg-set-clock":    {onPostgres, (*world).turnClock},         // the server's clock is set while it runs
+	"pg-terminate":    {onPostgres, (*world).terminateBackends}, // pg_terminate_backend in the middle of a claim
+	"pg-pool":         {onPostgres, (*world).exhaustPools},      // pools of two connections with many users
+	"pg-clock":        {onPostgres, (*world).moveClock},         // the server's clock an hour from the workers', who are killed, too
+	"pg-timeout":      {onPostgres, (*world).timeOut},           // statement_timeout of some ms, now and then
+	"pg-deadlock":     {onPostgres, (*world).provokeDeadlocks},  // a transaction that locks jobs in the wrong order
+	"pg-commit":       {onPostgres, (*world).failCommits},       // a fifth of the commits fails
+	"pg-serializable": {onPostgres, (*world).beSerializable},    // transactions are serializable if they do not say otherwise
+}
 
-	"embedded-edits": {onEmbedded, edited((*world).killEmbedded), 0}, // the same of the process that has all
-	"cluster-edits":  {onJetStream, edited((*world).killLeader), 3},  // and of the stream's leader of three nodes
-	"pg-edits":       {onPostgres, edited((*world).killPostgres), 0}, // as above
+var harms = map[string]func(w *world){
+	"worker":    (*world).killWorkers,   // kill -9 of workers, beside a server that stays
+	"freeze":    (*world).freeze,        // SIGSTOP of a worker for longer than its lease, then SIGCONT
+	"hold":      (*world).hold,          // jobs wait in workers for hours
+	"lease":     (*world).loseLease,     // it is lost between claim and begin
+	"proxy":     (*world).disturb,       // connections are cut, held up, and half open
+	"half-open": (*world).sever,         // connections lose all data without an error
+	"fleet":     (*world).mixFleet,      // workers of different kinds, that are killed and come back with others
+	"tool":      (*world).useTool,       // operators list, cancel, move and redrive jobs; on PostgreSQL, one of them locks the table
+	"limits":    (*world).harmLimited,   // workers die, freeze and end while limits hold, and pauses come and go
+	"schedules": (*world).killScheduled, // kill -9 of workers that run a thousand schedules
+	"deploy":    (*world).deploy,        // a release that knows schedules is rolled out, and back
+}
 
-	"pg-schedules": {onPostgres, (*world).killScheduled, 0}, // as above
-	"pg-deploy":    {onPostgres, (*world).deploy, 0},        // as above
+// faultOf returns the fault of a name.
+func faultOf(name string) fault {
+	if f, ok := faults[name]; ok {
+		return f
+	}
+	if name, ok := strings.CutPrefix(name, "pg-"); ok {
+		return fault{onPostgres, harms[name]}
+	}
+	return fault{onJetStream, harms[name]}
+}
 
-	"pg-worker":    {onPostgres, (*world).killWorkers, 0},
-	"pg-freeze":    {onPostgres, (*world).freeze, 0},
-	"pg-server":    {onPostgres, (*world).killPostgres, 0},      // kill -9 of the server, or of one of its backends
-	"pg-terminate": {onPostgres, (*world).terminateBackends, 0}, // pg_terminate_backend in the middle of a claim
-	"pg-pool":      {onPostgres, (*world).exhaustPools, 0},      // pools of two connections with many users
-	"pg-clock":     {onPostgres, (*world).moveClock, 0},         // the server's clock an hour from the workers', who are killed, too
-	"pg-timeout":   {onPostgres, (*world).timeOut, 0},           // statement_timeout of some ms, now and then
-	"pg-deadlock":  {onPostgres, (*world).provokeDeadlocks, 0},  // a transaction that locks jobs in the wrong order
-
-	"pg-set-clock":    {onPostgres, (*world).turnPostgres, 0},   // the server's clock is set while it runs
-	"pg-hold":         {onPostgres, (*world).hold, 0},           // as above
-	"pg-lease":        {onPostgres, (*world).loseLease, 0},      // as above
-	"pg-commit":       {onPostgres, (*world).failCommits, 0},    // a fifth of the commits fails
-	"pg-serializable": {onPostgres, (*world).beSerializable, 0}, // transactions are serializable if they do not say otherwise
-	"pg-proxy":        {onPostgres, (*world).disturb, 0},        // as above
-	"pg-fleet":        {onPostgres, (*world).mixFleet, 0},       // as above
-	"pg-tool":         {onPostgres, (*world).useTool, 0},        // as above, and one of them locks the table
+// names returns the faults that are on PostgreSQL, or those that are not.
+func names(postgres bool) (some []string) {
+	for name, f := range faults {
+		if postgres == (f.engine == onPostgres) {
+			some = append(some, name)
+		}
+	}
+	for name := range harms {
+		if postgres {
+			name = "pg-" + name
+		}
+		some = append(some, name)
+	}
+	slices.Sort(some)
+	return some
 }
 
 // runFault runs a fault in a directory, and then what is left to its end.
 func runFault(name, dir string, set settings) (r result, err error) {
-	f := faults[name]
+	f := faultOf(name)
 	err = attempt(func() {
-		inWorld(dir, f.engine, cmp.Or(f.nodes, 1), func(w *world) {
+		inWorld(dir, f.engine, func(w *world) {
 			defer func() { r = w.r }()
 			w.set, w.end = set, time.Now().Add(set.length)
 			w.spec.Small, w.spec.Rate, w.spec.Near, w.spec.Far = true, set.rate, set.near, set.far
-			w.r.TwiceLimit, w.r.CheckTwice, w.r.Brief = 0.02, !set.brief, set.brief
+			w.r.twice, w.r.brief = 0.02, set.brief
 			if w.pg != nil {
-				w.r.TwiceLimit = 0.005
+				w.r.twice = 0.005
 			}
-			stopGap := w.watchGap()
-			err := attempt(func() { f.run(w) })
-			if gap := stopGap(); name == "cluster" || strings.HasSuffix(name, "half-open") {
-				w.r.Gap = gap
-			}
-			if set.brief {
-				w.r.RejectedLimit = 0
-			}
-			if err == nil {
-				err = attempt(w.stopClients)
-			}
-			if err == nil && !set.quick {
-				err = attempt(w.drain)
-			}
+			err := attempt(func() {
+				f.run(w)
+				w.stopClients()
+				w.drain()
+			})
 			w.killAll()
+			died := w.r.Broken.Died
 			w.r.account = audit(dir)
+			w.r.Broken.Died = died
 			must(err)
 		})
 	})
 	return r, err
 }
 
-// killEmbedded kills a process some time after it has begun to work: at any moment of
-// that, and not again and again before it has begun where that takes long.
-func (w *world) killEmbedded() {
-	w.until(1, func(int) {
-		size := w.written()
-		w.start("embedded", "embedded")
-		w.awaitWork(size)
+// killServer kills the server, or the process that has all: at any moment after it has begun to work. Of
+// PostgreSQL it kills one backend now and then, on which the server ends all others and recovers.
+func (w *world) killServer() {
+	w.startAll()
+	w.until(1, func(n int) {
 		pause(time.Second, 4*time.Second)
-		w.kill("embedded")
+		size := w.written()
+		switch {
+		case w.pg != nil && n%3 == 2:
+			w.killBackend()
+		case w.pg != nil:
+			w.r.Happened++
+			must(w.pg.Kill())
+			pause(0, time.Second)
+			must(w.pg.Start())
+		case w.embedded:
+			w.kill("embedded")
+			size = w.written()
+			w.start("embedded", "embedded")
+		default:
+			w.kill("server0")
+			pause(0, time.Second)
+			size = w.written()
+			w.startServer(0)
+		}
+		w.awaitWork(size)
 	})
 }
 
@@ -185,43 +158,28 @@ func (w *world) killWorkers() {
 	w.startAll()
 	w.until(1, func(n int) {
 		pause(time.Second, 3*time.Second)
-		name := "worker" + strconv.Itoa(n%2)
-		w.kill(name)
-		w.start(name, "worker")
-	})
-}
-
-func (w *world) killServer() {
-	w.startAll()
-	w.until(1, func(int) {
-		pause(2*time.Second, 4*time.Second)
-		w.kill("server0")
-		pause(0, time.Second)
-		size := w.written()
-		w.startServer(0)
-		w.awaitWork(size)
+		w.kill(worker(n % 2))
+		w.start(worker(n%2), "worker")
 	})
 }
 
 func (w *world) freeze() {
-	w.r.CheckTwice = false // what was running when it was frozen runs elsewhere: that is the promise
+	w.r.twice = -1 // what was running when it was frozen runs elsewhere: that is the promise
 	w.startAll()
 	w.until(1, func(n int) {
 		pause(time.Second, 2*time.Second)
-		w.freezeFor("worker"+strconv.Itoa(n%2), lease+rand.N(2*lease))
+		w.freezeFor(worker(n%2), lease+rand.N(2*lease))
 	})
 }
-
-// fleets are the kinds of workers that come one after the other.
-var fleets = [][]string{{kind}, {kind, "other"}, {"other", few}, {kind, "other", few}, {few, kind}}
 
 // mixFleet has workers that run different kinds, and deploys them anew all the time, with
 // other kinds: some end in peace, and some are killed. One kind nobody runs until the end.
 func (w *world) mixFleet() {
+	fleets := [][]string{{kind}, {kind, "other"}, {"other", few}, {kind, "other", few}, {few, kind}}
 	w.startServers()
 	w.start("producer", "producer", func(s *spec) { s.Kinds = allKinds })
 	w.until(4, func(n int) {
-		name := "worker" + strconv.Itoa(n%3)
+		name := worker(n % 3)
 		switch {
 		case w.procs[name] == nil:
 		case n%2 == 0:
@@ -238,19 +196,19 @@ func (w *world) mixFleet() {
 // a slot, and all else of them goes on. A quick worker takes over and fails the
 // attempts, and the jobs are canceled: none of them may begin in the slow one any more.
 func (w *world) loseLease() {
-	w.r.CheckTwice = false // what runs in a slow worker begins elsewhere, too: that is the promise
+	w.r.twice = -1 // what runs in a slow worker begins elsewhere, too: that is the promise
 	w.spec.Fail, w.spec.Cancel = 80, 100
 	w.startAll(func(s *spec) { s.Slow, s.Running = 10*time.Second, 16 })
 	w.start("worker2", "worker")
 	w.until(1, func(int) {
 		pause(lease/2, lease/2)
-		for _, name := range []string{"worker0", "worker1"} {
-			must(os.WriteFile(mutePath(w.dir, name), nil, 0o600))
+		for i := range 2 {
+			must(os.WriteFile(mutePath(w.dir, worker(i)), nil, 0o600))
 		}
 		pause(2*lease, lease)
-		for _, name := range []string{"worker0", "worker1"} {
-			must(os.Remove(mutePath(w.dir, name)))
-			w.r.Provoked++
+		for i := range 2 {
+			must(os.Remove(mutePath(w.dir, worker(i))))
+			w.r.Happened++
 		}
 	})
 }
@@ -261,7 +219,7 @@ func (w *world) useTool() {
 	w.startAll()
 	w.start("tool", "tool")
 	w.until(1, func(int) {
-		w.r.Provoked++
+		w.r.Happened++
 		if w.pg == nil {
 			time.Sleep(time.Second)
 		} else {
@@ -273,12 +231,9 @@ func (w *world) useTool() {
 // harmLimited kills workers, freezes them for longer than their lease, and ends them in
 // peace, while limits hold, and pauses come and go.
 func (w *world) harmLimited() {
-	w.r.CheckTwice, w.r.CheckLimits = false, true // what was running when it was killed runs again
+	w.r.twice, w.r.limits = -1, true // what was running when it was killed runs again
 	w.spec.Rate, w.spec.Slow, w.spec.Lanes, w.spec.Bouts = 80, 400*time.Millisecond, 5, true
 	w.spec.Kinds = []string{capped, paced}
-	if w.set.quick {
-		w.spec.Rate, w.spec.Slow, w.spec.Kinds = 300, 40*time.Millisecond, []string{capped}
-	}
 	w.startServers()
 	w.start("ruler", "ruler")
 	w.awaitWork(0)
@@ -288,7 +243,7 @@ func (w *world) harmLimited() {
 	w.awaitWork(size)
 	w.until(3, func(n int) {
 		pause(time.Second, 2*time.Second)
-		name := "worker" + strconv.Itoa(rand.N(3))
+		name := worker(rand.N(3))
 		switch n % 3 {
 		case 0:
 			w.kill(name)
@@ -302,13 +257,128 @@ func (w *world) harmLimited() {
 	})
 }
 
-// names returns the faults of engines, or of all.
-func names(engines ...string) (some []string) {
-	for name, f := range faults {
-		if len(engines) == 0 || slices.Contains(engines, f.engine) {
-			some = append(some, name)
+// stream is that of the only partition.
+const stream = "TW_default_0"
+
+// killLeader kills the node that leads the stream, twice a minute at most, and starts it
+// again when the others have elected another.
+func (w *world) killLeader() {
+	w.r.twice = min(w.r.twice, 0.001)
+	w.startAll()
+	nc := get(connectNATS(w.url()))
+	defer nc.Close()
+	time.Sleep(5 * time.Second)
+	w.until(1, func(int) {
+		i := get(strconv.Atoi(strings.TrimPrefix(leaderOf(nc), "n")))
+		w.kill("server" + strconv.Itoa(i))
+		time.Sleep(10 * time.Second)
+		w.startServer(i)
+		time.Sleep(10 * time.Second) // it catches up; two of three have to be there
+	})
+}
+
+// leaderOf returns the name of the node that leads the stream, once one does.
+func leaderOf(nc *nats.Conn) string {
+	js := get(nc.JetStream(nats.MaxWait(time.Second)))
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if info, err := js.StreamInfo(stream); err == nil && info.Cluster != nil && info.Cluster.Leader != "" {
+			return info.Cluster.Leader
 		}
 	}
-	slices.Sort(some)
-	return some
+	must(errors.New("the stream has no leader"))
+	return ""
+}
+
+// fillDisk fills the disk of the process that has all, at once or slowly, keeps it full for a
+// while and frees it, again and again. A process that ends by itself is started again, as its
+// supervisor would, when there is room.
+func (w *world) fillDisk() {
+	w.r.twice = -1 // no attempt can end, and the process may be started again
+	disk := filepath.Join(w.dir, "disk")
+	must(os.Mkdir(disk, 0o700))
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk).CombinedOutput(); err != nil {
+		must(fmt.Errorf("%w: a file system cannot be mounted here: %w: %s", errors.ErrUnsupported, err, out))
+	}
+	w.atEnd = append(w.atEnd, func() { _ = exec.Command("umount", "-l", disk).Run() })
+	w.spec.Store, w.spec.Ask = filepath.Join(disk, "store"), true
+	w.startAll()
+	w.until(2, func(n int) {
+		pause(time.Second, 4*time.Second)
+		fillFile(filepath.Join(disk, "others"), n%2 == 1, time.Second+rand.N(2*lease))
+		w.r.Happened++
+		w.awaitGoingOn(w.restart)
+	})
+}
+
+// fillFile fills the disk with a file, at once or within some seconds, and keeps it full for a while. Then
+// it removes the file.
+func fillFile(path string, slowly bool, full time.Duration) {
+	defer os.Remove(path)
+	f := get(os.Create(path))
+	defer f.Close()
+	piece := make([]byte, 256<<10)
+	for end := (time.Time{}); end.IsZero() || time.Now().Before(end); {
+		_, err := f.Write(piece)
+		switch {
+		case err == nil && slowly:
+			time.Sleep(20 * time.Millisecond)
+		case err == nil:
+		case len(piece) > 512:
+			piece = piece[:512]
+		case end.IsZero():
+			end = time.Now().Add(full)
+		default:
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// restart starts the process that has all again if it has ended by itself, by saying that it cannot go on.
+func (w *world) restart() {
+	if p := w.procs["embedded"]; p.hasEnded() {
+		if code := p.cmd.ProcessState.ExitCode(); code != statusFailed {
+			must(fmt.Errorf("it has ended with %d", code))
+		}
+		time.Sleep(time.Second)
+		w.start("embedded", "embedded")
+	}
+}
+
+// restoreBackups restores an older backup below workers that live, and that have learnt another
+// limit since. No job is added between a backup and its restore, since none of these would be
+// there any more. What ran meanwhile runs again: that is the promise.
+func (w *world) restoreBackups() {
+	w.r.twice = -1
+	w.startAll()
+	w.until(1, func(n int) {
+		pause(2*time.Second, 2*time.Second)
+		w.stop("producer")
+		must(patiently(func(ctx context.Context) error {
+			return w.restoreBackup(ctx, filepath.Join(w.dir, fmt.Sprint("backup", n)))
+		}))
+		w.start("producer", "producer")
+		w.r.Happened++
+		w.awaitGoingOn(func() {})
+	})
+}
+
+// restoreBackup makes a backup with one limit, and restores it once the workers have obeyed
+// another for a while. Both let all jobs run that come.
+func (w *world) restoreBackup(ctx context.Context, dir string) error {
+	nc := get(connectNATS(w.url()))
+	defer nc.Close()
+	q := get(durable.Open(ctx, get(jetstream.Connect(ctx, nc, jetstream.Existing()))))
+	defer q.Close()
+	must(q.SetLimit(ctx, "before", durable.Limit{Kind: kind, Running: concurrency}))
+	must(jetstream.Backup(ctx, nc, dir))
+	must(q.SetLimit(ctx, "before", durable.Limit{Kind: kind, Running: 2 * concurrency}))
+	pause(time.Second, time.Second)
+	js := get(nc.JetStream())
+	for { // a server that is busy for five seconds gives up
+		_ = js.DeleteStream(stream)
+		if err := jetstream.Restore(ctx, nc, dir); err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
 }

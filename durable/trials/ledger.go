@@ -4,7 +4,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,7 +51,6 @@ const (
 	boutBegan  = 'G' // a handler was called under a limit: the kind, the lane, and the attempt
 	boutEnded  = 'H' // it is about to return: the attempt
 	renewed    = 'V' // the lease was renewed, by what was asked at that time
-	token      = 'T' // a claim was given a token that comes at that time
 
 	signaling     = 'g' // Signal is about to be called: the Ref, and the payload
 	signaled      = 'Y' // it has returned true
@@ -66,42 +67,121 @@ func openLedger(dir string) *ledger {
 }
 
 // write adds a line; the ledger may be nil. A process that cannot write ends.
-func (l *ledger) write(what rune, ref string) {
+func (l *ledger) write(what rune, text string) {
 	if l == nil {
 		return
 	}
-	if _, err := fmt.Fprintf(l.f, "%c %s %d\n", what, ref, setclock.Real().UnixNano()); err != nil {
+	if _, err := fmt.Fprintf(l.f, "%c %s %d\n", what, text, setclock.Real().UnixNano()); err != nil {
 		fmt.Fprintln(os.Stderr, "ledger:", err)
 		os.Exit(3)
 	}
 }
 
+// ledgersIn returns the ledgers in a directory whose names begin with a text.
+func ledgersIn(dir, of string) []string {
+	return get(filepath.Glob(filepath.Join(dir, "ledger-"+of+"*")))
+}
+
+// linesIn returns how many lines of a kind are in ledgers.
+func linesIn(dir, of string, what rune) (n int) {
+	for _, name := range ledgersIn(dir, of) {
+		text, _ := os.ReadFile(name)
+		n += bytes.Count(append([]byte("\n"), text...), []byte{'\n', byte(what), ' '})
+	}
+	return n
+}
+
 // account is what the ledgers of all processes say together.
 type account struct {
-	Accepted, Canceled, Ran int // jobs
-	Attempts                int
-	Lost                    int // accepted; neither done, nor canceled, nor dead and listed
-	CanceledAndRan          int
-	Uncertain               int // neither, and Cancel had no answer: an error, or the kill
-	Twice                   int // jobs that were begun more often than they failed, and once more
-	Stray                   int // begun, and never accepted: the answer was lost
-	Early                   int // attempts that began before they were due
-	Rejected                int // jobs that were not accepted
-	Wrong                   int // answers that cannot be
-	Silent                  int // calls that have not returned
-	LostRefs                []string
+	Accepted, Rejected, Canceled, Ran int // jobs
+	Attempts                          int
+	Uncertain                         int // jobs without an end whose Cancel had no answer: an error, or the kill
+	Twice                             int // jobs that were begun more often than they failed, and once more
+	Stray                             int // begun, and never accepted: the answer was lost
 
-	Series, Occurrences int // schedules, and what has begun of them
-	Missing             int // occurrences that should have
-	Doubled             int // that were stored twice
+	Schedules, Occurrences int // and what has begun of them
 
-	Limits limitsAccount
-	Keys   keyAccount
+	Bouts         int  // attempts under limits
+	Places, Lane  int  // at once, at most
+	LimitsRemoved bool // and not before all else had ended
+	Pauses        int
+
+	Signaled, SignalRefused, SignalUnknown int // answers; unknown: none came
+	Values, Keys                           int // that were added
+
+	Broken   promises
+	LostRefs []string
+}
+
+// promises are how often each was broken.
+type promises struct {
+	Lost           int // accepted; neither done, nor canceled, nor dead and listed
+	CanceledAndRan int
+	Early          int // attempts that began before they were due
+	Wrong          int // answers that cannot be
+	Silent         int // calls that have not returned
+	Died           int // processes that have ended by themselves, or did not end when they were told to
+
+	Missing int // occurrences that should have begun
+	Doubled int // that were stored twice
+
+	TooMany      int // at once, beyond the limits
+	Excess       int // beginnings of the rate beyond what it lets through, at most
+	PausedAndRan int
+
+	Unheard   int // signals that were answered true, and the next attempt has none
+	Overheard int // false was answered, and an attempt has the signal
+	Unseen    int // keys without a run that has the last value, or a later one whose answer was lost
+}
+
+// result is what a fault has shown.
+type result struct {
+	account
+	Happened int // times that something was killed or frozen, or that the fault was seen
+	expected
+}
+
+// expected is what a fault has to show, so that it proves something.
+type expected struct {
+	twice     float64 // of the accepted, at most; less than 0: any
+	rejected  float64 // of the accepted, at most; 0: any
+	schedules int
+	limits    bool // were tried
+	brief     bool // it is too short to try all
+}
+
+// String leaves out the names of what was lost, some of which check has.
+func (r result) String() string {
+	r.LostRefs = nil
+	return fmt.Sprintf("%d times: %+v", r.Happened, r.account)
+}
+
+// check returns an error if a promise was broken, or the fault proves nothing. It asks no more of limits than
+// that some run beside others: how many do depends on how busy the machine is.
+func (r result) check() error {
+	of := float64(r.Accepted)
+	switch want := r.expected; {
+	case r.Broken != (promises{}):
+		return fmt.Errorf("broken: %+v, among them %v", r.Broken, r.LostRefs[:min(3, len(r.LostRefs))])
+	case r.Accepted == 0 || r.Happened == 0:
+		return errors.New("nothing was accepted, or nothing happened")
+	case r.Schedules != want.schedules || r.Occurrences < want.schedules:
+		return fmt.Errorf("of %d schedules %d, with %d occurrences", want.schedules, r.Schedules, r.Occurrences)
+	case want.limits && (!r.LimitsRemoved || r.Pauses == 0 || r.Bouts == 0 || !want.brief && r.Places < 2):
+		return errors.New("the limits were not tried")
+	case !want.brief && (r.Signaled == 0 || r.SignalRefused == 0 || r.Keys == 0):
+		return errors.New("signals and keys were not tried")
+	case !want.brief && want.rejected > 0 && float64(r.Rejected) > want.rejected*of:
+		return fmt.Errorf("%d were not accepted, more than %.1f %%", r.Rejected, 100*want.rejected)
+	case !want.brief && want.twice >= 0 && float64(r.Twice) > want.twice*of:
+		return fmt.Errorf("%d ran twice, more than %.1f %%", r.Twice, 100*want.twice)
+	}
+	return nil
 }
 
 // past is what the ledgers say of one job.
 type past struct {
-	n [128]uint32 // lines of each kind
+	n [128]int // lines of each kind
 
 	firstCanceled, firstFailed, lastBegan time.Time
 }
@@ -141,47 +221,62 @@ func (p *past) lost() bool {
 
 // entries are what all ledgers say.
 type entries struct {
-	jobs      map[string]*past   // by Ref
-	schedules map[string]*series // by name
+	jobs      entriesOf[past]     // by Ref
+	schedules entriesOf[schedule] // by name
 	limits    *book
-	keys      *keyBook
+	signals   entriesOf[signals] // by Ref
+	values    entriesOf[values]  // by key
+	debounced map[string]bool    // by Ref: accepted under such a key
+}
+
+// entriesOf are by name.
+type entriesOf[T any] map[string]*T
+
+// of returns the entry of a name, which it makes if there is none.
+func (e entriesOf[T]) of(name string) *T {
+	if e[name] == nil {
+		e[name] = new(T)
+	}
+	return e[name]
 }
 
 func readLedgers(dir string) *entries {
-	e := &entries{map[string]*past{}, map[string]*series{}, newBook(), newKeyBook()}
-	for _, name := range ledgersIn(dir) {
+	e := &entries{entriesOf[past]{}, entriesOf[schedule]{}, newBook(), entriesOf[signals]{}, entriesOf[values]{}, map[string]bool{}}
+	for _, name := range ledgersIn(dir, "") {
 		e.read(name)
 	}
 	return e
 }
 
-func ledgersIn(dir string) []string { return get(filepath.Glob(filepath.Join(dir, "ledger-*"))) }
-
+// audit counts what the ledgers say.
 func audit(dir string) (a account) {
 	e := readLedgers(dir)
-	a.auditSeries(e.schedules)
-	a.Limits = e.limits.settle()
-	a.Keys = e.keys.settle(e.jobs)
+	e.limits.settle(&a)
+	e.settleKeys(&a)
+	for name, s := range e.schedules {
+		s.settle(&a, name)
+	}
 	for ref, p := range e.jobs {
-		a.Attempts += int(p.n[began])
-		a.Early += int(p.n[early])
-		a.Rejected += int(p.n[rejected])
-		a.Wrong += int(p.n[wrong])
-		a.Silent += int(p.n[silent])
-		a.Accepted += int(min(p.n[accepted], 1))
-		a.Canceled += int(min(p.n[canceled], 1))
-		a.Ran += int(min(p.n[began], 1))
-		if p.n[began] > 1+p.n[failed] && !e.keys.has(ref) { // whose handlers take longer, so that more are killed
+		a.Attempts += p.n[began]
+		a.Rejected += p.n[rejected]
+		a.Broken.Early += p.n[early]
+		a.Broken.Wrong += p.n[wrong]
+		a.Broken.Silent += p.n[silent]
+		a.Accepted += min(p.n[accepted], 1)
+		a.Canceled += min(p.n[canceled], 1)
+		a.Ran += min(p.n[began], 1)
+		keyed := e.debounced[ref] || e.signals[ref] != nil // their handlers take longer, so that more are killed
+		if p.n[began] > 1+p.n[failed] && !keyed {
 			a.Twice++
 		}
 		switch {
 		case p.canceledAndRan():
-			a.CanceledAndRan++
-		case e.keys.debounced[ref]: // it may have been replaced: see keyAccount
+			a.Broken.CanceledAndRan++
+		case e.debounced[ref]: // it may have been replaced: see Unseen
 		case p.lost() && p.n[unsure] > 0:
 			a.Uncertain++
 		case p.lost():
-			a.Lost++
+			a.Broken.Lost++
 			a.LostRefs = append(a.LostRefs, ref)
 		case p.n[accepted] == 0 && p.n[began] > 0:
 			a.Stray++
@@ -205,47 +300,22 @@ func (e *entries) read(name string) {
 		if err != nil {
 			continue
 		}
-		what, ref, at := rune(part[0][0]), part[1], time.Unix(0, nanos)
-		switch {
-		case e.limits.add(name, what, ref, at) || e.keys.add(what, ref, at):
-		case what == peace:
+		what, text, at := rune(part[0][0]), part[1], time.Unix(0, nanos)
+		switch what {
+		case peace:
 			return
-		case what == promised || what == occurred:
-			addSeries(e.schedules, what, ref)
-		case what == asked:
-			waits[ref] = at
+		case asked:
+			waits[text] = at
+		case canceled, refused, unsure:
+			delete(waits, text)
+			e.jobs.of(text).add(what, at)
 		default:
-			if what == canceled || what == refused || what == unsure {
-				delete(waits, ref)
+			if !e.limits.add(name, what, text, at) && !e.addKeyed(what, strings.Split(text, "|"), at) {
+				e.jobs.of(text).add(what, at)
 			}
-			e.add(what, ref, at)
 		}
 	}
 	for ref, at := range waits {
-		e.add(unsure, ref, at)
+		e.jobs.of(ref).add(unsure, at)
 	}
-}
-
-func (e *entries) add(what rune, ref string, at time.Time) {
-	p := e.jobs[ref]
-	if p == nil {
-		p = &past{}
-		e.jobs[ref] = p
-	}
-	p.add(what, at)
-}
-
-func (a account) String() string {
-	s := fmt.Sprintf("accepted %d, rejected %d, canceled %d, ran %d in %d attempts; lost %d, canceled and ran %d, early %d, twice %d (%.2f %%), unacknowledged and ran %d, canceled without an answer %d",
-		a.Accepted, a.Rejected, a.Canceled, a.Ran, a.Attempts, a.Lost, a.CanceledAndRan, a.Early, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray, a.Uncertain)
-	if a.Series > 0 {
-		s += fmt.Sprintf("; %d schedules, %d occurrences, missing %d, stored twice %d", a.Series, a.Occurrences, a.Missing, a.Doubled)
-	}
-	if a.Limits.Bouts > 0 {
-		s += a.Limits.String()
-	}
-	if a.Keys != (keyAccount{}) {
-		s += a.Keys.String()
-	}
-	return s
 }

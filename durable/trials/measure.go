@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -19,26 +19,34 @@ import (
 // ranJob is a job that has run.
 type ranJob struct{ ahead, late time.Duration }
 
+// lateOf returns how late jobs began, sorted.
 func lateOf(runs []ranJob) (all []time.Duration) {
 	for _, r := range runs {
 		all = append(all, r.late)
 	}
+	slices.Sort(all)
 	return all
 }
 
-// flow is jobs that run.
+// flow is jobs that run. Its zero value is empty.
 type flow struct {
 	mu   sync.Mutex
 	runs []ranJob
+	all  group
 }
 
-// note notes a job that runs, and returns how many have.
-func (f *flow) note(j timedJob) int {
+func (f *flow) note(j timedJob) {
 	late := max(0, time.Since(j.due))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.runs = append(f.runs, ranJob{j.ahead, late})
-	return len(f.runs)
+}
+
+// since returns the jobs that have run after the first n.
+func (f *flow) since(n int) []ranJob {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.runs[n:])
 }
 
 func (f *flow) count() int {
@@ -56,96 +64,90 @@ func (f *flow) await(n int) {
 	}
 }
 
-// crew is workers that run in this process, each with a Queue of its own.
-type crew struct {
-	flow
-	full   chan struct{} // closed: the handlers of full kinds return
-	ctx    context.Context
-	cancel func()
-	all    group
-}
-
-func newCrew() *crew {
-	c := &crew{full: make(chan struct{})}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c
-}
-
-// work starts a worker of some kinds, and of one whose handlers do not return before the end;
-// "": none.
-func (c *crew) work(q *durable.Queue, kinds []string, full string) {
-	for _, kind := range kinds {
-		q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
-			c.note(timedJob{due: a.Due})
-			return nil
-		})
+// work runs the jobs of peers, until the function that it returns is called.
+func (f *flow) work(peers ...peer) (end func()) {
+	ctx, stop := context.WithCancel(background)
+	for _, p := range peers {
+		f.all.run(func() { p.work(ctx, f.note) })
 	}
-	if full != "" {
-		q.Handle(full, func(context.Context, *durable.Attempt) error { <-c.full; return nil })
-	}
-	c.all.run(func() { must(q.Run(c.ctx)) })
+	return func() { stop(); f.all.wait() }
 }
 
-// end ends the workers.
-func (c *crew) end() {
-	c.cancel()
-	close(c.full)
-	c.all.wait()
+// within returns random times, between least and least + more ahead.
+func within(least, more time.Duration) func() time.Duration {
+	return func() time.Duration { return least + rand.N(more) }
 }
 
-// quantile returns one of how late handlers began. The workers have ended.
-func quantile(late []time.Duration, q float64) time.Duration {
-	if len(late) == 0 {
-		return 0
-	}
-	slices.Sort(late)
-	return late[int(q*float64(len(late)-1))]
-}
-
-// latest formats the lateness of a table's row.
-func latest(late []time.Duration) string {
-	return fmt.Sprintf("late by p50 %s, p99 %s, max %s", ms(quantile(late, 0.5)), ms(quantile(late, 0.99)), ms(quantile(late, 1)))
-}
-
-// addAtRate adds jobs of some kinds at a rate, which are due between least and two seconds
-// more from then. All of a moment are added by one call.
-func addAtRate(q *durable.Queue, kinds []string, rate int, length, least time.Duration) (added int) {
+// addAhead adds jobs at a rate, in calls with those of a step. At most 64 calls are under way at once: a
+// system that cannot keep up gets fewer.
+func addAhead(p peer, rate int, length, step time.Duration, ahead func() time.Duration) (added int) {
 	var all group
-	for began := time.Now(); time.Since(began) < length; time.Sleep(time.Millisecond) {
-		jobs := make([]durable.Job, int(time.Since(began).Seconds()*float64(rate))-added)
-		for i := range jobs {
-			jobs[i] = durable.Job{Kind: kinds[added%len(kinds)], After: least + rand.N(2*time.Second), Payload: make([]byte, 100)}
-			added++
-		}
-		if len(jobs) > 0 {
-			all.run(func() { addAll(q, jobs...) })
+	calls := make(chan struct{}, 64)
+	for began := time.Now(); time.Since(began) < length; time.Sleep(step) {
+		jobs := jobsAhead(int(time.Since(began).Seconds()*float64(rate))-added, ahead)
+		if added += len(jobs); len(jobs) > 0 {
+			calls <- struct{}{}
+			all.run(func() { defer func() { <-calls }(); p.add(jobs) })
 		}
 	}
 	all.wait()
 	return added
 }
 
-func addAll(q *durable.Queue, jobs ...durable.Job) {
-	get(q.AddMany(context.Background(), jobs...))
-}
-
-// fill adds jobs like one that are due in a span of time, from several goroutines.
-func fillStore(q *durable.Queue, n int, job durable.Job, from, span time.Duration) {
-	var left atomic.Int64
-	left.Store(int64(n))
+// addFor adds jobs that are due in a day, from so many callers, and returns how many a second, and
+// what processor time one takes.
+func addFor(p peer, length time.Duration, callers, batch int, cpu func() time.Duration) (rate float64, cost time.Duration) {
 	var all group
-	for range 4 {
+	added := make([]int, callers)
+	before, began := cpu(), time.Now()
+	for i := range callers {
 		all.run(func() {
-			for had := left.Add(-1000) + 1000; had > 0; had = left.Add(-1000) + 1000 {
-				jobs := slices.Repeat([]durable.Job{job}, int(min(had, 1000)))
-				for i := range jobs {
-					jobs[i].After = from + rand.N(span)
-				}
-				addAll(q, jobs...)
+			for ; time.Since(began) < length; added[i] += batch {
+				p.add(jobsAhead(batch, within(24*time.Hour, 1)))
 			}
 		})
 	}
 	all.wait()
+	sum := 0
+	for _, n := range added {
+		sum += n
+	}
+	return float64(sum) / time.Since(began).Seconds(), each(cpu()-before, sum)
+}
+
+// fill adds n jobs, from four callers.
+func fill(p peer, n int, ahead func() time.Duration) {
+	const callers, most = 4, 1000
+	var all group
+	for i := range callers {
+		all.run(func() {
+			for left := n*(i+1)/callers - n*i/callers; left > 0; left -= most {
+				p.add(jobsAhead(min(left, most), ahead))
+			}
+		})
+	}
+	all.wait()
+}
+
+// addSame adds n jobs like one.
+func addSame(q *durable.Queue, n int, job durable.Job) {
+	for ; n > 0; n -= 1000 {
+		get(q.AddMany(background, slices.Repeat([]durable.Job{job}, min(n, 1000))...))
+	}
+}
+
+// quantile returns one of durations, which are sorted.
+func quantile(all []time.Duration, q float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	return all[int(q*float64(len(all)-1))]
+}
+
+// latest formats how late jobs began.
+func latest(runs []ranJob) string {
+	all := lateOf(runs)
+	return fmt.Sprintf("late by p50 %s, p99 %s, max %s", ms(quantile(all, 0.5)), ms(quantile(all, 0.99)), ms(quantile(all, 1)))
 }
 
 // heap returns what is live, in MB.
@@ -157,9 +159,16 @@ func heap() float64 {
 	return float64(m.HeapAlloc) / 1e6
 }
 
+// cpu returns the processor time of this process.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	must(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/1e6) }
 
-func each[N int | int64](d time.Duration, n N) time.Duration {
+func each(d time.Duration, n int) time.Duration {
 	return (d / time.Duration(max(n, 1))).Round(time.Microsecond)
 }
 

@@ -2,7 +2,12 @@
 
 package main
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
+
+var background = context.Background()
 
 // ended is the panic by which must ends a trial. All else that panics is a bug.
 type ended struct{ err error }

@@ -6,12 +6,16 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
@@ -32,14 +36,13 @@ type peer interface {
 type system struct {
 	name, note string
 	open       func(*pgxpool.Pool) peer
-	twin       bool // it adds jobs as the one before does
 }
 
 var systems = []system{
-	{"tickwheel", "durable/postgres, 1000 handlers at once, all else by default; callers at one time share a commit", openOurs, false},
-	{"River", "v0.51.1, 2000 workers, fetches at most every 2 ms and polls every 5 ms, which is its own benchmark's setting with a shorter poll; its scheduler runs every 5 s, which cannot be set", openRiver(2000, 2*time.Millisecond, 5*time.Millisecond), false},
-	{"River, defaults", "100 workers, as its documentation has it; fetches at most every 100 ms, polls every second", openRiver(100, 0, 0), true},
-	{"poller", "select for update skip locked, 1000 rows at most; runs and deletes them in that transaction; again after 200 ms, or at once after a full batch", openPoller, false},
+	{"tickwheel", "durable/postgres, 1000 handlers at once, all else by default; callers at one time share a commit", openOurs},
+	{"River", "v0.51.1, 2000 workers, fetches at most every 2 ms and polls every 5 ms, which is its own benchmark's setting with a shorter poll; its scheduler runs every 5 s, which cannot be set", openRiver(2000, 2*time.Millisecond, 5*time.Millisecond)},
+	{"River, defaults", "100 workers, as its documentation has it; fetches at most every 100 ms, polls every second", openRiver(100, 0, 0)},
+	{"poller", "select for update skip locked, 1000 rows at most; runs and deletes them in that transaction; again after 200 ms, or at once after a full batch", openPoller},
 }
 
 // timedJob is due at a time, which was so long ahead when it was added.
@@ -57,41 +60,73 @@ func (j timedJob) payload() []byte {
 }
 
 func timedJobOf(payload []byte) timedJob {
-	return timedJob{
-		due:   time.Unix(0, int64(binary.BigEndian.Uint64(payload))),
-		ahead: time.Duration(binary.BigEndian.Uint64(payload[8:])),
-	}
+	n := binary.BigEndian.Uint64
+	return timedJob{time.Unix(0, int64(n(payload))), time.Duration(n(payload[8:]))}
 }
 
-// dueIn returns n jobs that are due so long from now.
-func dueIn(d time.Duration, n int) []timedJob {
+func jobsAhead(n int, ahead func() time.Duration) []timedJob {
 	jobs := make([]timedJob, n)
 	for i := range jobs {
+		d := ahead()
 		jobs[i] = timedJob{time.Now().Add(d), d}
 	}
 	return jobs
 }
 
-type ours struct{ q *durable.Queue }
+// ours is a Queue, with jobs of some kinds.
+type ours struct {
+	q     *durable.Queue
+	kinds []string
+}
+
+var thousand = durable.WithConcurrency(1000)
 
 func openOurs(pool *pgxpool.Pool) peer {
-	return ours{get(durable.Open(background, get(connectPostgres(background, pool)), thousand))}
+	return ours{get(durable.Open(background, get(connectPostgres(background, pool)), thousand)), []string{kind}}
 }
 
 func (o ours) add(jobs []timedJob) {
 	all := make([]durable.Job, len(jobs))
 	for i, j := range jobs {
-		all[i] = durable.Job{Kind: kind, At: j.due, Payload: j.payload()}
+		all[i] = durable.Job{Kind: o.kinds[rand.N(len(o.kinds))], At: j.due, Payload: j.payload()}
 	}
-	addAll(o.q, all...)
+	get(o.q.AddMany(background, all...))
 }
 
 func (o ours) work(ctx context.Context, ran func(timedJob)) {
-	o.q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
-		ran(timedJobOf(a.Job.Payload))
-		return nil
-	})
+	for _, kind := range o.kinds {
+		o.q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
+			ran(timedJobOf(a.Job.Payload))
+			return nil
+		})
+	}
 	must(o.q.Run(ctx))
+}
+
+// serverSchedules is messages with a schedule of the NATS server, which it publishes to another subject when
+// their time has come. They are consumed and acknowledged.
+type serverSchedules struct{ js jetstream.JetStream }
+
+func (s serverSchedules) add(jobs []timedJob) {
+	for _, j := range jobs {
+		j.due = j.due.Truncate(time.Second).Add(time.Second) // they have whole seconds
+		m := nats.NewMsg(fmt.Sprint("s.", rand.Int64()))
+		m.Data = j.payload()
+		m.Header.Set("Nats-Schedule", "@at "+j.due.UTC().Format(time.RFC3339))
+		m.Header.Set("Nats-Schedule-Target", "d"+m.Subject[1:])
+		get(s.js.PublishMsgAsync(m, jetstream.WithStallWait(10*time.Second)))
+	}
+}
+
+func (s serverSchedules) work(ctx context.Context, ran func(timedJob)) {
+	c := get(s.js.CreateConsumer(ctx, "S", jetstream.ConsumerConfig{
+		FilterSubject: "d.>", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, DeliverPolicy: jetstream.DeliverNewPolicy}))
+	consuming := get(c.Consume(func(m jetstream.Msg) {
+		ran(timedJobOf(m.Data()))
+		_ = m.Ack()
+	}))
+	<-ctx.Done()
+	consuming.Stop()
 }
 
 // riverArgs is a job of River's. It has as many bytes as those of the others, in JSON.
@@ -112,58 +147,53 @@ func (w *riverWorker) Work(_ context.Context, j *river.Job[riverArgs]) error {
 }
 
 type riverQueue struct {
-	pool   *pgxpool.Pool
-	insert *river.Client[pgx.Tx]
-	config river.Config
+	client *river.Client[pgx.Tx]
+	worker *riverWorker
 }
 
 // openRiver sets River up with so many workers, and how often it fetches and polls; 0: its default.
 func openRiver(workers int, fetch, poll time.Duration) func(*pgxpool.Pool) peer {
 	return func(pool *pgxpool.Pool) peer {
 		get(get(rivermigrate.New(riverpgxv5.New(pool), nil)).Migrate(background, rivermigrate.DirectionUp, nil))
-		// Its errors are kept out of the tables.
-		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		return &riverQueue{pool, get(river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: log})), river.Config{
-			Logger: log, FetchCooldown: fetch, FetchPollInterval: poll,
-			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
-		}}
+		q := &riverQueue{worker: &riverWorker{}}
+		all := river.NewWorkers()
+		river.AddWorker(all, q.worker)
+		q.client = get(river.NewClient(riverpgxv5.New(pool), &river.Config{
+			Logger:        slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), // its errors are kept out of the tables
+			FetchCooldown: fetch, FetchPollInterval: poll, Workers: all, Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
+		}))
+		return q
 	}
 }
 
 // add takes the faster of River's ways: COPY for many.
 func (q *riverQueue) add(jobs []timedJob) {
 	if len(jobs) == 1 {
-		get(q.insert.Insert(background, riverArgs{jobs[0].payload()}, &river.InsertOpts{ScheduledAt: jobs[0].due}))
+		get(q.client.Insert(background, riverArgs{jobs[0].payload()}, &river.InsertOpts{ScheduledAt: jobs[0].due}))
 		return
 	}
 	params := make([]river.InsertManyParams, len(jobs))
 	for i, j := range jobs {
 		params[i] = river.InsertManyParams{Args: riverArgs{j.payload()}, InsertOpts: &river.InsertOpts{ScheduledAt: j.due}}
 	}
-	get(q.insert.InsertManyFast(background, params))
+	get(q.client.InsertManyFast(background, params))
 }
 
 func (q *riverQueue) work(ctx context.Context, ran func(timedJob)) {
-	c := q.config
-	c.Workers = river.NewWorkers()
-	river.AddWorker(c.Workers, &riverWorker{ran: ran})
-	client := get(river.NewClient(riverpgxv5.New(q.pool), &c))
-	must(client.Start(background))
+	q.worker.ran = ran
+	must(q.client.Start(background))
 	<-ctx.Done()
 	stop, cancel := context.WithTimeout(background, time.Minute)
 	defer cancel()
-	if err := client.Stop(stop); !errors.Is(err, context.Canceled) {
+	if err := q.client.Stop(stop); !errors.Is(err, context.Canceled) {
 		must(err)
 	}
 }
 
-// poller is what textbooks have: it asks every pollEvery for up to pollMost jobs.
+// poller is what textbooks have: it asks every 200 ms for up to pollMost jobs.
 type poller struct{ pool *pgxpool.Pool }
 
-const (
-	pollEvery = 200 * time.Millisecond
-	pollMost  = 1000
-)
+const pollMost = 1000
 
 func openPoller(pool *pgxpool.Pool) peer {
 	get(pool.Exec(background, `
@@ -182,15 +212,9 @@ func (p poller) add(jobs []timedJob) {
 }
 
 func (p poller) work(ctx context.Context, ran func(timedJob)) {
-	t := time.NewTicker(pollEvery)
-	defer t.Stop()
 	for ctx.Err() == nil {
-		if p.poll(ran) == pollMost {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-t.C:
+		if p.poll(ran) < pollMost {
+			sleep(ctx, 200*time.Millisecond)
 		}
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,9 +13,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-)
 
-var background = context.Background()
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
+)
 
 // sql calls f with a connection to the server of its own.
 func (w *world) sql(f func(c *pgx.Conn)) {
@@ -26,14 +25,14 @@ func (w *world) sql(f func(c *pgx.Conn)) {
 }
 
 // again calls f with a connection until the end of the fault, and on until something has
-// happened that is counted as Kills or Provoked: a slow machine may need longer. The lines of
-// the server's log with a text count as Provoked, if there is one.
+// happened that is counted as Happened: a slow machine may need longer. The lines of
+// the server's log with a text count as Happened, if there is one.
 func (w *world) again(text string, f func(c *pgx.Conn)) {
 	happened := func() bool {
 		if text != "" {
-			w.r.Provoked = strings.Count(string(get(os.ReadFile(w.pg.Log()))), text)
+			w.r.Happened = strings.Count(string(get(os.ReadFile(w.pg.Log()))), text)
 		}
-		return w.r.Kills+w.r.Provoked > 0
+		return w.r.Happened > 0
 	}
 	w.sql(func(c *pgx.Conn) {
 		for late := time.Now().Add(patience); time.Now().Before(w.end) || !happened() && time.Now().Before(late); {
@@ -43,28 +42,13 @@ func (w *world) again(text string, f func(c *pgx.Conn)) {
 	happened()
 }
 
-// killPostgres kills all of the server, or one backend, on which the server ends all
-// others and recovers.
-func (w *world) killPostgres() {
-	w.startAll()
-	w.until(1, func(n int) {
-		pause(2*time.Second, 3*time.Second)
-		w.r.Kills++
-		if n%3 == 2 {
-			w.killBackend()
-			return
-		}
-		must(w.pg.Kill())
-		pause(0, time.Second)
-		must(w.pg.Start())
-	})
-}
-
+// killBackend kills one process of the server.
 func (w *world) killBackend() {
 	w.sql(func(c *pgx.Conn) {
 		var pid int
 		must(c.QueryRow(background, `select pid from pg_stat_activity
 			where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1`).Scan(&pid))
+		w.r.Happened++
 		must(syscall.Kill(pid, syscall.SIGKILL))
 	})
 }
@@ -102,7 +86,7 @@ func (w *world) terminateBackends() {
 			return
 		}
 		must(err)
-		w.r.Kills++
+		w.r.Happened++
 		pause(0, 300*time.Millisecond)
 	})
 }
@@ -130,18 +114,18 @@ func terminateAny(c *pgx.Conn) error {
 // exhaustPools gives each process two connections, and twenty others that use them. What
 // it counts is how often all of them were taken by those.
 func (w *world) exhaustPools() {
-	w.spec.Hogs, w.poolSize = 20, 2
+	w.spec.Pool = 2
 	w.startAll()
 	w.again("", func(c *pgx.Conn) {
 		var taken int
 		must(c.QueryRow(background, `select count(*) from pg_stat_activity
 			where state = 'active' and query like 'select pg_sleep%'`).Scan(&taken))
 		if taken >= 2*3 {
-			w.r.Provoked++
+			w.r.Happened++
 		}
 		time.Sleep(20 * time.Millisecond)
 	})
-	w.spec.Hogs, w.poolSize = 0, 0
+	w.spec.Pool = 0
 }
 
 // moveClock has a server whose clock is an hour from that of the processes.
@@ -163,40 +147,34 @@ func (w *world) setPostgresClock(shift time.Duration) {
 		alter database postgres set search_path = moved, pg_catalog, public;
 		insert into moved.clock select '0' where not exists (select from moved.clock);`
 	w.sql(func(c *pgx.Conn) {
-		if !w.shifted {
-			get(c.Exec(background, functions))
-			w.shifted = true
-		}
+		get(c.Exec(background, functions))
 		get(c.Exec(background, "update moved.clock set ahead = $1 * interval '1 second'", shift.Seconds()))
 	})
+	w.sql(func(c *pgx.Conn) {
+		var now time.Time
+		must(c.QueryRow(background, "select clock_timestamp()").Scan(&now))
+		if off := now.Sub(setclock.Real().Add(shift)); off.Abs() > time.Minute {
+			must(fmt.Errorf("the server's clock is %v from where it should be", off))
+		}
+	})
 }
-
-// racing is of a hundred jobs how many are canceled at the moment when they are claimed, where
-// commits fail.
-const racing = 40
 
 // failCommits makes the server refuse a fifth of all commits at their end, as those of
 // transactions that conflict are. It takes its time for that, so that another statement
 // stands behind the locks of the one that fails, and goes first.
 func (w *world) failCommits() {
-	const (
-		refusal = "this commit is meant to fail"
-		failing = `
+	const refusal = "this commit is meant to fail"
+	w.race(refusal, `
 		create schema failing;
 		create function failing.fail() returns trigger language plpgsql as $$ begin
 			if txid_current() % 5 = 0 then
 				perform pg_sleep(random() * 0.05);
-				raise exception '` + refusal + `' using errcode = '40001';
+				raise exception '`+refusal+`' using errcode = '40001';
 			end if;
 			return null;
 		end $$;
 		create constraint trigger fail after insert or update or delete on tickwheel.job
-			deferrable initially deferred for each row execute function failing.fail()`
-	)
-	w.spec.Race = racing
-	w.startAll()
-	w.sql(func(c *pgx.Conn) { get(c.Exec(background, failing)) })
-	w.again(refusal, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
+			deferrable initially deferred for each row execute function failing.fail()`)
 }
 
 // beSerializable makes all transactions serializable that do not say otherwise, so that the
@@ -205,9 +183,15 @@ func (w *world) beSerializable() {
 	w.sql(func(c *pgx.Conn) {
 		get(c.Exec(background, "alter database postgres set default_transaction_isolation = serializable"))
 	})
-	w.spec.Race = racing
+	w.race("could not serialize access", "")
+}
+
+// race changes the server, and cancels many jobs at the moment when they are claimed, until the log has a text.
+func (w *world) race(text, change string) {
+	w.spec.Race = 40
 	w.startAll()
-	w.again("could not serialize access", func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
+	w.sql(func(c *pgx.Conn) { get(c.Exec(background, change)) })
+	w.again(text, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
 }
 
 // lockTable holds a lock on the jobs for a while, as a change of the table does.
@@ -262,7 +246,7 @@ func (w *world) lockBackwards(tx pgx.Tx) error {
 	if err := tx.QueryRow(background, fmt.Sprintf(lockDue, 400)).Scan(&last); err != nil {
 		return err
 	}
-	w.r.Provoked++
+	w.r.Happened++
 	inner, err := tx.Begin(background)
 	if err != nil {
 		return err

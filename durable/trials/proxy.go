@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -13,38 +12,42 @@ import (
 
 // proxy is between clients and a server, and is what a network can be.
 type proxy struct {
-	url      string // for clients
-	server   string
-	listener net.Listener
+	url    string // for clients
+	server string
 
 	mu    sync.Mutex // guards links
-	links map[*link]bool
+	links []*link
 }
 
 // link is one connection.
 type link struct {
 	client, server *net.TCPConn
 
-	mu   sync.Mutex // held while nothing passes
-	dead bool       // nothing passes any more, and nobody is told
-	part bool       // what the client sends next passes but for its end, and then it is dead
+	mu     sync.Mutex // held while nothing passes
+	closed bool       // on both sides
+	dead   bool       // nothing passes any more, and nobody is told
+	part   bool       // what the client sends next passes but for its end, and then it is dead
 }
 
 // useProxy puts a proxy before the server, for the processes that are started from now on.
 // It stays until the end of all.
 func (w *world) useProxy() *proxy {
 	u := get(url.Parse(w.url()))
-	p := &proxy{server: u.Host, listener: get(net.Listen("tcp", "127.0.0.1:0")), links: map[*link]bool{}}
-	u.Host = p.listener.Addr().String()
+	listener := get(net.Listen("tcp", "127.0.0.1:0"))
+	p := &proxy{server: u.Host}
+	u.Host = listener.Addr().String()
 	p.url = u.String()
-	go p.serve()
-	w.proxy, w.atEnd = p, append(w.atEnd, p.close)
+	go p.serve(listener)
+	w.proxy, w.atEnd = p, append(w.atEnd, func() {
+		listener.Close()
+		p.some(1, (*link).cut)
+	})
 	return p
 }
 
-func (p *proxy) serve() {
+func (p *proxy) serve(listener net.Listener) {
 	for {
-		client, err := p.listener.Accept()
+		client, err := listener.Accept()
 		if err != nil {
 			return
 		}
@@ -55,16 +58,16 @@ func (p *proxy) serve() {
 		}
 		l := &link{client: client.(*net.TCPConn), server: server.(*net.TCPConn)}
 		p.mu.Lock()
-		p.links[l] = true
+		p.links = append(p.links, l)
 		p.mu.Unlock()
-		go p.pass(l, l.server, l.client)
-		go p.pass(l, l.client, l.server)
+		go l.pass(l.server, l.client)
+		go l.pass(l.client, l.server)
 	}
 }
 
 // pass copies what comes, until a side ends. Of a dead link the other side stays open and
 // is told nothing.
-func (p *proxy) pass(l *link, to, from *net.TCPConn) {
+func (l *link) pass(to, from *net.TCPConn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -75,8 +78,9 @@ func (p *proxy) pass(l *link, to, from *net.TCPConn) {
 			l.dead = true
 		}
 		if !dead && n > 0 {
-			_, writeErr := to.Write(buf[:n])
-			err = errors.Join(err, writeErr)
+			if _, writeErr := to.Write(buf[:n]); err == nil {
+				err = writeErr
+			}
 		}
 		l.mu.Unlock()
 		if dead && err != nil {
@@ -84,35 +88,33 @@ func (p *proxy) pass(l *link, to, from *net.TCPConn) {
 			return
 		}
 		if err != nil {
-			p.drop(l)
+			l.close()
 			return
 		}
 	}
 }
 
-func (p *proxy) drop(l *link) {
+func (l *link) close() {
 	l.client.Close()
 	l.server.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.links, l)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
 }
 
 // some calls f for about one of n of the links that let something pass, and returns for
 // how many.
-func (p *proxy) some(n int, f func(*link)) int {
-	var chosen []*link
+func (p *proxy) some(n int, f func(*link)) (chosen int) {
 	p.mu.Lock()
-	for l := range p.links {
+	links := p.links
+	p.mu.Unlock()
+	for _, l := range links {
 		if rand.N(n) == 0 && l.passes() {
-			chosen = append(chosen, l)
+			f(l)
+			chosen++
 		}
 	}
-	p.mu.Unlock()
-	for _, l := range chosen {
-		f(l)
-	}
-	return len(chosen)
+	return chosen
 }
 
 func (l *link) passes() bool {
@@ -120,14 +122,14 @@ func (l *link) passes() bool {
 		return false // it is held up
 	}
 	defer l.mu.Unlock()
-	return !l.dead && !l.part
+	return !l.dead && !l.part && !l.closed
 }
 
 // cut ends a connection, in order or with a reset.
 func (l *link) cut() {
 	if rand.N(2) == 0 {
-		l.client.SetLinger(0)
-		l.server.SetLinger(0)
+		_ = l.client.SetLinger(0)
+		_ = l.server.SetLinger(0)
 	}
 	l.client.Close()
 	l.server.Close()
@@ -139,57 +141,27 @@ func (l *link) hold(d time.Duration) {
 	time.AfterFunc(d, l.mu.Unlock)
 }
 
-// halfOpen is for how long a server does not know that its client is gone. By itself TCP
-// takes two hours; this is about what a server takes that has been told to ask.
-const halfOpen = 45 * time.Second
-
-// halve lets nothing pass any more, from now on or from the end of what is sent next.
-func (l *link) halve() {
+// sever lets nothing pass any more, from now on or from the end of what is sent next, and the client is never
+// told. The server finds out, as one does that has been told to ask: by itself TCP takes two hours.
+func (l *link) sever(part bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dead = rand.N(2) == 0
-	l.part = !l.dead
-	time.AfterFunc(halfOpen, l.cut)
-}
-
-// sever lets nothing pass any more, and the client is never told. The server finds out, as
-// one does that has been told to ask.
-func (l *link) sever() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dead = true
-	time.AfterFunc(halfOpen, func() { l.server.Close() })
-}
-
-// close ends all connections.
-func (p *proxy) close() {
-	p.listener.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		l.client.Close()
-		l.server.Close()
-	}
+	l.dead, l.part = !part, part
+	time.AfterFunc(45*time.Second, func() { l.server.Close() })
 }
 
 // disturb has clients reach the server by way of a proxy that cuts connections, holds
 // them up and leaves them half open. At the end the rest is run over connections of its
 // own, while the server has those for a while.
 func (w *world) disturb() {
-	w.r.CheckTwice = false // a worker that is cut off for longer than its lease has lost it
+	w.r.twice = -1 // a worker that is cut off for longer than its lease has lost it
 	p := w.useProxy()
 	w.startAll()
 	w.until(3, func(n int) {
 		pause(time.Second, time.Second)
-		switch n % 3 {
-		case 0:
-			w.r.Provoked += p.some(2, (*link).cut)
-		case 1:
-			d := rand.N(2 * lease)
-			w.r.Provoked += p.some(2, func(l *link) { l.hold(d) })
-		default:
-			w.r.Provoked += p.some(3, (*link).halve)
-		}
+		d := rand.N(2 * lease)
+		harms := []func(*link){(*link).cut, func(l *link) { l.hold(d) }, func(l *link) { l.sever(rand.N(2) == 0) }}
+		w.r.Happened += p.some(2, harms[n%3])
 	})
 	w.proxy = nil
 }
@@ -197,13 +169,13 @@ func (w *world) disturb() {
 // sever makes all connections to the server swallow what is sent, again and again, as if the
 // machine at the other end were gone. New ones pass. Each time all goes on.
 func (w *world) sever() {
-	w.r.CheckTwice = false // a worker without an answer for longer than its lease has lost it
+	w.r.twice = -1 // a worker without an answer for longer than its lease has lost it
 	p := w.useProxy()
 	w.spec.Ask = true
 	w.startAll()
 	w.until(2, func(int) {
 		pause(2*time.Second, 4*time.Second)
-		w.r.Provoked += p.some(1, (*link).sever)
+		w.r.Happened += p.some(1, func(l *link) { l.sever(false) })
 		w.awaitGoingOn(func() {})
 	})
 	w.proxy = nil

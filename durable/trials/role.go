@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -36,7 +37,7 @@ type spec struct {
 	Routes  []int  // ports of the cluster, the server's own first
 	Nodes   int    // of the cluster
 	Small   bool   // the buckets are small, so that jobs cascade and buckets close all the time
-	Hogs    int    // goroutines that take connections from the pool
+	Pool    int32  // the size of its pool, from which others take connections all the time; 0: it has its own
 	Lease   time.Duration
 	Kinds   []string // that a worker runs, or a producer adds
 	Running int      // handlers at once
@@ -80,13 +81,9 @@ func last(s *spec) {
 	s.Ask, s.Edits, s.Bouts, s.EndsSeries = false, false, false, true
 }
 
-// retention is longer than all that passes in a fault.
-const retention = 20 * 365 * 24 * time.Hour
-
 // process is a process of a trial, but a server.
 type process struct {
 	spec
-	e     engine
 	q     *durable.Queue
 	l     *ledger
 	clock clockLog
@@ -101,35 +98,28 @@ func play(text string) {
 	if s.Clock != "" {
 		must(setclock.Follow(s.Clock))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if s.Role == "server" {
-		srv := get(startNATS(natsOptions(s.Name, s.Store, s.Port, s.Routes)))
+		srv := startNATS(s.Name, s.Store, s.Port, s.Routes)
 		<-ctx.Done()
 		srv.Shutdown()
 		srv.WaitForShutdown()
 		return
 	}
-	p := &process{spec: s, e: connectRole(ctx, &s), l: openLedger(s.Dir), clock: logIn(s.Dir)}
-	if s.Role != "drain" {
-		p.e = &watched{engine: p.e, mute: mutePath(s.Dir, s.Name), l: p.bouts()}
+	const retention = 20 * 365 * 24 * time.Hour // longer than all that passes in a fault
+	p := &process{spec: s, l: openLedger(s.Dir), clock: logIn(s.Dir)}
+	watched := &watched{engine: connectRole(ctx, &s), mute: mutePath(s.Dir, s.Name)}
+	if s.Bouts {
+		watched.l = p.l
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	p.q = get(durable.Open(ctx, p.e, durable.WithLease(s.Lease), durable.WithLogger(log), durable.WithRetention(retention),
+	p.q = get(durable.Open(ctx, watched, durable.WithLease(s.Lease), durable.WithLogger(log), durable.WithRetention(retention),
 		durable.WithConcurrency(cmp.Or(s.Running, concurrency)), durable.WithKindConcurrency(few, 2)))
 	defer p.q.Close()
 	err := attempt(func() { p.do(ctx, stop) })
 	p.l.write(peace, "end")
 	must(err)
-}
-
-// bouts returns the ledger if it is to tell what limits go by. What is run at the end is
-// watched by how its ledger grows, so it tells no more than it has to.
-func (p *process) bouts() *ledger {
-	if p.Bouts {
-		return p.l
-	}
-	return nil
 }
 
 // do does what the role is, until ctx ends. A worker that fails ends the rest of the process,
@@ -167,7 +157,6 @@ func (p *process) work(ctx context.Context, all *group) {
 		all.run(func() {
 			defer cancel()
 			p.awaitEmpty(ctx)
-			p.listDead(ctx)
 		})
 	}
 	p.storeSchedules(ctx)
@@ -192,7 +181,7 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 		p.l.write(boutBegan, a.Job.Kind+"|"+a.Job.Lane+"|"+id)
 		defer p.l.write(boutEnded, id)
 	}
-	p.noteKeys(a)
+	keyed := p.noteKeys(a)
 	if a.Schedule != "" {
 		p.l.write(occurred, fmt.Sprintf("%s|%d|%s", a.Schedule, a.Occurrence.UnixMicro(), ref))
 	}
@@ -200,7 +189,7 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 		p.l.write(early, ref)
 	}
 	fail := p.Fail
-	if isKeyed(a) && p.Role != "drain" { // so that there are attempts to signal, and keys to take again
+	if keyed && p.Role != "drain" { // so that there are attempts to signal, and keys to take again
 		time.Sleep(rand.N(200 * time.Millisecond))
 		fail = max(fail, 30)
 	}
@@ -222,7 +211,25 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 	return durable.RetryAfter(500*time.Millisecond+rand.N(time.Second), errMeant)
 }
 
-// produce adds jobs that are due soon, or a cascade away, and cancels a tenth of them.
+// noteKeys writes down the signal or the value that an attempt has, and reports whether it is of
+// produceSignaled or debounce.
+func (p *process) noteKeys(a *durable.Attempt) bool {
+	switch {
+	case a.Job.Signals:
+		heard := "none"
+		if a.Signaled {
+			heard = string(a.Signal)
+		}
+		p.l.write(attempted, fmt.Sprintf("%s|%d|%s", a.Ref, a.Number, heard))
+	case len(a.Job.Payload) > 0 && a.Schedule == "":
+		p.l.write(valueSeen, string(a.Job.Payload))
+	default:
+		return false
+	}
+	return true
+}
+
+// produce adds jobs, most of which have no key.
 func (p *process) produce(ctx context.Context) {
 	t := time.NewTicker(time.Second / time.Duration(p.Rate))
 	defer t.Stop()
@@ -234,83 +241,146 @@ func (p *process) produce(ctx context.Context) {
 			return
 		case <-t.C:
 			all.run(func() {
-				switch n := rand.N(20); {
-				case n > 1:
-					p.produceOne(ctx)
-				case n == 0:
+				switch rand.N(20) {
+				case 0:
 					p.produceSignaled(ctx)
-				default:
+				case 1:
 					p.debounce(ctx)
+				default:
+					p.produceOne(ctx)
 				}
 			})
 		}
 	}
 }
 
-func (p *process) kind() string { return p.Kinds[rand.N(len(p.Kinds))] }
-
-// lane returns a lane, without which no limit of lanes covers a job.
-func (p *process) lane() string {
-	if p.Lanes == 0 {
-		return ""
+// add adds a job of some kind and lane, and reports whether Add has returned a Ref.
+func (p *process) add(ctx context.Context, job durable.Job) (durable.Ref, bool) {
+	job.Kind, job.MaxAttempts = p.Kinds[rand.N(len(p.Kinds))], 1000
+	if p.Lanes > 0 { // without a lane no limit of lanes covers a job
+		job.Lane = fmt.Sprint("lane", rand.N(p.Lanes))
 	}
-	return fmt.Sprint("lane", rand.N(p.Lanes))
+	ref, err := p.q.Add(ctx, job)
+	switch exists := errors.Is(err, durable.ErrExists); {
+	case err == nil:
+		p.l.write(accepted, string(ref))
+	case exists && job.Key == "":
+		p.l.write(wrong, "none")
+	case !exists && ctx.Err() == nil:
+		p.l.write(rejected, "none")
+	}
+	return ref, err == nil
 }
 
+// produceOne adds a job that is due soon, or a cascade away, and cancels a tenth of these jobs.
 func (p *process) produceOne(ctx context.Context) {
-	job := durable.Job{Kind: p.kind(), Lane: p.lane(), After: rand.N(p.Near), MaxAttempts: 1000}
+	job := durable.Job{After: rand.N(p.Near)}
 	if rand.N(3) == 0 {
 		job.After = rand.N(p.Far)
 	}
 	if rand.N(20) == 0 {
 		job.Key = fmt.Sprint(rand.N(1000))
 	}
-	ref, err := p.q.Add(ctx, job)
-	switch {
-	case errors.Is(err, durable.ErrExists) && job.Key == "":
-		p.l.write(wrong, "none")
-	case err != nil && !errors.Is(err, durable.ErrExists) && ctx.Err() == nil:
-		p.l.write(rejected, "none")
-	}
-	if err != nil {
-		return
-	}
-	p.l.write(accepted, string(ref))
+	ref, ok := p.add(ctx, job)
 	races := rand.N(100) < p.Race
-	if !races && rand.N(10) > 0 {
+	if !ok || !races && rand.N(10) > 0 {
 		return
 	}
 	if races || rand.N(3) == 0 {
-		if sleep(ctx, job.After-rand.N(300*time.Millisecond)); ctx.Err() != nil {
+		sleep(ctx, job.After-rand.N(300*time.Millisecond))
+	}
+	if ctx.Err() == nil {
+		p.cancel(ref)
+	}
+}
+
+// name returns a name that no process gives again.
+func (p *process) name() string { return fmt.Sprint(p.l.id, "-", p.names.Add(1)) }
+
+// produceSignaled adds a job and signals it once or twice, at any time until its deadline or
+// about then. Some of these jobs are canceled then, too.
+func (p *process) produceSignaled(ctx context.Context) {
+	job := durable.Job{Key: p.name(), Signals: true, After: rand.N(p.Near)}
+	ref, ok := p.add(ctx, job)
+	if !ok {
+		return
+	}
+	var all group
+	defer all.wait()
+	for n := range 1 + rand.N(2) {
+		all.run(func() {
+			p.sleepToward(ctx, job.After)
+			payload := strconv.Itoa(n)
+			p.ask(string(ref)+"|"+payload, [4]rune{signaling, signaled, signalRefused, signalUnsure},
+				func(ctx context.Context) (bool, error) { return p.q.Signal(ctx, job.Key, []byte(payload)) })
+		})
+	}
+	if rand.N(5) == 0 {
+		p.sleepToward(ctx, job.After)
+		p.cancel(ref)
+	}
+}
+
+// sleepToward sleeps for a part of d, or for about d.
+func (p *process) sleepToward(ctx context.Context, d time.Duration) {
+	if rand.N(2) == 0 {
+		sleep(ctx, rand.N(d+1))
+	} else {
+		sleep(ctx, d-150*time.Millisecond+rand.N(200*time.Millisecond))
+	}
+}
+
+// debounce adds some values under one key, which has a name of its own. A value is larger than
+// those before it. Found may be wrong after a lost answer, so that the ledger does not use it.
+func (p *process) debounce(ctx context.Context) {
+	key, free := p.name(), rand.N(2) == 0
+	for value := range 2 + rand.N(5) {
+		job := durable.Job{
+			Key: key, OnKey: durable.Replace, FreeWhenBegun: free, After: rand.N(p.Near / 4), Payload: fmt.Appendf(nil, "%s|%d", key, value+1),
+		}
+		if rand.N(2) == 0 {
+			job.OnKey, job.MaxWait = durable.Later, p.Near/2
+		}
+		if ref, ok := p.add(ctx, job); ok {
+			p.l.write(valued, string(job.Payload)+"|"+string(ref))
+		}
+		if p.sleepToward(ctx, job.After); ctx.Err() != nil {
 			return
 		}
 	}
-	p.cancel(ref)
 }
 
-// cancel writes down what it asks before it does, since the process may be killed before
-// it has the answer. A process that receives SIGTERM waits for the answer.
-func (p *process) cancel(ref durable.Ref) {
-	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+// ask writes down a question before it asks, since the process may be killed before
+// it has the answer: then true, false, or an error. A process that receives SIGTERM waits for the answer.
+func (p *process) ask(id string, lines [4]rune, f func(context.Context) (bool, error)) {
+	ctx, stop := context.WithTimeout(background, 30*time.Second)
 	defer stop()
-	p.l.write(asked, string(ref))
-	switch ok, err := p.q.Cancel(ctx, ref); {
+	p.l.write(lines[0], id)
+	switch ok, err := f(ctx); {
 	case err != nil:
-		p.l.write(unsure, string(ref))
+		p.l.write(lines[3], id)
 	case ok:
-		p.l.write(canceled, string(ref))
+		p.l.write(lines[1], id)
 	default:
-		p.l.write(refused, string(ref))
+		p.l.write(lines[2], id)
 	}
 }
 
-// awaitEmpty returns when nothing waits or runs any more. It looks twice, since what
-// fails and is stored anew while it looks may be where it does not.
+func (p *process) cancel(ref durable.Ref) {
+	p.ask(string(ref), [4]rune{asked, canceled, refused, unsure}, func(ctx context.Context) (bool, error) { return p.q.Cancel(ctx, ref) })
+}
+
+// awaitEmpty returns when nothing waits or runs any more, and writes down what is dead. It looks twice, since
+// what fails and is stored anew while it looks may be where it does not.
 func (p *process) awaitEmpty(ctx context.Context) {
 	for seen := 0; ctx.Err() == nil && seen < 2; time.Sleep(time.Second) {
 		if seen++; !p.isEmpty(ctx) {
 			seen = 0
 		}
+	}
+	for info, err := range p.q.All(ctx, durable.Filter{State: durable.Dead}) {
+		must(err)
+		p.l.write(listed, string(info.Ref))
 	}
 }
 
@@ -324,66 +394,51 @@ func (p *process) isEmpty(ctx context.Context) bool {
 	return true
 }
 
-// listDead writes down what is dead.
-func (p *process) listDead(ctx context.Context) {
-	for info, err := range p.q.All(ctx, durable.Filter{State: durable.Dead}) {
-		must(err)
-		p.l.write(listed, string(info.Ref))
-	}
-}
-
 // watchHealth asks for the Queue's health all the time. Its answer may be anything, but it
 // has to come.
 func (p *process) watchHealth(ctx context.Context) {
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
 		answered := time.AfterFunc(patience/2, func() { p.l.write(silent, "none") })
 		try, cancel := context.WithTimeout(ctx, time.Second)
 		_ = p.q.Health(try)
 		cancel()
 		answered.Stop()
-		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-// callers is how many operators there are in a process of the role tool.
-const callers = 4
-
-// operate lists, looks up, cancels, moves and redrives jobs, as operators do, until ctx ends.
+// operate lists, looks up, cancels, moves and redrives jobs, as four operators do, until ctx ends. The jobs may
+// have changed since they were listed, so most errors are valid answers. The ledgers have the promises.
 func (p *process) operate(ctx context.Context) {
 	var all group
 	defer all.wait()
-	for range callers {
+	for range 4 {
 		all.run(func() {
 			for ; ctx.Err() == nil; time.Sleep(rand.N(200 * time.Millisecond)) {
-				p.operateOn(ctx, durable.Filter{State: durable.State(rand.N(int(durable.Dead) + 1))})
+				n := 0
+				for info, err := range p.q.All(ctx, durable.Filter{State: durable.State(rand.N(int(durable.Dead) + 1))}) {
+					if n++; err != nil || n > 2000 {
+						break
+					}
+					p.operateOn(ctx, info.Ref)
+				}
 			}
 		})
 	}
 }
 
-// operateOn changes some of the jobs. They may have changed since it read them, so most errors are
-// valid answers. The ledgers have the promises.
-func (p *process) operateOn(ctx context.Context, f durable.Filter) {
-	n := 0
-	for info, err := range p.q.All(ctx, f) {
-		if n++; err != nil || n > 2000 {
-			return
-		}
-		if rand.N(20) > 0 {
-			continue
-		}
-		switch rand.N(6) {
-		case 0:
-			p.cancel(info.Ref)
-		case 1:
-			p.q.Get(ctx, info.Ref)
-		case 2:
-			p.q.Reschedule(ctx, info.Ref, time.Now().Add(rand.N(3*time.Second)))
-		case 3:
-			lookup(ctx, p.e, fmt.Sprint(rand.N(1000)))
-		default:
-			p.q.Redrive(ctx, info.Ref)
-		}
+// operateOn does something with one job in twenty.
+func (p *process) operateOn(ctx context.Context, ref durable.Ref) {
+	switch rand.N(120) {
+	case 0:
+		p.cancel(ref)
+	case 1:
+		_, _ = p.q.Get(ctx, ref)
+	case 2:
+		_, _, _ = p.q.Reschedule(ctx, ref, time.Now().Add(rand.N(3*time.Second)))
+	case 3:
+		_, _ = p.q.Lookup(ctx, fmt.Sprint(rand.N(1000)))
+	case 4, 5:
+		_ = p.q.Redrive(ctx, ref)
 	}
 }
 
@@ -415,22 +470,25 @@ func (p *process) rule(ctx context.Context) {
 		p.pause(ctx, durable.Pausable{Kind: []string{"", capped, paced}[rand.N(3)], Lane: []string{"", "lane1"}[rand.N(2)]})
 	}
 	p.l.write(limitsEnd, "all")
-	after, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	for name := range limits {
-		must(p.q.SetLimit(after, name, durable.Limit{}))
+		must(patiently(func(ctx context.Context) error { return p.q.SetLimit(ctx, name, durable.Limit{}) }))
 	}
 }
 
 // pause pauses something for some seconds.
 func (p *process) pause(ctx context.Context, what durable.Pausable) {
-	patient, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	must(p.q.Pause(patient, what))
+	must(patiently(func(ctx context.Context) error { return p.q.Pause(ctx, what) }))
 	p.l.write(paused, what.Kind+"|"+what.Lane)
 	sleep(ctx, 3*time.Second+rand.N(2*time.Second))
 	p.l.write(resumed, what.Kind+"|"+what.Lane)
-	must(p.q.Resume(patient, what))
+	must(patiently(func(ctx context.Context) error { return p.q.Resume(ctx, what) }))
+}
+
+// patiently calls f with a context that ends after patience.
+func patiently(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(background, patience)
+	defer cancel()
+	return f(ctx)
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -25,48 +25,32 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 	"github.com/tickwheel/tickwheel/durable/postgres"
-	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
-// natsOptions returns those of a server that syncs every write. Of routes, the first is its
-// own port of the cluster; none: it is alone. Port -1 is a free one.
-func natsOptions(name, dir string, port int, routes []int) *server.Options {
+// startNATS starts a server that syncs every write. Of routes, the first is its own port of the cluster; at most
+// one: it is alone. Port -1 is a free one.
+func startNATS(name, dir string, port int, routes []int) *server.Server {
 	opts := &server.Options{
 		ServerName: name, Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, SyncAlways: true,
 		JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30,
 	}
-	if len(routes) > 0 {
+	if len(routes) > 1 {
 		opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "trials", "127.0.0.1", routes[0]
 		for _, p := range routes[1:] {
 			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", p)})
 		}
 	}
-	return opts
-}
-
-func startNATS(opts *server.Options) (*server.Server, error) {
-	srv, err := server.NewServer(opts)
-	if err != nil {
-		return nil, err
-	}
+	srv := get(server.NewServer(opts))
 	srv.Start()
 	if !srv.ReadyForConnections(patience) {
-		return nil, errors.New("the server does not start")
+		must(errors.New("the server does not start"))
 	}
-	return srv, nil
+	return srv
 }
 
 // routesOf returns the routes of the i-th of some nodes, of whose cluster these are the ports.
-func routesOf(i int, ports []int) (routes []int) {
-	if len(ports) == 1 {
-		return nil
-	}
-	for k := range ports {
-		routes = append(routes, ports[(i+k)%len(ports)])
-	}
-	return routes
-}
+func routesOf(i int, ports []int) []int { return slices.Concat(ports[i:], ports[:i]) }
 
 // What a store is of.
 const (
@@ -76,107 +60,72 @@ const (
 	onPostgres  = "postgres"
 )
 
+// nodesOf are how many servers of NATS an engine has.
+var nodesOf = map[string]int{onJetStream: 1, onCluster: 3}
+
 // store is where jobs are kept that are measured: servers, each with every write synced, and
 // a directory.
 type store struct {
-	engine  string
 	dir     string
+	url     string           // that other processes reach it by; "": it is embedded
 	nodes   []*server.Server // in this process, on one disk: their work is measured, not a network
 	routes  *ports.Reservation
 	pg      *pgserver.Server
-	pools   []*pgxpool.Pool
-	queues  []*durable.Queue
 	buckets []jetstream.Option
+	atEnd   []func() // what closes Queues and connections
 }
 
-// newStore makes an empty store, whose directory is in BENCH_DIR. The caller calls remove.
+// newStore makes an empty store. The caller calls remove.
 func newStore(engine string, buckets ...jetstream.Option) *store {
-	s := &store{engine: engine, dir: get(os.MkdirTemp(os.Getenv("BENCH_DIR"), "trials")), buckets: buckets}
-	nodes := map[string]int{onJetStream: 1, onCluster: 3}[engine]
+	s := &store{dir: get(os.MkdirTemp("", "trials")), buckets: buckets}
 	if engine == onPostgres {
 		s.pg = get(pgserver.New("max_connections=100"))
-		get(connectPostgres(context.Background(), s.pool())).Close()
+		s.url = s.pg.DSN() + "&pool_max_conns=16"
 	}
+	nodes := nodesOf[engine]
 	s.routes = get(ports.Reserve(nodes))
+	var urls []string
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
-		s.nodes = append(s.nodes, get(startNATS(natsOptions(name, filepath.Join(s.dir, name), -1, routesOf(i, s.routes.Ports)))))
+		s.nodes = append(s.nodes, startNATS(name, filepath.Join(s.dir, name), -1, routesOf(i, s.routes.Ports)))
+		urls = append(urls, s.nodes[i].ClientURL())
 	}
+	s.url += strings.Join(urls, ",")
 	return s
 }
 
-// url is what other processes reach it by.
-func (s *store) url() string {
-	if s.pg != nil {
-		return s.pg.DSN() + "&pool_max_conns=16"
-	}
-	var urls []string
-	for _, n := range s.nodes {
-		urls = append(urls, n.ClientURL())
-	}
-	return strings.Join(urls, ",")
-}
-
-func (s *store) pool() *pgxpool.Pool {
-	p := get(pgxpool.New(context.Background(), s.url()))
-	s.pools = append(s.pools, p)
-	return p
-}
-
-// open returns a Queue as that of another process would be. hangUp closes it.
+// open returns a Queue as that of another process would be. remove closes it.
 func (s *store) open(opts ...durable.Option) *durable.Queue {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(background, patience)
 	defer cancel()
 	var e engine
-	switch s.engine {
-	case onEmbedded:
-		e = get(embedded.Open(ctx, s.dir, embedded.MaxStore(64<<30), embedded.With(s.buckets...)))
-	case onJetStream:
-		nc := get(nats.Connect("", nats.InProcessServer(s.nodes[0]), nats.MaxReconnects(-1)))
-		e = get(jetstream.Connect(ctx, nc, s.buckets...))
-	case onCluster: // which has to elect its leaders: what it was asked before may have no answer
-		nc := get(nats.Connect(s.url(), nats.MaxReconnects(-1)))
-		e = persist(ctx, 5*time.Second, func(ctx context.Context) (engine, error) {
-			return jetstream.Connect(ctx, nc, jetstream.Replicas(3), jetstream.MaxBytes(4<<30))
-		})
-	case onPostgres:
-		e = get(connectPostgres(ctx, s.pool()))
-	default:
-		must(fmt.Errorf("there is no engine %q", s.engine))
+	if s.pg != nil {
+		pool := get(pgxpool.New(background, s.url))
+		s.atEnd = append(s.atEnd, pool.Close)
+		e = get(connectPostgres(ctx, pool))
+	} else {
+		e = connectJetStream(ctx, s.url, s.dir, len(s.nodes), s.buckets...)
 	}
 	q := get(durable.Open(ctx, e, opts...))
-	s.queues = append(s.queues, q)
+	s.atEnd = append(s.atEnd, func() { _ = q.Close() })
 	return q
 }
 
+// peer opens a Queue that runs a thousand handlers at once, where it is not them that are measured.
+func (s *store) peer() ours { return ours{s.open(thousand), []string{kind}} }
+
 // cpu is the processor time of the servers, and of this process.
 func (s *store) cpu() time.Duration {
-	d := cpu()
 	if s.pg != nil {
-		d += s.pg.CPU()
+		return s.pg.CPU() + cpu()
 	}
-	return d
-}
-
-func cpu() time.Duration {
-	var u syscall.Rusage
-	must(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// hangUp closes all Queues and connections.
-func (s *store) hangUp() {
-	for _, q := range s.queues {
-		_ = q.Close()
-	}
-	for _, p := range s.pools {
-		p.Close()
-	}
-	s.queues, s.pools = nil, nil
+	return cpu()
 }
 
 func (s *store) remove() {
-	s.hangUp()
+	for _, undo := range slices.Backward(s.atEnd) {
+		undo()
+	}
 	for _, n := range s.nodes {
 		n.Shutdown()
 		n.WaitForShutdown()
@@ -186,6 +135,18 @@ func (s *store) remove() {
 		must(s.pg.Stop())
 	}
 	os.RemoveAll(s.dir)
+}
+
+// connectJetStream opens an engine on servers, or an embedded one in a directory.
+func connectJetStream(ctx context.Context, url, dir string, nodes int, opts ...jetstream.Option) engine {
+	if url == "" {
+		return get(embedded.Open(ctx, dir, embedded.With(opts...)))
+	}
+	if nodes > 1 {
+		opts = append(opts, jetstream.Replicas(nodes))
+	}
+	nc := get(connectNATS(url))
+	return persist(ctx, 15*time.Second, func(ctx context.Context) (engine, error) { return jetstream.Connect(ctx, nc, opts...) })
 }
 
 func connectPostgres(ctx context.Context, pool *pgxpool.Pool) (engine, error) {
@@ -202,9 +163,7 @@ func persist(ctx context.Context, each time.Duration, connect func(context.Conte
 	for {
 		try, cancel := context.WithTimeout(ctx, each)
 		e, err := connect(try)
-		cancel()
-		var refusal *pgconn.PgError
-		if err == nil || ctx.Err() != nil || errors.As(err, &refusal) && strings.HasPrefix(refusal.Code, "42") {
+		if cancel(); err == nil || ctx.Err() != nil {
 			return get(e, err)
 		}
 		time.Sleep(200 * time.Millisecond)
@@ -219,56 +178,29 @@ const (
 	settle     = 2 * time.Second // after its end a near one is closed
 )
 
-// connectRole opens the engine of a process of a trial.
+// connectRole opens the engine of a process of a trial. Where its pool of PostgreSQL is small, twenty goroutines take
+// connections from it.
 func connectRole(ctx context.Context, s *spec) engine {
-	var opts []jetstream.Option
-	if s.Small {
-		opts = append(opts, jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle))
+	if !strings.HasPrefix(s.URL, "postgres:") {
+		var opts []jetstream.Option
+		if s.Small {
+			opts = append(opts, jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle))
+		}
+		return connectJetStream(ctx, s.URL, s.Store, s.Nodes, opts...)
 	}
-	switch {
-	case s.URL == "":
-		return get(embedded.Open(ctx, s.Store, embedded.With(opts...)))
-	case strings.HasPrefix(s.URL, "postgres:"):
-		return connectCrowded(ctx, s)
-	}
-	if s.Nodes > 1 {
-		opts = append(opts, jetstream.Replicas(s.Nodes))
-	}
-	nc := get(connectNATS(s.URL))
-	return persist(ctx, 15*time.Second, func(ctx context.Context) (engine, error) { return jetstream.Connect(ctx, nc, opts...) })
-}
-
-func connectNATS(url string) (*nats.Conn, error) {
-	return nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
-}
-
-// connectCrowded opens an engine on a pool, whose size is in the address, and makes so many
-// goroutines take connections from it as the spec says.
-func connectCrowded(ctx context.Context, s *spec) engine {
-	pool := get(pgxpool.New(ctx, s.URL))
-	for range s.Hogs {
+	config := get(pgxpool.ParseConfig(s.URL))
+	config.MaxConns = cmp.Or(s.Pool, config.MaxConns)
+	pool := get(pgxpool.NewWithConfig(ctx, config))
+	for range min(20, 20*s.Pool) {
 		go func() {
 			for ; ctx.Err() == nil; time.Sleep(rand.N(20 * time.Millisecond)) {
 				_, _ = pool.Exec(ctx, "select pg_sleep(random() * 0.02)")
 			}
 		}()
 	}
-	return persist(ctx, 10*time.Second, func(ctx context.Context) (engine, error) {
-		e, err := connectPostgres(ctx, pool)
-		if err == nil {
-			err = checkShift(ctx, pool, s.Dir)
-		}
-		return e, err
-	})
+	return persist(ctx, 10*time.Second, func(ctx context.Context) (engine, error) { return connectPostgres(ctx, pool) })
 }
 
-// checkShift returns an error if the server's clock is not as far from ours as it has to be.
-func checkShift(ctx context.Context, pool *pgxpool.Pool, dir string) error {
-	var now time.Time
-	err := pool.QueryRow(ctx, "select clock_timestamp()").Scan(&now)
-	shift, _ := logIn(dir).shifts()
-	if off := now.Sub(setclock.Real().Add(shift)); err == nil && off.Abs() > time.Minute {
-		return fmt.Errorf("the server's clock is %v from where it should be", off)
-	}
-	return err
+func connectNATS(url string) (*nats.Conn, error) {
+	return nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
 }

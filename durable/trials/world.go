@@ -3,11 +3,11 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -42,9 +42,7 @@ type settings struct {
 	length    time.Duration
 	rate      int           // jobs a second
 	near, far time.Duration // ahead of which jobs are due: two thirds, and a third
-	leaders   int           // of the cluster that are killed at the least
 	brief     bool          // it is too short to say how many run twice, or are refused
-	quick     bool          // under limits, handlers are quick, many jobs come, and the rest is not run
 }
 
 // world is the processes of a trial.
@@ -54,18 +52,15 @@ type world struct {
 	end   time.Time // of the fault
 	spec  spec      // what is the same for all of them
 	known func(*spec)
-	ports []int
-	nodes int
-	pg    *pgserver.Server // instead of nodes
+	ports []int            // of servers, and of their cluster
+	pg    *pgserver.Server // instead of these
 
 	embedded bool // all is in one process
 
 	clocks   []*setclock.Clock // of servers
 	shift    time.Duration     // how far the engine's clock is ahead now
 	farthest time.Duration     // and was at most
-	shifted  bool              // PostgreSQL has the functions for that
 	proxy    *proxy            // between clients and the server; nil: none
-	poolSize int               // of each client's pool, if not 0
 
 	atEnd []func() // what is left to undo
 	procs map[string]*proc
@@ -77,20 +72,17 @@ type proc struct {
 	done chan struct{}
 }
 
-// inWorld calls f with processes of an engine, or of a cluster of nodes, whose ledgers are in
-// a directory. All of them end with it.
-func inWorld(dir, engine string, nodes int, f func(w *world)) {
-	w := &world{dir: dir, nodes: nodes, embedded: engine == onEmbedded, procs: map[string]*proc{}, known: func(*spec) {},
-		spec: spec{Dir: dir, Store: filepath.Join(dir, "store"), Lease: lease, Nodes: nodes, Kinds: []string{kind}}}
-	switch engine {
-	case onPostgres:
+// inWorld calls f with processes of an engine, whose ledgers are in a directory. All of them end with it.
+func inWorld(dir, engine string, f func(w *world)) {
+	w := &world{dir: dir, embedded: engine == onEmbedded, procs: map[string]*proc{}, known: func(*spec) {},
+		spec: spec{Dir: dir, Store: filepath.Join(dir, "store"), Lease: lease, Nodes: nodesOf[engine], Kinds: []string{kind}}}
+	if engine == onPostgres {
 		w.pg = get(pgserver.New("deadlock_timeout=300ms", "max_connections=200"))
 		defer w.pg.Stop()
-	case onJetStream:
-		reserved := get(ports.Reserve(2 * nodes))
-		defer reserved.Release()
-		w.ports = reserved.Ports
 	}
+	reserved := get(ports.Reserve(2 * w.spec.Nodes))
+	defer reserved.Release()
+	w.ports = reserved.Ports
 	defer func() {
 		w.killAll()
 		for _, undo := range slices.Backward(w.atEnd) {
@@ -115,25 +107,23 @@ func (w *world) url() string {
 	switch {
 	case w.proxy != nil:
 		return w.proxy.url
-	case w.pg != nil && w.poolSize > 0:
-		return fmt.Sprintf("%s&pool_max_conns=%d", w.pg.DSN(), w.poolSize)
 	case w.pg != nil:
 		return w.pg.DSN()
 	}
 	var urls []string
-	for _, p := range w.ports[:w.nodes] {
+	for _, p := range w.ports[:w.spec.Nodes] {
 		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", p))
 	}
 	return strings.Join(urls, ",")
 }
 
+// worker returns the name of the i-th worker.
+func worker(i int) string { return "worker" + strconv.Itoa(i) }
+
 // start starts a process in a role, under a name, by the spec of all with changes.
 func (w *world) start(name, role string, changes ...func(*spec)) {
 	s := w.spec
-	s.Name, s.Role = name, role
-	if !w.embedded && s.URL == "" {
-		s.URL = w.url()
-	}
+	s.Name, s.Role, s.URL = name, role, cmp.Or(s.URL, w.url())
 	for _, change := range changes {
 		change(&s)
 	}
@@ -155,7 +145,7 @@ func (w *world) launch(name string, cmd *exec.Cmd) {
 func (w *world) startServer(i int) {
 	w.start("server"+strconv.Itoa(i), "server", func(s *spec) {
 		s.Name, s.Store = "n"+strconv.Itoa(i), w.spec.Store+strconv.Itoa(i)
-		s.Port, s.Routes, s.Clock = w.ports[i], routesOf(i, w.ports[w.nodes:]), ""
+		s.Port, s.Routes, s.Clock = w.ports[i], routesOf(i, w.ports[w.spec.Nodes:]), ""
 		if i < len(w.clocks) {
 			s.Clock = w.clockPath(i)
 		}
@@ -164,15 +154,13 @@ func (w *world) startServer(i int) {
 
 // startServers starts all there are to be that do not run by themselves.
 func (w *world) startServers() {
-	for i := range w.nodes {
-		if w.pg == nil {
-			w.startServer(i)
-		}
+	for i := range w.spec.Nodes {
+		w.startServer(i)
 	}
 }
 
-// startAll starts servers, a producer and two workers, and waits until they work. The changes
-// are of the workers.
+// startAll starts servers, a producer and two workers, or the process that has all, and waits until they work.
+// The changes are of the workers.
 func (w *world) startAll(changes ...func(*spec)) {
 	w.startServers()
 	w.startClients(changes...)
@@ -180,28 +168,29 @@ func (w *world) startAll(changes ...func(*spec)) {
 }
 
 func (w *world) startClients(changes ...func(*spec)) {
+	if w.embedded {
+		w.start("embedded", "embedded")
+		return
+	}
 	w.start("producer", "producer")
-	w.start("worker0", "worker", changes...)
-	w.start("worker1", "worker", changes...)
-}
-
-func (w *world) signal(name string, sig syscall.Signal) {
-	must(w.procs[name].cmd.Process.Signal(sig))
+	w.start(worker(0), "worker", changes...)
+	w.start(worker(1), "worker", changes...)
 }
 
 // freezeFor stops a process for a while.
 func (w *world) freezeFor(name string, d time.Duration) {
-	w.signal(name, syscall.SIGSTOP)
+	p := w.procs[name].cmd.Process
+	must(p.Signal(syscall.SIGSTOP))
 	time.Sleep(d)
-	w.signal(name, syscall.SIGCONT)
-	w.r.Freezes++
+	must(p.Signal(syscall.SIGCONT))
+	w.r.Happened++
 }
 
 // kill ends a process with kill -9.
 func (w *world) kill(name string) {
 	w.procs[name].kill()
 	delete(w.procs, name)
-	w.r.Kills++
+	w.r.Happened++
 }
 
 func (p *proc) kill() {
@@ -221,15 +210,17 @@ func (p *proc) hasEnded() bool {
 // stop ends a process in peace. None may have ended before that by itself.
 func (w *world) stop(name string) {
 	p := w.procs[name]
-	if p.hasEnded() {
-		w.r.Died = append(w.r.Died, fmt.Sprint(name, ": ", p.cmd.ProcessState))
-	}
-	p.cmd.Process.Signal(syscall.SIGTERM)
+	died := p.hasEnded()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 	case <-time.After(patience):
-		w.r.Hung++
+		died = true
 		p.kill()
+	}
+	if died {
+		w.r.Broken.Died++
+		fmt.Fprintln(os.Stderr, name, "has ended by itself, or not when it was told to:", p.cmd.ProcessState)
 	}
 	delete(w.procs, name)
 }
@@ -243,8 +234,8 @@ func (w *world) killAll() {
 
 // stopClients ends all but the servers in peace.
 func (w *world) stopClients() {
-	for _, name := range []string{"producer", "tool", "ruler", "worker0", "worker1", "worker2", "embedded"} {
-		if w.procs[name] != nil {
+	for _, name := range slices.Sorted(maps.Keys(w.procs)) {
+		if !strings.HasPrefix(name, "server") {
 			w.stop(name)
 		}
 	}
@@ -279,7 +270,7 @@ func (w *world) drain() {
 
 // written returns how large the ledgers are.
 func (w *world) written() (size int64) {
-	for _, name := range ledgersIn(w.dir) {
+	for _, name := range ledgersIn(w.dir, "") {
 		if fi, err := os.Stat(name); err == nil {
 			size += fi.Size()
 		}
@@ -296,51 +287,11 @@ func (w *world) awaitWork(size int64) {
 	w.awaitPromised()
 }
 
-// newly reports whether the ledgers have a line of a kind beyond what was read.
-func (w *world) newly(read map[string]int64, what byte) (found bool) {
-	for _, name := range ledgersIn(w.dir) {
-		f, err := os.Open(name)
-		if err != nil {
-			continue
-		}
-		lines, _ := io.ReadAll(io.NewSectionReader(f, read[name], 1<<30))
-		f.Close()
-		read[name] += int64(len(lines))
-		found = found || bytes.Contains(lines, []byte{what, ' '})
-	}
-	return found
-}
-
-// watchGap watches the ledgers for what is accepted, and returns a function that tells
-// the longest time without.
-func (w *world) watchGap() func() time.Duration {
-	stop, gaps := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		read, since, longest := map[string]int64{}, time.Time{}, time.Duration(0)
-		for {
-			if w.newly(read, accepted) {
-				if !since.IsZero() {
-					longest = max(longest, time.Since(since))
-				}
-				since = time.Now()
-			}
-			select {
-			case <-stop:
-				gaps <- longest
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
-	return func() time.Duration { close(stop); return <-gaps }
-}
-
 // awaitGoingOn waits until jobs are accepted and end, and calls f meanwhile.
 func (w *world) awaitGoingOn(f func()) {
-	read := map[string]int64{}
-	w.newly(read, 0)
-	for _, what := range []byte{accepted, finished} {
-		for began := time.Now(); !w.newly(read, what); time.Sleep(20 * time.Millisecond) {
+	for _, what := range []rune{accepted, finished} {
+		began, had := time.Now(), linesIn(w.dir, "", what)
+		for ; linesIn(w.dir, "", what) == had; time.Sleep(50 * time.Millisecond) {
 			if f(); time.Since(began) > patience {
 				must(fmt.Errorf("stuck: no line %c for %v", what, patience))
 			}

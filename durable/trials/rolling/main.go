@@ -3,7 +3,7 @@
 //
 //	rolling nats://HOST:PORT|postgres://... N LEDGER
 //
-// It writes what it does to the ledger as the processes of trials do; O is for a Queue that
+// It writes what it does to the ledger as the processes of trials do; Z is for a Queue that
 // ended because another has raised the version of the store.
 package main
 
@@ -69,7 +69,7 @@ func run(place, jobs string, write func(rune, durable.Ref)) error {
 		write('A', ref)
 	}
 	if err = q.Run(ctx); errors.Is(err, durable.ErrVersion) {
-		write('O', "none")
+		write('Z', "none")
 		<-ctx.Done()
 		return nil
 	}

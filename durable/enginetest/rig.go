@@ -2,8 +2,10 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,23 +26,20 @@ const again = lease + time.Second
 // patience is how long a test waits for what must come. It is a bound, not a measure.
 const patience = 5 * time.Minute
 
-// feed has a worker fed until ctx ends. Where Fetch ends before, it is called again, as a
-// Queue does: a slow server may not answer in time, or another worker may have closed what
-// this one was about to read.
-func feed(ctx context.Context, t testing.TB, w driver.Worker, take func([]*driver.Delivery)) {
-	for ctx.Err() == nil {
-		if err := w.Fetch(ctx, take); err != nil && ctx.Err() == nil {
-			t.Log("fed once more:", err)
-			time.Sleep(50 * time.Millisecond)
-		}
-	}
-}
-
-// feeding feeds a worker until what it returns is called, or the test ends.
+// feeding feeds a worker until what it returns is called, or the test ends. Where Fetch ends before,
+// it is called again, as a Queue does: a slow server may not answer in time, or another worker may
+// have closed what this one was about to read.
 func feeding(t testing.TB, w driver.Worker, take func([]*driver.Delivery)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() { feed(ctx, t, w, take) })
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if err := w.Fetch(ctx, take); err != nil && ctx.Err() == nil {
+				t.Log("fed once more:", err)
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+	})
 	stop = func() { cancel(); all.Wait() }
 	t.Cleanup(stop)
 	return stop
@@ -144,9 +143,7 @@ func (r *rig) close() {
 // add adds jobs that must be accepted.
 func (r *rig) add(jobs ...durable.Job) []durable.Ref {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	refs, err := r.AddMany(ctx, jobs...)
+	refs, err := r.AddMany(within(r.t), jobs...)
 	require.NoError(r.t, err)
 	return refs
 }
@@ -170,6 +167,21 @@ func spread(n int, first, step time.Duration) []durable.Job {
 		jobs[i].After = first + time.Duration(i)*step
 	}
 	return jobs
+}
+
+var errTest = errors.New("not this time")
+
+func errorIs(err, target error) bool { return errors.Is(err, target) }
+
+func atoi(t testing.TB, b []byte) int {
+	n, err := strconv.Atoi(string(b))
+	require.NoError(t, err)
+	return n
+}
+
+// backoff is the option that each attempt comes so long after the failure of the last.
+func backoff(d time.Duration) durable.Option {
+	return durable.WithBackoff(func(int) time.Duration { return d })
 }
 
 // A handler is what a rig handles a kind with.
@@ -197,6 +209,39 @@ func tells[T any](begun chan<- bool, release <-chan T) handler {
 	}
 }
 
+// answers is a handler that returns what comes from a channel.
+func answers(ch <-chan error) handler {
+	return func(context.Context, *durable.Attempt) error { return <-ch }
+}
+
+// lookup returns the job that has a key; there must be one.
+func (r *rig) lookup(key string) durable.Info {
+	r.t.Helper()
+	info, err := r.Lookup(within(r.t), key)
+	require.NoError(r.t, err)
+	return info
+}
+
+// refuses adds a job, which must fail with an error.
+func (r *rig) refuses(j durable.Job, want error) {
+	r.t.Helper()
+	ref, err := r.Add(within(r.t), j)
+	require.ErrorIs(r.t, err, want)
+	require.Empty(r.t, ref)
+}
+
+// isGone checks that Get does not find a job.
+func (r *rig) isGone(ref durable.Ref) {
+	r.t.Helper()
+	_, err := r.Get(within(r.t), ref)
+	require.ErrorIs(r.t, err, durable.ErrNotFound)
+}
+
+func (r *rig) redrive(ref durable.Ref) {
+	r.t.Helper()
+	require.NoError(r.t, r.Redrive(within(r.t), ref))
+}
+
 // get returns a job that must be there.
 func (r *rig) get(ref durable.Ref) durable.Info {
 	r.t.Helper()
@@ -205,25 +250,60 @@ func (r *rig) get(ref durable.Ref) durable.Info {
 	return info
 }
 
-func (r *rig) cancel(ref durable.Ref, want bool, when string) {
+// cancels reports whether a Cancel has canceled the job.
+func (r *rig) cancels(ref durable.Ref) bool {
 	r.t.Helper()
 	ok, err := r.Cancel(within(r.t), ref)
-	require.NoError(r.t, err, when)
-	require.Equal(r.t, want, ok, when)
+	require.NoError(r.t, err)
+	return ok
+}
+
+func (r *rig) cancel(ref durable.Ref, want bool, when string) {
+	r.t.Helper()
+	require.Equal(r.t, want, r.cancels(ref), when)
+}
+
+// cancelsKey reports whether a CancelKey has canceled a job.
+func (r *rig) cancelsKey(key string) bool {
+	r.t.Helper()
+	ok, err := r.CancelKey(within(r.t), key)
+	require.NoError(r.t, err)
+	return ok
 }
 
 func (r *rig) cancelKey(key string, want bool) {
 	r.t.Helper()
-	ok, err := r.CancelKey(within(r.t), key)
+	require.Equal(r.t, want, r.cancelsKey(key))
+}
+
+// moves reports whether a Reschedule has moved the job.
+func (r *rig) moves(ref durable.Ref, at time.Time) bool {
+	r.t.Helper()
+	same, ok, err := r.Reschedule(within(r.t), ref, at)
 	require.NoError(r.t, err)
-	require.Equal(r.t, want, ok)
+	require.Equal(r.t, ref, same)
+	return ok
 }
 
 func (r *rig) reschedule(ref durable.Ref, at time.Time, want bool) {
 	r.t.Helper()
-	_, ok, err := r.Reschedule(within(r.t), ref, at)
-	require.NoError(r.t, err)
-	require.Equal(r.t, want, ok)
+	require.Equal(r.t, want, r.moves(ref, at))
+}
+
+// limit sets a limit.
+func (r *rig) limit(name string, l durable.Limit) {
+	r.t.Helper()
+	require.NoError(r.t, r.SetLimit(within(r.t), name, l))
+}
+
+func (r *rig) pause(what durable.Pausable) {
+	r.t.Helper()
+	require.NoError(r.t, r.Pause(within(r.t), what))
+}
+
+func (r *rig) resume(what durable.Pausable) {
+	r.t.Helper()
+	require.NoError(r.t, r.Resume(within(r.t), what))
 }
 
 func (r *rig) schedule(name, spec string, job durable.Job, opts ...durable.ScheduleOption) {

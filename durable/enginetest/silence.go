@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"testing"
@@ -43,11 +44,10 @@ func silence(t *testing.T, s Store) {
 	r := open(t, e).handle("late", nil)
 	now := engineNow(t, e)
 	refs, errs := e.Insert(within(t), []driver.Record{record("a", now, now), record("b", now.Add(time.Hour), now)})
-	require.NoError(t, errs[0])
-	require.NoError(t, errs[1])
+	require.NoError(t, errors.Join(errs...))
 	w := newCrashing(t, e, "silent")
-	held, v := w.claim(refs[0])
-	require.Equal(t, driver.Granted, v.Status)
+	held := w.take(refs[0])
+	w.granted(held)
 	fed := work(t, e, "fed")
 	rules, err := e.FlowControl(within(t))
 	require.NoError(t, err)
@@ -67,8 +67,7 @@ func silence(t *testing.T, s Store) {
 	}
 	r.start()
 	require.Eventually(t, func() bool { return r.Health(within(t)) == nil }, patience, 10*time.Millisecond)
-	_, err = r.Add(within(t), durable.Job{Kind: "late"})
-	require.NoError(t, err)
+	r.add(durable.Job{Kind: "late"})
 	r.awaitRuns(1)
 }
 
@@ -160,13 +159,11 @@ func halfOpen(t *testing.T, s Store) {
 	}
 	e, line := store.OpenSilent(t)
 	r := open(t, e, durable.WithLease(4*time.Second)).handle("late", nil).start()
-	_, err := r.Add(within(t), durable.Job{Kind: "late"})
-	require.NoError(t, err)
+	r.add(durable.Job{Kind: "late"})
 	r.awaitRuns(1)
 
 	line.Sever()
-	_, err = open(t, s.Open(t)).Add(within(t), durable.Job{Kind: "late"})
-	require.NoError(t, err)
+	open(t, s.Open(t)).add(durable.Job{Kind: "late"})
 	r.awaitRuns(2)
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), lease)

@@ -48,21 +48,6 @@ func cancel(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// Cancel ends a job that waits for its next attempt: no more attempts begin.
-func cancelRetry(t *testing.T, s Store) {
-	r := open(t, s.Open(t), backoff(3*time.Second)).handle(kind, fails(errTest)).start()
-	ref := r.add(durable.Job{Kind: kind})[0]
-	r.awaitRuns(1)
-	await(t, "it is canceled between attempts", func() bool { // a slow machine may miss some
-		info := r.get(ref)
-		return info.State == durable.Waiting && info.Attempt > 0 && r.cancels(ref)
-	})
-	n := len(r.ran())
-	time.Sleep(4 * time.Second)
-	require.Len(t, r.ran(), n)
-	empty(t, r)
-}
-
 func envInt(name string, normal int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -328,14 +313,27 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// A job that waits for its next attempt can be moved, and keeps its count.
-func moveRetry(t *testing.T, s Store) {
-	r := open(t, s.Open(t), backoff(time.Hour)).handle(kind, fails(errTest)).start()
-	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
+// A job that waits for its next attempt can be moved, and keeps its count. Cancel ends it: no more
+// attempts begin.
+func changeRetry(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithBackoff(func(failed int) time.Duration {
+		if failed == 1 {
+			return time.Hour
+		}
+		return 3 * time.Second
+	})).handle(kind, fails(errTest)).start()
+	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(1)
-	await(t, "it is moved", func() bool { return r.moves(ref, time.Now().Add(time.Second)) })
+	await(t, "it is moved", func() bool { return r.moves(ref, time.Now()) })
 	require.Equal(t, 2, r.awaitRuns(2)[1].Number)
-	r.awaitDead(ref)
+	await(t, "it is canceled between attempts", func() bool { // a slow machine may miss some
+		info := r.get(ref)
+		return info.State == durable.Waiting && info.Attempt > 0 && r.cancels(ref)
+	})
+	n := len(r.ran())
+	time.Sleep(4 * time.Second)
+	require.Len(t, r.ran(), n)
+	empty(t, r)
 }
 
 // ledger is what is known of the jobs of a test, by Ref.

@@ -415,25 +415,6 @@ func cancelRunning(t *testing.T, s Store) {
 	require.Len(t, b.ran(), 2)
 }
 
-// The jobs that wait for a limit are listed: how many, and when the next one goes.
-func limitsListed(t *testing.T, s Store) {
-	r := open(t, s.Open(t)).handle(kind, nil)
-	r.limit("hourly", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 2})
-	r.start()
-	r.add(times(5, durable.Job{Kind: kind})...)
-	await(t, "three wait", func() bool {
-		st := r.Stats()
-		return len(st.Limits) == 1 && st.Limits[0].Waiting == 3 && st.Limited == 3 && !st.Limits[0].Next.IsZero()
-	})
-	for i, err := range r.Limits(within(t)) {
-		require.NoError(t, err)
-		require.Equal(t, "hourly", i.Name)
-		require.Equal(t, int64(3), i.Waiting)
-		require.InDelta(t, time.Hour, float64(time.Until(i.Next)), float64(10*time.Minute))
-	}
-	require.Len(t, r.awaitRuns(2), 2)
-}
-
 // A job that was put off, as where many wait for a limit, is handed out again as soon as a limit
 // or a pause is changed, by whichever process, and the engine has read that.
 func limitRecalls(t *testing.T, s Store) {
@@ -476,14 +457,23 @@ func limitRecallsOfTheGone(t *testing.T, s Store) {
 	newCrashing(t, s.Open(t), "last").take(ref)
 }
 
-// A limit whose tokens come slowly, and are all gone, has them come at the new rate from when it
-// is raised, and not when those of the old one would have been there.
+// The jobs that wait for a limit are listed: how many, and when the next one goes. If the limit is
+// raised, its tokens come at the new rate from then on, and not when the old ones would have come.
 func limitRaised(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	r.limit("l", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 10})
 	r.start()
 	r.add(times(15, durable.Job{Kind: kind})...)
-	await(t, "the burst is used up", func() bool { return len(r.ran()) == 10 && r.Stats().Limited == 5 })
+	await(t, "the burst is used up, and five wait", func() bool {
+		st := r.Stats()
+		return len(r.ran()) == 10 && st.Limited == 5 && len(st.Limits) == 1 && st.Limits[0].Waiting == 5 && !st.Limits[0].Next.IsZero()
+	})
+	for i, err := range r.Limits(within(t)) {
+		require.NoError(t, err)
+		require.Equal(t, "l", i.Name)
+		require.Equal(t, int64(5), i.Waiting)
+		require.InDelta(t, time.Hour, float64(time.Until(i.Next)), float64(10*time.Minute))
+	}
 	r.limit("l", durable.Limit{Kind: kind, Rate: 100, Burst: 1})
 	r.awaitRuns(15)
 }

@@ -160,24 +160,6 @@ func onKey(t *testing.T, s Store) {
 	empties(t, r)
 }
 
-// A repeated Insert sets Found to "" rather than leave an old value there.
-func foundAgain(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e)
-	now := engineNow(t, e)
-	var found durable.Ref
-	rec, err := driver.NewRecord(driver.Record{Kind: kind, Key: "k", OnKey: driver.KeyReplace, At: now.Add(time.Hour), Found: &found}, now)
-	require.NoError(t, err)
-	for range 2 {
-		found = "of another Add"
-		refs, errs := e.Insert(within(t), []driver.Record{rec})
-		require.NoError(t, errs[0])
-		require.NotEmpty(t, refs[0])
-		require.Empty(t, found)
-	}
-	empties(t, r)
-}
-
 // empties cancels the job that waits under "k", and checks that no job is left.
 func empties(t *testing.T, r *rig) {
 	t.Helper()

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,7 +167,6 @@ func cancelOnTheWay(t *testing.T, s Store) {
 		require.Less(t, ahead, patience, "all were too late")
 		ran, canceled = cancelWithin(t, r, c, ahead, ran)
 	}
-	t.Logf("%d canceled", canceled)
 	empty(t, r)
 }
 
@@ -293,23 +291,18 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithAhead(300*time.Millisecond)).handle(kind, nil).start()
 	mover := open(t, s.Open(t))
 	const n = 150
-	var moved atomic.Int64
 	var wg sync.WaitGroup
 	for i, ref := range r.add(spread(n, 500*time.Millisecond, 5*time.Millisecond)...) {
 		wg.Go(func() {
 			time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
-			_, ok, err := mover.Reschedule(within(t), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
-			if assert.NoError(t, err); ok {
-				moved.Add(1)
-			}
+			_, _, err := mover.Reschedule(within(t), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
+			assert.NoError(t, err)
 		})
 	}
 	wg.Wait()
 	r.awaitRuns(n)
 	time.Sleep(again)
-	seen := eachOnce(t, 0, r)
-	require.Len(t, seen, n)
-	t.Logf("%d moved", moved.Load())
+	require.Len(t, eachOnce(t, 0, r), n)
 	empty(t, r)
 }
 
@@ -350,12 +343,9 @@ type ledger struct {
 type set = map[durable.Ref]bool
 
 // accounts does everything at once for a while: two workers, adds, cancels, reschedules,
-// failures, keys, redrives, a worker that comes and goes. At the end
-//
-//	accepted = done + canceled + dead + waiting + held
-//
-// A job whose Cancel was uncertain may be canceled or not. No canceled job has begun an attempt
-// after, and no job was done twice except where a lease was lost.
+// failures, keys, redrives, a worker that comes and goes. At the end each accepted job is done,
+// canceled, or listed, and no two of these. A job whose Cancel was uncertain may be canceled or not.
+// No canceled job has begun an attempt after, and no job was done twice except where a lease was lost.
 func accounts(t *testing.T, s Store) {
 	l := &ledger{accepted: set{}, canceled: set{}, unsure: set{}, done: map[durable.Ref]int{}, asked: map[durable.Ref][]string{}}
 	start := func() *rig {
@@ -387,35 +377,23 @@ func accounts(t *testing.T, s Store) {
 	a.drain()
 	l.lose(a)
 	l.lose(b)
-	dead, waiting, uncertain := 0, 0, 0
 	missing := maps.Clone(l.accepted)
 	for _, info := range a.matching(durable.Filter{}) {
 		require.True(t, l.accepted[info.Ref], "nobody has added %+v", info)
 		require.False(t, l.canceled[info.Ref], "canceled, and there: %+v", info)
 		require.Zero(t, l.done[info.Ref], "done, and there: %+v", info)
 		delete(missing, info.Ref)
-		if info.State == durable.Dead {
-			dead++
-		} else {
-			waiting++
-		}
+	}
+	for ref := range missing {
+		require.True(t, l.done[ref] > 0 || l.canceled[ref] || l.unsure[ref], "%s is gone: %q", ref, l.asked[ref])
 	}
 	twice := int64(0)
 	for ref, n := range l.done {
 		twice += int64(n - 1)
 		require.LessOrEqual(t, twice, l.lost, "done twice: %s", ref)
-		require.False(t, l.canceled[ref])
+		require.True(t, l.accepted[ref] && !l.canceled[ref], "%s: %q", ref, l.asked[ref])
 	}
-	for ref := range missing {
-		if l.done[ref] > 0 || l.canceled[ref] {
-			continue
-		}
-		uncertain++
-		require.True(t, l.unsure[ref], "%s is gone: %q", ref, l.asked[ref])
-	}
-	t.Logf("%d accepted = %d done + %d canceled + %d dead + %d waiting + %d canceled without an answer",
-		len(l.accepted), len(l.done), len(l.canceled), dead, waiting, uncertain)
-	require.Equal(t, len(l.accepted), len(l.done)+len(l.canceled)+dead+waiting+uncertain)
+	t.Logf("%d accepted, %d done, %d canceled, %d left", len(l.accepted), len(l.done), len(l.canceled), len(l.accepted)-len(missing))
 	require.NotEmpty(t, l.done)
 	require.True(t, len(l.canceled) > 0 || len(l.accepted) < 100, "none was canceled")
 }
@@ -476,13 +454,12 @@ func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 			job.Key = fmt.Sprint("key", rand.N(5))
 		}
 		added, err := r.Add(ctx, job) // the job may have begun before Add returns
+		assert.True(t, err == nil || errors.Is(err, durable.ErrExists), "%v", err)
 		if added != "" {
 			mine = append(mine, added)
 			l.mu.Lock()
 			l.accepted[added] = true
 			l.mu.Unlock()
-		} else {
-			assert.ErrorIs(t, err, durable.ErrExists)
 		}
 		if len(mine) == 0 {
 			continue

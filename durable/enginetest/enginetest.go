@@ -109,7 +109,7 @@ var cases = []testCase{
 	{"InsertRunGone", insertRunGone}, {"Batch", batch}, {"RepeatedInsert", repeatedInsert}, {"LateInsert", lateInsert},
 	{"BadInput", badInput}, {"UnknownRef", unknownRef}, {"Ended", ended}, {"Restart", restart}, {"Grace", grace},
 	{"Silence", silence}, {"HalfOpen", halfOpen}, {"Fields", fields}, {"Largest", largest}, {"ImpossibleTexts", impossibleTexts},
-	{"Priorities", priorities}, {"Timeout", timeout}, {"Expires", expires}, {"Snooze", snooze},
+	{"Expires", expires}, {"Snooze", snooze},
 
 	{"List", list}, {"Pages", pages}, {"PagesOfStates", pagesOfStates}, {"Backlog", backlog}, {"Workers", workers},
 
@@ -127,7 +127,7 @@ var cases = []testCase{
 
 	{"Deaths", deaths}, {"Cleared", cleared}, {"SuspectMoved", suspectMoved}, {"ClaimAnswerLost", claimAnswerLost}, {"Killer", killer},
 	{"BeatAfterLease", beatAfterLease}, {"LeaseLostWaiting", leaseLostWaiting}, {"Frozen", frozen}, {"LongHandler", longHandler},
-	{"LeaseLost", leaseLost}, {"StaleClaim", staleClaim}, {"ReleaseClaim", releaseClaim},
+	{"LeaseLost", leaseLost}, {"StaleClaim", staleClaim},
 
 	{"TwoWorkers", twoWorkers}, {"Drain", drain}, {"Concurrency", concurrency}, {"HandedOwn", handedOwn}, {"Shut", shut}, {"ManyShut", manyShut},
 	{"Unhandled", unhandled}, {"RollingDeploy", rollingDeploy}, {"KindAtItsLimit", kindAtItsLimit}, {"ManyLimits", manyLimits},

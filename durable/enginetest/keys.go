@@ -108,7 +108,6 @@ func keyTurns(t *testing.T, s Store) {
 		a.addWhenFree(durable.Job{Kind: kind, Key: "turn"})
 	}
 	await(t, "all ran", func() bool { return len(ran(a, b)) == added && c.inside.Load() == 0 })
-	t.Logf("%d turns", added)
 	require.Equal(t, int64(1), c.most.Load())
 	empty(t, b)
 }
@@ -442,7 +441,6 @@ func lastValue(t *testing.T, s Store) {
 		before = value
 	}
 	require.Equal(t, values-1, before)
-	t.Logf("%d values, %d runs", values, len(r.ran()))
 	require.Less(t, len(r.ran()), values)
 	empty(t, r)
 }
@@ -511,6 +509,7 @@ func keyAfterRelease(t *testing.T, s Store) {
 		i := r.lookup("k")
 		require.Equal(t, has, i.Ref)
 		require.Equal(t, durable.Waiting, i.State)
+		require.Zero(t, i.Attempt, "a claim that is given back does not count")
 		for _, ref := range slices.Compact([]durable.Ref{one, has}) {
 			r.cancel(ref, true, "it waits")
 		}

@@ -66,10 +66,9 @@ func longHandler(t *testing.T, s Store) {
 		select {
 		case <-ctx.Done():
 			lost.Store(true)
-			return context.Cause(ctx)
 		case <-time.After(10 * short):
-			return nil
 		}
+		return context.Cause(ctx)
 	}
 	a := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
 	b := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
@@ -123,24 +122,6 @@ func leaseLost(t *testing.T, s Store) {
 	await(t, "it is counted", func() bool { return a.Stats().LeaseLost == 1 })
 	require.Equal(t, int64(0), a.Stats().Done)
 	require.Equal(t, 1, b.ran()[0].Number, "nobody knows whether the first has begun")
-}
-
-// A claim that is given back does not count.
-func releaseClaim(t *testing.T, s Store) {
-	r := open(t, s.Open(t))
-	ref := r.add(durable.Job{Kind: kind})[0]
-	w := newCrashing(t, s.Open(t), "gives")
-	for range 2 {
-		h := w.take(ref)
-		require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, w.claim(h, false))
-		w.release(h, 0)
-	}
-	info := r.get(ref)
-	require.Equal(t, durable.Waiting, info.State)
-	require.Zero(t, info.Attempt)
-	r.cancel(ref, true, "given back")
-	time.Sleep(lease)
-	empty(t, r)
 }
 
 // A worker that was frozen after jobs were handed to it, until they had ended and that

@@ -179,7 +179,6 @@ func lateInsert(t *testing.T, s Store) {
 			require.ErrorIs(t, errs[0], durable.ErrUncertain)
 		}
 	}
-	t.Logf("%d of 6 accepted", accepted-1)
 	r.awaitRuns(accepted)
 	time.Sleep(again)
 	require.Len(t, r.ran(), accepted)
@@ -303,7 +302,6 @@ func twoWorkers(t *testing.T, s Store) {
 	time.Sleep(lease)
 	seen := eachOnce(t, 0, a, b)
 	require.Len(t, seen, all)
-	t.Logf("%d and %d", len(a.ran()), len(b.ran()))
 	require.NotEmpty(t, a.ran())
 	require.NotEmpty(t, b.ran())
 	empty(t, a)
@@ -573,60 +571,6 @@ func fields(t *testing.T, s Store) {
 	ref = r.add(plain)[0]
 	plain.MaxAttempts = 25
 	sameJob(t, plain, r.get(ref).Job)
-}
-
-// Of what is due the higher class begins first, and the lower ones do not starve.
-func priorities(t *testing.T, s Store) {
-	const each = 70
-	r := open(t, s.Open(t), durable.WithConcurrency(1))
-	release := make(chan struct{})
-	r.handle("first", waits(release)).handle(kind, nil).start()
-	r.add(durable.Job{Kind: "first"})
-	r.awaitRuns(1)
-	for _, p := range []durable.Priority{durable.Low, durable.Normal, durable.High} {
-		r.add(times(each, durable.Job{Kind: kind, Priority: p, MaxAttempts: 1 + int(p+1)})...)
-	}
-	// All are due and wait for the one place; of those that are to be claimed ahead some are.
-	await(t, "all are held", func() bool { return r.Stats().Held == 3*each+1 })
-	time.Sleep(time.Second)
-	close(release)
-	runs := r.awaitRuns(3*each + 1)[1:]
-	n, last := map[durable.Priority]int{}, map[durable.Priority]int{}
-	for i, run := range runs {
-		n[run.Job.Priority]++
-		last[run.Job.Priority] = i
-		switch i + 1 {
-		case each:
-			require.GreaterOrEqual(t, n[durable.High], each/2, "%v", n) // seven in eight, but for what a slow machine had not claimed
-			require.NotZero(t, n[durable.Normal], "one in eight is of a lower class")
-			require.NotZero(t, n[durable.Low], "one in 64 is of the lowest")
-		case 2 * each:
-			require.Equal(t, each, n[durable.High], "%v", n)
-		}
-	}
-	require.Less(t, last[durable.High], last[durable.Normal])
-	require.Less(t, last[durable.Normal], last[durable.Low])
-	empty(t, r)
-}
-
-// The context of an attempt that takes longer than its job's Timeout ends, with that as
-// cause. It is an attempt like any other.
-func timeout(t *testing.T, s Store) {
-	causes := make(chan error, 10)
-	r := open(t, s.Open(t)).handle(kind, func(ctx context.Context, a *durable.Attempt) error {
-		if a.Number == 2 {
-			return nil
-		}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return durable.RetryAfter(0, ctx.Err())
-	}).start()
-	ref := r.add(durable.Job{Kind: kind, Timeout: 50 * time.Millisecond})[0]
-	require.ErrorIs(t, <-causes, durable.ErrTimeout)
-	r.awaitGone(ref)
-	runs := r.ran()
-	require.Len(t, runs, 2)
-	require.Equal(t, 2, runs[1].Number)
 }
 
 // A job that has not begun when it expires never begins: it is listed as dead, with its key free

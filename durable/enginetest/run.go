@@ -148,8 +148,6 @@ func neverEarly(t *testing.T, s Store) {
 			due := run.Due.Add(-by) // by the engine's clock, which here is that of the machine
 			require.False(t, run.at.Before(due), "%v early, with a clock off by %v", due.Sub(run.at), by)
 		}
-		st := r.Stats()
-		t.Logf("off by %v: late by p50 %v, p99 %v", by, st.Lateness.P50, st.Lateness.P99)
 		r.close()
 	}
 }

@@ -97,7 +97,6 @@ func scheduleAgain(t *testing.T, s Store) {
 	})
 	for _, name := range names {
 		require.NotEqual(t, first[name].Ref, second[name].Ref)
-		t.Logf("%s: first %v, then %v", name, first[name].Next, second[name].Next)
 	}
 }
 
@@ -328,7 +327,6 @@ func scheduleRaces(t *testing.T, s Store) {
 	rigs[0].schedule("x", "@every 100ms", job, all)
 	rigs[0].resumeSchedule("x")
 	n := len(ran(rigs...))
-	t.Logf("%d runs beside the changes", n)
 	await(t, "it goes on", func() bool { return len(ran(rigs...)) >= n+5 })
 	onceEach(t, ran(rigs...))
 	rigs[0].deleteSchedule("x")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -336,32 +335,23 @@ func (k killing) run(t testing.TB, s Store) {
 // start is one process; it returns whether it was killed.
 func (k killing) start(t testing.TB, s Store, most, done *atomic.Int64, over func() bool) (killed bool) {
 	e := newMortal(s.Open(t))
-	r := open(t, e, durable.WithConcurrency(k.concurrency))
-	var mu sync.Mutex
-	seen := map[durable.Ref]bool{}
-	r.handle(kind, func(_ context.Context, a *durable.Attempt) error {
-		mu.Lock()
-		defer mu.Unlock()
-		most.Store(max(most.Load(), int64(a.Number)))
-		if seen[a.Ref] {
-			return fmt.Errorf("twice in one process")
-		}
-		seen[a.Ref] = true
-		mu.Unlock()
+	lasts := func(d time.Duration) {
 		select {
-		case <-time.After(k.length):
+		case <-time.After(d):
 		case <-e.died:
 		}
-		mu.Lock()
-		return nil
-	}).handle("kills", func(context.Context, *durable.Attempt) error {
-		select {
-		case <-time.After(k.after):
-			e.kill()
-		case <-e.died:
+	}
+	r := open(t, e, durable.WithConcurrency(k.concurrency)).
+		handle(kind, func(context.Context, *durable.Attempt) error { lasts(k.length); return nil }).
+		handle("kills", func(context.Context, *durable.Attempt) error { lasts(k.after); e.kill(); return nil })
+	defer func() {
+		eachOnce(t, 0, r)
+		for _, run := range r.ran() {
+			if run.Job.Kind == kind {
+				most.Store(max(most.Load(), int64(run.Number)))
+			}
 		}
-		return nil
-	})
+	}()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ran := make(chan error, 1)

@@ -46,26 +46,15 @@ func drain(t *testing.T, s Store) {
 	empty(t, b)
 }
 
-// No more handlers run at once than permitted, in all and of a kind, and a kind that is
-// held up does not hold up another: the first of one ends when all of the others have begun.
+// No more handlers run at once than permitted, and as many do. For those of a kind see atTheirLimits.
 func concurrency(t *testing.T, s Store) {
-	var all, one crowd
-	release := make(chan struct{})
-	slow := sleeps(20 * time.Millisecond)
-	r := open(t, s.Open(t), durable.WithConcurrency(6), durable.WithKindConcurrency("one", 1)).
-		handle("one", all.around(one.around(func(ctx context.Context, a *durable.Attempt) error {
-			<-release
-			return slow(ctx, a)
-		}))).handle("many", all.around(slow)).start()
-	r.add(times(40, durable.Job{Kind: "one"})...)
-	r.add(times(100, durable.Job{Kind: "many"})...)
-	r.awaitRuns(101) // what has no limit is not held up
-	close(release)
-	r.awaitRuns(140)
+	var c crowd
+	r := open(t, s.Open(t), durable.WithConcurrency(6)).handle(kind, c.around(sleeps(20*time.Millisecond))).start()
+	r.add(times(100, durable.Job{Kind: kind})...)
+	r.awaitRuns(100)
 	empty(t, r)
-	require.LessOrEqual(t, all.most.Load(), int64(6))
-	require.LessOrEqual(t, one.most.Load(), int64(1))
-	require.Len(t, r.ran(), 140)
+	require.Equal(t, int64(6), c.most.Load())
+	require.Len(t, r.ran(), 100)
 }
 
 // A worker that starts with many jobs overdue runs them all, about in the order of their

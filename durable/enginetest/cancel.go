@@ -3,14 +3,17 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -20,25 +23,16 @@ import (
 // Cancel before, during and after hand-over, claim, run and end.
 func cancel(t *testing.T, s Store) {
 	release := make(chan struct{})
-	r := open(t, s.Open(t), holding()...).handle(kind, func(_ context.Context, a *durable.Attempt) error {
-		if len(a.Job.Payload) > 0 {
-			<-release
-		}
-		return nil
-	})
+	r := open(t, s.Open(t), holding()...).handle(kind, nil).handle("waits", waits(release))
 	far := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
 	r.cancel(far, true, "before it is handed out")
 	r.cancel(far, false, "twice")
 	r.start()
-	soon := r.whileHeld(func(ref durable.Ref) bool {
-		ok, err := r.Cancel(within(t), ref)
-		require.NoError(t, err)
-		return ok
-	})
+	soon := r.whileHeld(r.cancels)
 	r.cancel(soon, false, "twice")
 	await(t, "nothing is held", func() bool { return r.Stats().Held == 0 })
 
-	run := r.add(durable.Job{Kind: kind, After: 1200 * time.Millisecond, Payload: []byte("wait")})[0]
+	run := r.add(durable.Job{Kind: "waits", After: 1200 * time.Millisecond})[0]
 	await(t, "it is claimed", func() bool { return r.Stats().Claimed > 0 || r.Stats().Running > 0 })
 	r.cancel(run, false, "claimed")
 	await(t, "it runs", func() bool { return r.Stats().Running > 0 })
@@ -48,30 +42,8 @@ func cancel(t *testing.T, s Store) {
 	r.cancel(run, false, "done")
 	time.Sleep(heldFor)
 	for _, run := range r.ran() {
-		require.NotEqual(t, soon, run.Ref)
-		require.NotEqual(t, far, run.Ref)
+		require.NotContains(t, []durable.Ref{soon, far}, run.Ref)
 	}
-	empty(t, r)
-}
-
-// Cancel ends a job that waits for its next attempt: no more attempts begin.
-func cancelRetry(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 3 * time.Second })).
-		handle(kind, fails(errTest)).start()
-	ref := r.add(durable.Job{Kind: kind})[0]
-	r.awaitRuns(1)
-	await(t, "it is canceled between attempts", func() bool { // a slow machine may miss some
-		info := r.get(ref)
-		if info.State != durable.Waiting || info.Attempt == 0 {
-			return false
-		}
-		ok, err := r.Cancel(within(t), ref)
-		require.NoError(t, err)
-		return ok
-	})
-	n := len(r.ran())
-	time.Sleep(4 * time.Second)
-	require.Len(t, r.ran(), n)
 	empty(t, r)
 }
 
@@ -91,12 +63,9 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	r := open(t, e)
 	w := newCrashing(t, e, "w", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, time.Second })
 	claims, cancels := 0, 0
-	var lead time.Duration
-	for n := races(); n > 0; {
-		size := min(n, 100)
-		n -= size
-		refs := r.add(spread(size, 0, 0)...)
-		c, k := raceEach(t, w, other, w.takeAll(refs), &lead)
+	var l lead
+	for jobs := range slices.Chunk(spread(races(), 0, 0), 100) {
+		c, k := raceEach(t, w, other, w.takeAll(r.add(jobs...)), &l)
 		claims, cancels = claims+c, cancels+k
 	}
 	t.Logf("%d claims and %d cancels won", claims, cancels)
@@ -106,32 +75,21 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 }
 
 // raceEach claims in groups what is canceled one by one at the same time.
-// lead is the head start of the cancel. The winner of a group starts the next one later,
-// so that both sides win on any engine and the races stay close.
-func raceEach(t *testing.T, w driver.Worker, e driver.Engine, held []*driver.Delivery, lead *time.Duration) (claims, cancels int) {
-	const step = time.Millisecond / 4
+func raceEach(t *testing.T, w driver.Worker, e driver.Engine, held []*driver.Delivery, l *lead) (claims, cancels int) {
 	for group := range slices.Chunk(held, 5) {
-		canceled := make([]bool, len(group))
+		canceled, mine := make([]bool, len(group)), make([]bool, len(group))
 		unsure := make([]bool, len(group)) // the answer was lost: it is canceled, or it was claimed
-		mine := make([]bool, len(group))
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			time.Sleep(-*lead)
+		l.race(func() {
 			for i, h := range group {
 				oks, errs := e.Cancel(within(t), []durable.Ref{h.Ref})
-				canceled[i] = oks[0]
-				if unsure[i] = errors.Is(errs[0], durable.ErrUncertain); !unsure[i] && errs[0] != nil {
-					t.Error(errs[0])
-				}
+				canceled[i], unsure[i] = oks[0], errors.Is(errs[0], durable.ErrUncertain)
+				assert.True(t, unsure[i] || errs[0] == nil, errs[0])
 			}
-		})
-		wg.Go(func() {
-			time.Sleep(*lead)
+		}, func() {
 			for _, h := range endGranted(t, w, group, nil) {
 				mine[slices.Index(group, h)] = true
 			}
 		})
-		wg.Wait()
 		won := 0
 		for i := range group {
 			require.True(t, canceled[i] != mine[i] || unsure[i], "canceled %v, claimed %v", canceled[i], mine[i])
@@ -139,14 +97,35 @@ func raceEach(t *testing.T, w driver.Worker, e driver.Engine, held []*driver.Del
 				won++
 			}
 		}
+		l.won(won <= len(group)/2)
 		claims, cancels = claims+won, cancels+len(group)-won
-		if won > len(group)/2 {
-			*lead += step
-		} else {
-			*lead -= step
-		}
 	}
 	return claims, cancels
+}
+
+// lead is the head start of the first of two that race. The winner of a race starts the next one
+// later, so that both win some on any engine, and the races stay close.
+type lead struct {
+	by, step time.Duration
+	first    bool // The first has won the last race.
+}
+
+func (l *lead) race(first, second func()) {
+	var wg sync.WaitGroup
+	wg.Go(func() { time.Sleep(-l.by); first() })
+	wg.Go(func() { time.Sleep(l.by); second() })
+	wg.Wait()
+}
+
+func (l *lead) won(first bool) {
+	if l.step = l.step * 3 / 2; l.step == 0 || first != l.first {
+		l.step = time.Millisecond / 4
+	}
+	if l.first = first; first {
+		l.by -= l.step
+	} else {
+		l.by += l.step
+	}
 }
 
 // endGranted claims jobs, ends those that it is granted as done, and returns them. It asks again
@@ -162,11 +141,7 @@ func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *dri
 			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
-	for _, err := range w.Finish(context.Background(), outs) {
-		if err != nil {
-			t.Error(err)
-		}
-	}
+	assert.NoError(t, errors.Join(w.Finish(context.Background(), outs)...))
 	return ended
 }
 
@@ -192,7 +167,6 @@ func cancelOnTheWay(t *testing.T, s Store) {
 		require.Less(t, ahead, patience, "all were too late")
 		ran, canceled = cancelWithin(t, r, c, ahead, ran)
 	}
-	t.Logf("%d canceled", canceled)
 	empty(t, r)
 }
 
@@ -207,9 +181,7 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 			continue
 		}
 		ref := refs[(i*7)%n] // near and far, some of them too late
-		ok, err := c.Cancel(within(t), ref)
-		require.NoError(t, err)
-		if ok {
+		if c.cancels(ref) {
 			canceled[ref] = true
 		}
 		time.Sleep(2 * ahead / n)
@@ -231,20 +203,12 @@ func reschedule(t *testing.T, s Store) {
 	move := func(ref durable.Ref, in time.Duration, want bool) time.Time {
 		t.Helper()
 		at := engineNow(t, e).Add(in)
-		same, ok, err := r.Reschedule(within(t), ref, at)
-		require.NoError(t, err)
-		require.Equal(t, want, ok)
-		require.Equal(t, ref, same)
+		r.reschedule(ref, at, want)
 		return at
 	}
 	var before []run // of the worker before this one
-	runs := func(ref durable.Ref) (of []run) {
-		for _, run := range append(before, r.ran()...) {
-			if run.Ref == ref {
-				of = append(of, run)
-			}
-		}
-		return of
+	runs := func(ref durable.Ref) []run {
+		return slices.DeleteFunc(append(r.ran(), before...), func(run run) bool { return run.Ref != ref })
 	}
 	how := map[durable.Ref]string{}
 	ranAt := func(ref durable.Ref, at time.Time, what string) {
@@ -265,10 +229,8 @@ func reschedule(t *testing.T, s Store) {
 	for moved, after := false, 3*time.Second; !moved; after *= 2 { // in time, also where that takes long
 		ref = r.add(durable.Job{Kind: kind, After: after})[0]
 		at = engineNow(t, e).Add(after + time.Second)
-		_, ok, err := r.Reschedule(within(t), ref, at)
-		require.NoError(t, err)
-		require.True(t, ok || !engineNow(t, e).Before(at.Add(-2*time.Second)), "it was early enough")
-		moved = ok
+		moved = r.moves(ref, at)
+		require.True(t, moved || !engineNow(t, e).Before(at.Add(-2*time.Second)), "it was early enough")
 	}
 	ranAt(ref, at, "later")
 
@@ -290,9 +252,7 @@ func reschedule(t *testing.T, s Store) {
 	r = open(t, e, holding()...).handle(kind, nil).start()
 	ref = r.whileHeld(func(ref durable.Ref) bool {
 		at = engineNow(t, e).Add(1200 * time.Millisecond)
-		_, ok, err := r.Reschedule(within(t), ref, at)
-		require.NoError(t, err)
-		return ok
+		return r.moves(ref, at)
 	})
 	ranAt(ref, at, "while held")
 	time.Sleep(again)
@@ -314,13 +274,8 @@ func moveWhileFetched(t *testing.T, s Store) {
 		var due time.Time
 		ref := r.whileHeld(func(ref durable.Ref) bool {
 			i, err := r.Get(within(t), ref)
-			if err != nil {
-				return false
-			}
-			_, ok, err := r.Reschedule(within(t), ref, time.Now())
-			require.NoError(t, err)
 			due = i.Due
-			return ok
+			return err == nil && r.moves(ref, time.Now())
 		})
 		r.awaitGone(ref)
 		for _, run := range r.ran() {
@@ -336,40 +291,191 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithAhead(300*time.Millisecond)).handle(kind, nil).start()
 	mover := open(t, s.Open(t))
 	const n = 150
-	var moved atomic.Int64
 	var wg sync.WaitGroup
 	for i, ref := range r.add(spread(n, 500*time.Millisecond, 5*time.Millisecond)...) {
 		wg.Go(func() {
 			time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
-			_, ok, err := mover.Reschedule(within(t), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
-			if err != nil {
-				t.Error(err)
-			}
-			if ok {
-				moved.Add(1)
-			}
+			_, _, err := mover.Reschedule(within(t), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
+			assert.NoError(t, err)
 		})
 	}
 	wg.Wait()
 	r.awaitRuns(n)
 	time.Sleep(again)
-	seen := eachOnce(t, 0, r)
-	require.Len(t, seen, n)
-	t.Logf("%d moved", moved.Load())
+	require.Len(t, eachOnce(t, 0, r), n)
 	empty(t, r)
 }
 
-// A job that waits for its next attempt can be moved, and keeps its count.
-func moveRetry(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour })).
-		handle(kind, fails(errTest)).start()
-	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
+// A job that waits for its next attempt can be moved, and keeps its count. Cancel ends it: no more
+// attempts begin.
+func changeRetry(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithBackoff(func(failed int) time.Duration {
+		if failed == 1 {
+			return time.Hour
+		}
+		return 3 * time.Second
+	})).handle(kind, fails(errTest)).start()
+	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(1)
-	await(t, "moved", func() bool {
-		_, ok, err := r.Reschedule(within(t), ref, time.Now().Add(time.Second))
-		require.NoError(t, err)
-		return ok
-	})
+	await(t, "it is moved", func() bool { return r.moves(ref, time.Now()) })
 	require.Equal(t, 2, r.awaitRuns(2)[1].Number)
-	r.awaitDead(ref)
+	await(t, "it is canceled between attempts", func() bool { // a slow machine may miss some
+		info := r.get(ref)
+		return info.State == durable.Waiting && info.Attempt > 0 && r.cancels(ref)
+	})
+	n := len(r.ran())
+	time.Sleep(4 * time.Second)
+	require.Len(t, r.ran(), n)
+	empty(t, r)
+}
+
+// ledger is what is known of the jobs of a test, by Ref.
+type ledger struct {
+	mu       sync.Mutex
+	accepted set
+	canceled set
+	unsure   set                      // The answer of Cancel was lost: it may have been canceled.
+	done     map[durable.Ref]int      // Handlers that returned nil.
+	asked    map[durable.Ref][]string // The calls of users and handlers, and the answers.
+	lost     int64                    // Ends that came after another worker had taken over: that job is done twice.
+}
+
+type set = map[durable.Ref]bool
+
+// accounts does everything at once for a while: two workers, adds, cancels, reschedules,
+// failures, keys, redrives, a worker that comes and goes. At the end each accepted job is done,
+// canceled, or listed, and no two of these. A job whose Cancel was uncertain may be canceled or not.
+// No canceled job has begun an attempt after, and no job was done twice except where a lease was lost.
+func accounts(t *testing.T, s Store) {
+	l := &ledger{accepted: set{}, canceled: set{}, unsure: set{}, done: map[durable.Ref]int{}, asked: map[durable.Ref][]string{}}
+	start := func() *rig {
+		return open(t, s.Open(t), durable.WithConcurrency(16),
+			durable.WithBackoff(func(int) time.Duration { return rand.N(600 * time.Millisecond) })).
+			handle(kind, func(_ context.Context, a *durable.Attempt) error { return l.begin(t, a) }).start()
+	}
+	a, b := start(), start()
+	var wg sync.WaitGroup
+	end := time.Now().Add(4 * time.Second)
+	for i := range 3 {
+		wg.Go(func() { l.user(t, a, i, end) })
+	}
+	wg.Go(func() {
+		for time.Now().Before(end) {
+			c := start()
+			time.Sleep(700 * time.Millisecond)
+			c.close()
+			l.lose(c)
+		}
+	})
+	wg.Wait()
+	await(t, "what is near has ended", func() bool {
+		return !slices.ContainsFunc(a.matching(durable.Filter{}), func(info durable.Info) bool {
+			return info.State != durable.Dead && time.Until(info.Due) < time.Minute
+		})
+	})
+	b.drain()
+	a.drain()
+	l.lose(a)
+	l.lose(b)
+	missing := maps.Clone(l.accepted)
+	for _, info := range a.matching(durable.Filter{}) {
+		require.True(t, l.accepted[info.Ref], "nobody has added %+v", info)
+		require.False(t, l.canceled[info.Ref], "canceled, and there: %+v", info)
+		require.Zero(t, l.done[info.Ref], "done, and there: %+v", info)
+		delete(missing, info.Ref)
+	}
+	for ref := range missing {
+		require.True(t, l.done[ref] > 0 || l.canceled[ref] || l.unsure[ref], "%s is gone: %q", ref, l.asked[ref])
+	}
+	twice := int64(0)
+	for ref, n := range l.done {
+		twice += int64(n - 1)
+		require.LessOrEqual(t, twice, l.lost, "done twice: %s", ref)
+		require.True(t, l.accepted[ref] && !l.canceled[ref], "%s: %q", ref, l.asked[ref])
+	}
+	t.Logf("%d accepted, %d done, %d canceled, %d left", len(l.accepted), len(l.done), len(l.canceled), len(l.accepted)-len(missing))
+	require.NotEmpty(t, l.done)
+	require.True(t, len(l.canceled) > 0 || len(l.accepted) < 100, "none was canceled")
+}
+
+// lose notes what a worker has lost, on a machine that stood still for a lease.
+func (l *ledger) lose(r *rig) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost += r.Stats().LeaseLost
+}
+
+// begin is the handler.
+func (l *ledger) begin(t *testing.T, a *durable.Attempt) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked[a.Ref] = append(l.asked[a.Ref], fmt.Sprint("begin ", a.Number))
+	assert.False(t, l.canceled[a.Ref], "%s: canceled, and attempt %d begins", a.Ref, a.Number)
+	switch n := rand.N(24); {
+	case n == 0:
+		return durable.Discard(errTest)
+	case n < 7:
+		return errTest
+	}
+	l.done[a.Ref]++
+	return nil
+}
+
+// note keeps a call and its answer, which may fail in the ways that a user must expect.
+func (l *ledger) note(t *testing.T, ref durable.Ref, call string, ok bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked[ref] = append(l.asked[ref], fmt.Sprint(call, " ", ok, " ", err))
+	expected := []error{nil, durable.ErrUncertain}
+	switch call {
+	case "Cancel":
+		if ok {
+			l.canceled[ref] = true
+		} else if err != nil {
+			l.unsure[ref] = true
+		}
+	case "Redrive":
+		expected = append(expected, durable.ErrNotFound, durable.ErrExists)
+	}
+	assert.True(t, slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }), "%s: %v", call, err)
+}
+
+// user adds and changes jobs until the end.
+func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
+	ctx := within(t)
+	var mine []durable.Ref
+	for n := 0; n < 10 || time.Now().Before(end); n++ { // enough also where each takes a second
+		breathe()
+		job := durable.Job{Kind: kind, After: rand.N(3 * time.Second), MaxAttempts: 1 + rand.N(4)}
+		switch rand.N(10) {
+		case 0:
+			job.After = time.Hour
+		case 1:
+			job.Key = fmt.Sprint("key", rand.N(5))
+		}
+		added, err := r.Add(ctx, job) // the job may have begun before Add returns
+		assert.True(t, err == nil || errors.Is(err, durable.ErrExists), "%v", err)
+		if added != "" {
+			mine = append(mine, added)
+			l.mu.Lock()
+			l.accepted[added] = true
+			l.mu.Unlock()
+		}
+		if len(mine) == 0 {
+			continue
+		}
+		ref := mine[rand.N(len(mine))]
+		switch rand.N(5) {
+		case 0:
+			ok, err := r.Cancel(ctx, ref)
+			l.note(t, ref, "Cancel", ok, err)
+		case 1:
+			_, ok, err := r.Reschedule(ctx, ref, time.Now().Add(rand.N(2*time.Second)))
+			l.note(t, ref, "Reschedule", ok, err)
+		case 2:
+			err := r.Redrive(ctx, ref)
+			l.note(t, ref, "Redrive", err == nil, err)
+		}
+		time.Sleep(rand.N(8 * time.Millisecond))
+	}
 }

@@ -19,12 +19,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// limit sets a limit that must be accepted.
-func (r *rig) limit(name string, l durable.Limit) {
-	r.t.Helper()
-	require.NoError(r.t, r.SetLimit(within(r.t), name, l))
-}
-
 // taken returns how many places of all limits are taken.
 func taken(t testing.TB, e driver.Engine) (n int) {
 	all, err := e.Usage(within(t))
@@ -55,59 +49,50 @@ func exact(h *driver.Delivery) []*driver.Delivery {
 	return []*driver.Delivery{h}
 }
 
-// A claim takes a place with it, or nothing. Its end gives it back, once, whichever end; who
-// takes over has the place of the dead; and what is asked once more has one place.
+// A claim takes a place with it, or nothing. Its end gives it back, once, whichever end; a worker that
+// takes over has the place of the dead one; and a claim that is asked for once more has one place.
 func limitClaims(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
 	r.limit("two", durable.Limit{Kind: kind, Running: 2})
-	refs := r.add(times(4, durable.Job{Kind: kind})...)
 	a := newCrashing(t, e, "a")
-	hs := a.takeAll(refs)
-	ctx := within(t)
-	hs[0].Exact = false
-	v := a.Claim(ctx, hs[:1])[0]
-	require.Equal(t, driver.Throttled, v.Status, "not asked exactly: %+v", v)
-	v = claimPatiently(t, a, exact(hs[0])[0])
-	require.Equal(t, driver.Granted, v.Status)
-	require.Equal(t, 1, v.Attempt, "a refusal is no attempt")
-	require.Equal(t, driver.Granted, claimPatiently(t, a, hs[0]).Status, "asked once more")
+	hs := a.takeAll(r.add(times(4, durable.Job{Kind: kind})...))
+	require.Equal(t, driver.Throttled, a.claim(hs[0], false).Status, "not asked exactly")
+	require.Equal(t, 1, a.granted(hs[0]), "a refusal is no attempt")
+	a.granted(hs[0]) // asked once more
 	require.Equal(t, 1, taken(t, e))
-	require.Equal(t, driver.Granted, claimPatiently(t, a, exact(hs[1])[0]).Status)
-	v = claimPatiently(t, a, exact(hs[2])[0])
+	a.granted(hs[1])
+	v := a.claim(hs[2], true)
 	require.Equal(t, driver.Throttled, v.Status)
-	require.Equal(t, driver.Granted, claimPatiently(t, a, hs[1]).Status, "asked once more, of two that have all the places")
+	a.granted(hs[1]) // asked once more, of two that have all the places
 	require.Equal(t, ruleID(t, e), v.Limit)
 	require.Positive(t, v.After)
-	info, err := r.Get(ctx, hs[2].Ref)
-	require.NoError(t, err)
-	require.Equal(t, durable.Waiting, info.State)
+	require.Equal(t, durable.Waiting, r.get(hs[2].Ref).State)
 
-	finishPatiently(t, a, driver.Completion{Delivery: hs[0], End: driver.Done})
+	a.end(hs[0], driver.Done)
 	require.Equal(t, 1, taken(t, e))
-	require.NoError(t, r.Pause(ctx, durable.Pausable{Kind: kind}))
-	v = claimPatiently(t, a, hs[2])
+	r.pause(durable.Pausable{Kind: kind})
+	v = a.claim(hs[2], true)
 	require.Equal(t, driver.Throttled, v.Status, "paused")
 	require.Zero(t, v.Limit)
-	require.NoError(t, r.Resume(ctx, durable.Pausable{Kind: kind}))
+	r.resume(durable.Pausable{Kind: kind})
 	await(t, "it is known that it is paused no longer", func() bool {
-		_, err := e.FlowControl(ctx) // as a Queue does
+		_, err := e.FlowControl(within(t)) // as a Queue does
 		require.NoError(t, err)
-		v = claimPatiently(t, a, hs[2])
-		return v.Status == driver.Granted
+		return a.claim(hs[2], true).Status == driver.Granted
 	})
-	require.NoError(t, a.Release(ctx, hs[2:3], time.Hour))
+	a.release(hs[2], time.Hour)
 	require.Equal(t, 1, taken(t, e), "given back")
-	finishPatiently(t, a, driver.Completion{Delivery: hs[1], End: driver.Retry, At: time.Now().Add(time.Hour)})
+	a.end(hs[1], driver.Retry)
 	require.Equal(t, 0, taken(t, e))
 
-	require.Equal(t, driver.Granted, claimPatiently(t, a, exact(hs[3])[0]).Status)
+	a.granted(hs[3])
 	b := newCrashing(t, s.Open(t), "b")
 	a.stop() // it beats no more
 	h := b.take(hs[3].Ref)
-	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Status == driver.Granted })
+	await(t, "taken over", func() bool { return b.claim(h, true).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e), "the place goes with the job")
-	finishPatiently(t, b, driver.Completion{Delivery: h, End: driver.DeadLetter, Error: "e"})
+	b.end(h, driver.DeadLetter)
 	require.Equal(t, 0, taken(t, e))
 }
 
@@ -139,12 +124,8 @@ func rulesStored(t *testing.T, s Store) {
 		r := open(t, s.Open(t))
 		wg.Go(func() {
 			for k := range 5 {
-				if err := r.SetLimit(within(t), fmt.Sprintf("l%d-%d", i, k), durable.Limit{Running: 1 + k, PerLane: true}); err != nil {
-					t.Error(err)
-				}
-				if err := r.Pause(within(t), durable.Pausable{Lane: fmt.Sprint(i), Kind: fmt.Sprint(k)}); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, r.SetLimit(within(t), fmt.Sprintf("l%d-%d", i, k), durable.Limit{Running: 1 + k, PerLane: true}))
+				assert.NoError(t, r.Pause(within(t), durable.Pausable{Lane: fmt.Sprint(i), Kind: fmt.Sprint(k)}))
 			}
 		})
 	}
@@ -161,7 +142,7 @@ func rulesStored(t *testing.T, s Store) {
 	paused, err := r.Paused(within(t))
 	require.NoError(t, err)
 	require.Len(t, paused, 15)
-	require.NoError(t, r.Resume(within(t), paused[7]))
+	r.resume(paused[7])
 	require.ErrorIs(t, r.Resume(within(t), paused[7]), durable.ErrNotFound)
 	r.limit("l0-0", durable.Limit{})
 	require.ErrorIs(t, r.SetLimit(within(t), "l0-0", durable.Limit{}), durable.ErrNotFound)
@@ -170,28 +151,24 @@ func rulesStored(t *testing.T, s Store) {
 // Whatever is wrong with a limit or a pause gets an error that says so.
 func badLimits(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
-	for _, c := range []struct {
-		name string
-		l    durable.Limit
-		says string
-	}{
-		{"", durable.Limit{PerLane: true, Running: 1}, "name is empty"},
-		{"a\x00b", durable.Limit{Running: 1}, "not printable"},
-		{"n", durable.Limit{Running: -1}, "Running -1"},
-		{"n", durable.Limit{Running: math.MaxInt}, "Running"},
-		{"n", durable.Limit{Rate: math.NaN(), Burst: 1}, "Rate NaN"},
-		{"n", durable.Limit{Rate: math.Inf(1), Burst: 1}, "Rate +Inf"},
-		{"n", durable.Limit{Rate: -1, Burst: 1}, "Rate -1"},
-		{"n", durable.Limit{Rate: 1}, "Burst is 0"},
-		{"n", durable.Limit{Rate: 1, Burst: -2}, "Burst -2"},
-		{"n", durable.Limit{Running: 1, Burst: 1}, "without a Rate"},
-		{"n", durable.Limit{Rate: 1e-9, Burst: 1}, "longer than a year"},
-		{"n", durable.Limit{Kind: "\n", Running: 1}, "kind"},
+	for says, l := range map[string]durable.Limit{
+		"Running -1":         {Running: -1},
+		"Running 9":          {Running: math.MaxInt},
+		"Rate NaN":           {Rate: math.NaN(), Burst: 1},
+		"Rate +Inf":          {Rate: math.Inf(1), Burst: 1},
+		"Rate -1":            {Rate: -1, Burst: 1},
+		"Burst is 0":         {Rate: 1},
+		"Burst -2":           {Rate: 1, Burst: -2},
+		"without a Rate":     {Running: 1, Burst: 1},
+		"longer than a year": {Rate: 1e-9, Burst: 1},
+		"kind":               {Kind: "\n", Running: 1},
 	} {
-		err := r.SetLimit(within(t), c.name, c.l)
-		require.ErrorIs(t, err, durable.ErrInvalid, "%+v", c)
-		require.ErrorContains(t, err, c.says)
+		err := r.SetLimit(within(t), "n", l)
+		require.ErrorIs(t, err, durable.ErrInvalid, "%+v", l)
+		require.ErrorContains(t, err, says)
 	}
+	require.ErrorContains(t, r.SetLimit(within(t), "", durable.Limit{Running: 1}), "name is empty")
+	require.ErrorContains(t, r.SetLimit(within(t), "a\x00b", durable.Limit{Running: 1}), "not printable")
 	require.ErrorIs(t, r.Pause(within(t), durable.Pausable{Kind: "\x01"}), durable.ErrInvalid)
 	require.ErrorContains(t, r.Pause(within(t), durable.Pausable{Lane: "\x01"}), "lane")
 	require.ErrorIs(t, r.Resume(within(t), durable.Pausable{}), durable.ErrNotFound)
@@ -214,10 +191,8 @@ func limitRunning(t *testing.T, s Store) {
 	for range 90 { // one by one, so that not all are handed to one worker
 		all[0].add(durable.Job{Kind: kind})
 	}
-	for _, r := range all {
-		await(t, "all have run", func() bool { return len(eachOnce(t, 0, all...)) >= 90 })
-		empty(t, r)
-	}
+	await(t, "all have run", func() bool { return len(eachOnce(t, 0, all...)) >= 90 })
+	empty(t, all[0])
 	require.Equal(t, int64(3), c.most.Load())
 	require.Len(t, eachOnce(t, 0, all...), 90)
 	for _, a := range ran(all...) {
@@ -280,17 +255,15 @@ func limitRate(t *testing.T, s Store) {
 // runs goes on, and all that waited runs when it is resumed.
 func pauses(t *testing.T, s Store) {
 	a, b := open(t, s.Open(t)), open(t, s.Open(t))
-	var running atomic.Int64
 	release := make(chan struct{})
 	for _, r := range []*rig{a, b} {
-		r.handle("long", func(context.Context, *durable.Attempt) error { running.Add(1); <-release; return nil }).
-			handle(kind, nil).handle("other", nil).start()
+		r.handle("long", waits(release)).handle(kind, nil).handle("other", nil).start()
 	}
 	a.add(durable.Job{Kind: "long"})
-	await(t, "it runs", func() bool { return running.Load() == 1 })
+	await(t, "it runs", func() bool { return len(ran(a, b)) == 1 })
 	for _, what := range []durable.Pausable{{Kind: kind}, {Lane: "l"}, {Kind: kind, Lane: "l"}, {}} {
-		require.NoError(t, a.Pause(within(t), what))
-		require.NoError(t, a.Pause(within(t), what), "it is paused already")
+		a.pause(what)
+		a.pause(what) // it is paused already
 		n, at := len(ran(a, b)), time.Now()
 		ref := b.add(durable.Job{Kind: kind, Lane: "l"})[0]
 		if what != (durable.Pausable{}) {
@@ -300,10 +273,9 @@ func pauses(t *testing.T, s Store) {
 		}
 		time.Sleep(time.Until(at.Add(1200 * time.Millisecond)))
 		require.Equal(t, n, len(ran(a, b)), "%v is paused", what)
-		info := b.get(ref)
-		require.Equal(t, durable.Waiting, info.State)
-		require.Equal(t, 0, info.Attempt)
-		require.NoError(t, b.Resume(within(t), what))
+		require.Equal(t, durable.Waiting, b.get(ref).State)
+		require.Zero(t, b.get(ref).Attempt)
+		b.resume(what)
 		await(t, "it has run", func() bool { return len(ran(a, b)) == n+1 })
 		a.awaitGone(ref)
 	}
@@ -315,10 +287,7 @@ func pauses(t *testing.T, s Store) {
 // a worker, and not of two workers.
 func lanesTakeTurns(t *testing.T, s Store) {
 	const many = 5000 // more than both workers hold of the kind
-	a, b := open(t, s.Open(t)), open(t, s.Open(t))
-	for _, r := range []*rig{a, b} {
-		r.handle(kind, sleeps(5*time.Millisecond))
-	}
+	a, b := open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond)), open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond))
 	a.limit("two", durable.Limit{Kind: kind, Running: 2})
 	a.add(times(many, durable.Job{Kind: kind, Lane: "many"})...)
 	a.start()
@@ -327,8 +296,7 @@ func lanesTakeTurns(t *testing.T, s Store) {
 	ref := a.add(durable.Job{Kind: kind, Lane: "one"})[0]
 	before := len(ran(a, b))
 	a.awaitGone(ref)
-	after := len(ran(a, b))
-	require.Less(t, after-before, 250, "of the other lane have run meanwhile")
+	require.Less(t, len(ran(a, b))-before, 250, "of the other lane have run meanwhile")
 }
 
 // A limit that is raised, lowered or removed while jobs run and wait holds as it is then, and
@@ -359,17 +327,25 @@ func limitChanged(t *testing.T, s Store) {
 	require.Equal(t, 0, taken(t, s.Open(t)))
 }
 
-// The places of a worker that has died are free after its lease, and never are more taken
-// than there are.
-func limitDeath(t *testing.T, s Store) {
+// diesWith sets a limit with two places, and kills a worker when two of the jobs run. It returns their
+// Refs.
+func diesWith(t *testing.T, s Store, two durable.Limit, jobs ...durable.Job) []durable.Ref {
 	m := newMortal(s.Open(t))
-	dead := open(t, m).handle(kind, func(ctx context.Context, _ *durable.Attempt) error { <-ctx.Done(); return ctx.Err() })
-	dead.limit("two", durable.Limit{Kind: kind, PerLane: true, Running: 2})
+	hangs := func(ctx context.Context, _ *durable.Attempt) error { <-ctx.Done(); return ctx.Err() }
+	dead := open(t, m).handle(kind, hangs).handle("alone", hangs).handle("paused", hangs)
+	dead.limit("two", two)
 	dead.start()
-	refs := dead.add(times(8, durable.Job{Kind: kind, Lane: "l"})...)
+	refs := dead.add(jobs...)
 	dead.awaitRuns(2)
 	dead.stop() // so that Run may fail
 	m.kill()
+	return refs
+}
+
+// The places of a worker that has died are free after its lease, and never are more taken
+// than there are.
+func limitDeath(t *testing.T, s Store) {
+	refs := diesWith(t, s, durable.Limit{Kind: kind, PerLane: true, Running: 2}, times(8, durable.Job{Kind: kind, Lane: "l"})...)
 	var c crowd
 	e := s.Open(t)
 	r := open(t, e).handle(kind, c.around(sleeps(20*time.Millisecond))).start()
@@ -382,6 +358,22 @@ func limitDeath(t *testing.T, s Store) {
 	}
 	require.LessOrEqual(t, c.most.Load(), int64(2))
 	require.Equal(t, 0, taken(t, e))
+}
+
+// A dead worker's place is free after its lease, though no other worker has a handler for the kind
+// of its job, or that is paused: others under the same limit do not wait for that.
+func limitOrphan(t *testing.T, s Store) {
+	refs := diesWith(t, s, durable.Limit{Running: 2}, durable.Job{Kind: "alone"}, durable.Job{Kind: "paused"})
+	e := s.Open(t)
+	r := open(t, e).handle(kind, nil).handle("paused", nil)
+	r.pause(durable.Pausable{Kind: "paused"})
+	r.start()
+	r.add(times(4, durable.Job{Kind: kind})...)
+	r.awaitRuns(4)
+	r.resume(durable.Pausable{Kind: "paused"})
+	r.awaitGone(refs[1])
+	open(t, s.Open(t)).handle("alone", nil).start().awaitGone(refs[0])
+	await(t, "no place is taken", func() bool { return taken(t, e) == 0 })
 }
 
 // CancelRunning ends the handler's context, on whichever node; what the handler returns
@@ -413,8 +405,7 @@ func cancelRunning(t *testing.T, s Store) {
 		ok, err := a.CancelRunning(within(t), ref)
 		require.True(t, !ok && (err == nil || errorIs(err, durable.ErrNotFound)), "it has ended: %v %v", ok, err)
 	}
-	require.Equal(t, int64(1), b.Stats().Done)
-	require.Equal(t, int64(1), b.Stats().Stopped)
+	require.Equal(t, []int64{1, 1}, []int64{b.Stats().Done, b.Stats().Stopped})
 	ref := b.add(durable.Job{Kind: kind, After: time.Hour, Payload: []byte("w")})[0]
 	ok, err := a.CancelRunning(within(t), ref)
 	require.NoError(t, err)
@@ -422,25 +413,6 @@ func cancelRunning(t *testing.T, s Store) {
 	_, err = a.CancelRunning(within(t), "nonsense")
 	require.ErrorIs(t, err, durable.ErrNotFound)
 	require.Len(t, b.ran(), 2)
-}
-
-// The jobs that wait for a limit are listed: how many, and when the next one goes.
-func limitsListed(t *testing.T, s Store) {
-	r := open(t, s.Open(t)).handle(kind, nil)
-	r.limit("hourly", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 2})
-	r.start()
-	r.add(times(5, durable.Job{Kind: kind})...)
-	await(t, "three wait", func() bool {
-		st := r.Stats()
-		return len(st.Limits) == 1 && st.Limits[0].Waiting == 3 && st.Limited == 3 && !st.Limits[0].Next.IsZero()
-	})
-	for i, err := range r.Limits(within(t)) {
-		require.NoError(t, err)
-		require.Equal(t, "hourly", i.Name)
-		require.Equal(t, int64(3), i.Waiting)
-		require.InDelta(t, time.Hour, float64(time.Until(i.Next)), float64(10*time.Minute))
-	}
-	require.Len(t, r.awaitRuns(2), 2)
 }
 
 // A job that was put off, as where many wait for a limit, is handed out again as soon as a limit
@@ -457,13 +429,13 @@ func limitRecalls(t *testing.T, s Store) {
 		func() error { return r.Resume(within(t), durable.Pausable{Lane: "other"}) },
 		func() error { return r.SetLimit(within(t), "l", durable.Limit{}) },
 	} {
-		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, time.Hour))
+		w.release(h, time.Hour)
 		require.NoError(t, change())
 		_, err := e.FlowControl(within(t)) // a Queue reads it each second, and when it is notified
 		require.NoError(t, err)
 		h = w.take(ref)
 	}
-	require.Equal(t, driver.Granted, claimPatiently(t, w, h).Status)
+	require.Equal(t, driver.Granted, w.claim(h, false).Status)
 }
 
 // A job that a worker has deferred is handed out again, too, if that worker ends before it has learned of
@@ -478,48 +450,32 @@ func limitRecallsOfTheGone(t *testing.T, s Store) {
 		w := newCrashing(t, e, fmt.Sprint("gone", i))
 		h := w.take(ref)
 		w.stop()
-		require.NoError(t, r.SetLimit(within(t), "l", limit))
-		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, time.Hour))
+		r.limit("l", limit)
+		w.release(h, time.Hour)
 		require.NoError(t, w.Close(within(t)))
 	}
 	newCrashing(t, s.Open(t), "last").take(ref)
 }
 
-// A limit whose tokens come slowly, and are all gone, has them come at the new rate from when it
-// is raised, and not when those of the old one would have been there.
+// The jobs that wait for a limit are listed: how many, and when the next one goes. If the limit is
+// raised, its tokens come at the new rate from then on, and not when the old ones would have come.
 func limitRaised(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	r.limit("l", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 10})
 	r.start()
 	r.add(times(15, durable.Job{Kind: kind})...)
-	await(t, "the burst is used up", func() bool { return len(r.ran()) == 10 && r.Stats().Limited == 5 })
+	await(t, "the burst is used up, and five wait", func() bool {
+		st := r.Stats()
+		return len(r.ran()) == 10 && st.Limited == 5 && len(st.Limits) == 1 && st.Limits[0].Waiting == 5 && !st.Limits[0].Next.IsZero()
+	})
+	for i, err := range r.Limits(within(t)) {
+		require.NoError(t, err)
+		require.Equal(t, "l", i.Name)
+		require.Equal(t, int64(5), i.Waiting)
+		require.InDelta(t, time.Hour, float64(time.Until(i.Next)), float64(10*time.Minute))
+	}
 	r.limit("l", durable.Limit{Kind: kind, Rate: 100, Burst: 1})
 	r.awaitRuns(15)
-}
-
-// A dead worker's place is free after its lease, though nobody else has a handler for the kind
-// of its job, or that is paused: others under the same limit do not wait for that.
-func limitOrphan(t *testing.T, s Store) {
-	m := newMortal(s.Open(t))
-	block := func(ctx context.Context, _ *durable.Attempt) error { <-ctx.Done(); return ctx.Err() }
-	dead := open(t, m).handle("alone", block).handle("paused", block)
-	dead.limit("two", durable.Limit{Running: 2})
-	dead.start()
-	refs := dead.add(durable.Job{Kind: "alone"}, durable.Job{Kind: "paused"})
-	dead.awaitRuns(2)
-	dead.stop() // so that Run may fail
-	m.kill()
-	e := s.Open(t)
-	r := open(t, e).handle(kind, nil).handle("paused", nil)
-	require.NoError(t, r.Pause(within(t), durable.Pausable{Kind: "paused"}))
-	r.start()
-	r.add(times(4, durable.Job{Kind: kind})...)
-	r.awaitRuns(4)
-	require.NoError(t, r.Resume(within(t), durable.Pausable{Kind: "paused"}))
-	r.awaitGone(refs[1])
-	r2 := open(t, s.Open(t)).handle("alone", nil).start()
-	r2.awaitGone(refs[0])
-	await(t, "no place is taken", func() bool { return taken(t, e) == 0 })
 }
 
 // askingWorker counts the claims that it asks for.
@@ -590,7 +546,7 @@ func pausedTwice(t *testing.T, s Store) {
 		require.NoError(t, errors.Join(w.Finish(within(t), mine)...))
 		_, errs := e.Cancel(within(t), refs)
 		require.NoError(t, errors.Join(errs...))
-		require.NoError(t, a.Resume(within(t), what))
+		a.resume(what)
 	}
 }
 
@@ -635,14 +591,15 @@ func limitSlowReturn(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
 	r.limit("one", durable.Limit{Kind: kind, Running: 1})
+	next := func(w *crashing) *driver.Delivery { return w.take(r.add(durable.Job{Kind: kind})[0]) }
 	began := time.Now() // of its lease, at the earliest
 	slow := newCrashing(t, s.Open(t), "slow")
-	first := slow.take(r.add(durable.Job{Kind: kind})[0])
-	require.Equal(t, driver.Granted, claimPatiently(t, slow, exact(first)[0]).Status)
+	first := next(slow)
+	slow.granted(first)
 	slow.stop()
 	lives := newCrashing(t, s.Open(t), "lives").beating()
-	second := lives.take(r.add(durable.Job{Kind: kind})[0])
-	await(t, "the place is free", func() bool { return claimPatiently(t, lives, exact(second)[0]).Status == driver.Granted })
+	second := next(lives)
+	await(t, "the place is free", func() bool { return lives.claim(second, true).Status == driver.Granted })
 	lives.stop()
 	require.GreaterOrEqual(t, time.Since(began), lease-lease/20, "it was free before the lease was over")
 	require.Equal(t, 1, taken(t, e))
@@ -653,16 +610,16 @@ func limitSlowReturn(t *testing.T, s Store) {
 	})
 	require.Equal(t, 1, taken(t, e), "the place is another's")
 	waits := newCrashing(t, s.Open(t), "waits").beating()
-	third := waits.take(r.add(durable.Job{Kind: kind})[0])
+	third := next(waits)
 	for end := time.Now().Add(lease + lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		v := claimPatiently(t, waits, exact(third)[0])
+		v := waits.claim(third, true)
 		if v.Status == driver.Granted && (lives.late.Load() || errors.Is(lives.Heartbeat(within(t)), durable.ErrLeaseLost)) {
 			return // the machine is too busy for the lease
 		}
-		require.Equal(t, driver.Throttled, v.Status, "who has the place lives")
+		require.Equal(t, driver.Throttled, v.Status, "the worker that has the place lives")
 	}
-	finishPatiently(t, lives, driver.Completion{Delivery: second, End: driver.Done})
-	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Status == driver.Granted })
+	lives.end(second, driver.Done)
+	await(t, "the place is free", func() bool { return waits.claim(third, true).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e))
 }
 
@@ -678,14 +635,14 @@ func limitRateAnswerLost(t *testing.T, s Store) {
 	ahead := 0
 	for _, h := range w.takeAll(refs) {
 		var v driver.ClaimResult
-		await(t, "its token comes", func() bool { v = claimPatiently(t, w, exact(h)[0]); return v.Status == driver.Granted })
-		again, now := claimPatiently(t, w, h), engineNow(t, e)
+		await(t, "its token comes", func() bool { v = w.claim(h, true); return v.Status == driver.Granted })
+		again, now := w.claim(h, true), engineNow(t, e)
 		require.Equal(t, driver.Granted, again.Status)
 		if v.At.After(now) { // a token's time may have come between
 			ahead++
 			require.False(t, again.At.Before(v.At), "%v before its token", v.At.Sub(again.At))
 		}
-		finishPatiently(t, w, driver.Completion{Delivery: h, End: driver.Done})
+		w.end(h, driver.Done)
 		if ahead == 3 {
 			return
 		}

@@ -3,6 +3,9 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,36 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
-
-var errTest = errors.New("not this time")
 
 // A key is held from Add until its job is done, canceled or dead: while it waits, runs,
 // and waits for another attempt.
 func keys(t *testing.T, s Store) {
 	proceed := make(chan error)
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 300 * time.Millisecond })).
-		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
-	taken := func() {
-		t.Helper()
-		ref, err := r.Add(within(t), durable.Job{Kind: kind, Key: "k"})
-		require.ErrorIs(t, err, durable.ErrExists)
-		require.Empty(t, ref)
-	}
-	free := func(j durable.Job) durable.Ref {
-		t.Helper()
-		var ref durable.Ref
-		await(t, "the key is free", func() bool {
-			var err error
-			if ref, err = r.Add(within(t), j); err != nil {
-				require.ErrorIs(t, err, durable.ErrExists)
-			}
-			return err == nil
-		})
-		return ref
-	}
-	far := durable.Job{Kind: kind, Key: "k", After: time.Hour}
-	now := durable.Job{Kind: kind, Key: "k"}
+	r := open(t, s.Open(t), backoff(300*time.Millisecond)).handle(kind, answers(proceed)).start()
+	now, far := durable.Job{Kind: kind, Key: "k"}, keyed(durable.Refuse, "")
+	taken := func() { t.Helper(); r.refuses(now, durable.ErrExists) }
 
 	// Canceled by Ref, and by key.
 	ref := r.add(far)[0]
@@ -51,8 +34,7 @@ func keys(t *testing.T, s Store) {
 	taken()
 	r.cancelKey("k", true)
 	r.cancelKey("k", false)
-	_, err := r.Get(within(t), ref)
-	require.ErrorIs(t, err, durable.ErrNotFound)
+	r.isGone(ref)
 
 	// Running, waiting for the next attempt, running, done.
 	r.add(now)
@@ -65,38 +47,45 @@ func keys(t *testing.T, s Store) {
 	proceed <- nil
 
 	// Dead; redriven while another has the key, and when that has gone.
-	dead := free(now)
+	dead := r.addWhenFree(now)
 	r.awaitRuns(3)
 	proceed <- durable.Discard(errTest)
-	ref = free(far)
+	ref = r.addWhenFree(far)
 	require.ErrorIs(t, r.Redrive(within(t), dead), durable.ErrExists)
 	r.cancel(ref, true, "")
-	require.NoError(t, r.Redrive(within(t), dead))
+	r.redrive(dead)
 	r.awaitRuns(4)
 	taken()
 	proceed <- nil
-	ref = free(far)
 
 	// Rescheduled, it is held still.
-	r.reschedule(ref, time.Now().Add(2*time.Hour), true)
+	r.reschedule(r.addWhenFree(far), time.Now().Add(2*time.Hour), true)
 	taken()
 	r.cancelKey("k", true)
 	r.add(far)
 }
 
+// addWhenFree adds a job as soon as no other has its key.
+func (r *rig) addWhenFree(j durable.Job) (ref durable.Ref) {
+	r.t.Helper()
+	await(r.t, "the key is free", func() bool {
+		var err error
+		ref, err = r.Add(within(r.t), j)
+		require.True(r.t, err == nil || errors.Is(err, durable.ErrExists), "%v", err)
+		return err == nil
+	})
+	return ref
+}
+
 // Of many who add a key at one time, one does.
 func keyRace(t *testing.T, s Store) {
-	var engines []*rig
-	for range 3 {
-		engines = append(engines, open(t, s.Open(t)))
-	}
+	rigs := []*rig{open(t, s.Open(t)), open(t, s.Open(t)), open(t, s.Open(t))}
 	for round := range 10 {
-		key := string(rune('a' + round))
 		var won atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 24 {
 			wg.Go(func() {
-				_, err := engines[i%3].Add(within(t), durable.Job{Kind: kind, Key: key, After: time.Hour})
+				_, err := rigs[i%3].Add(within(t), durable.Job{Kind: kind, Key: fmt.Sprint(round), After: time.Hour})
 				if err == nil {
 					won.Add(1)
 				} else if !errors.Is(err, durable.ErrExists) {
@@ -115,16 +104,415 @@ func keyTurns(t *testing.T, s Store) {
 	a := open(t, s.Open(t)).handle(kind, c.around(sleeps(time.Millisecond))).start()
 	b := open(t, s.Open(t)).handle(kind, c.around(sleeps(time.Millisecond))).start()
 	added := 0
-	for end := time.Now().Add(2 * time.Second); added < 6 || time.Now().Before(end); breathe() {
-		_, err := a.Add(within(t), durable.Job{Kind: kind, Key: "turn"})
-		if err == nil {
-			added++
-		} else {
-			require.ErrorIs(t, err, durable.ErrExists)
-		}
+	for end := time.Now().Add(2 * time.Second); added < 6 || time.Now().Before(end); added++ {
+		a.addWhenFree(durable.Job{Kind: kind, Key: "turn"})
 	}
 	await(t, "all ran", func() bool { return len(ran(a, b)) == added && c.inside.Load() == 0 })
-	t.Logf("%d turns", added)
 	require.Equal(t, int64(1), c.most.Load())
 	empty(t, b)
+}
+
+// keyed returns a job that is added to the key "k" and is due in an hour.
+func keyed(on durable.OnKey, value string) durable.Job {
+	return durable.Job{Kind: kind, Key: "k", OnKey: on, Payload: []byte(value), After: time.Hour}
+}
+
+// A job that waits under a key is replaced, pushed back, or stays, and Found is its Ref.
+func onKey(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	waits := func(ref durable.Ref, value string) {
+		t.Helper()
+		i := r.lookup("k")
+		require.Equal(t, ref, i.Ref)
+		require.Equal(t, value, string(i.Job.Payload))
+	}
+	var found durable.Ref
+	add := func(j durable.Job) durable.Ref {
+		t.Helper()
+		j.Found = &found
+		return r.add(j)[0]
+	}
+	_, err := r.Lookup(within(t), "k")
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	found = "x"
+	first := add(keyed(durable.Replace, "1"))
+	require.Empty(t, found)
+
+	second := add(keyed(durable.Replace, "2"))
+	require.Equal(t, first, found)
+	waits(second, "2")
+	require.NotEqual(t, first, second)
+	r.isGone(first)
+	r.cancel(first, false, "it was replaced")
+
+	require.Equal(t, second, add(keyed(durable.Keep, "3")))
+	require.Equal(t, second, found)
+	r.refuses(keyed(durable.Refuse, "4"), durable.ErrExists)
+	waits(second, "2")
+	r.refuses(durable.Job{Kind: kind, OnKey: durable.Keep}, durable.ErrInvalid)
+	r.refuses(durable.Job{Kind: kind, Key: "k", OnKey: durable.Replace, MaxWait: time.Hour}, durable.ErrInvalid)
+
+	// All of one call: the last has the key.
+	refs := r.add(keyed(durable.Replace, "5"), keyed(durable.Replace, "6"), keyed(durable.Keep, "7"))
+	waits(refs[1], "6")
+	require.Equal(t, refs[1], refs[2])
+	empties(t, r)
+}
+
+// empties cancels the job that waits under "k", and checks that no job is left.
+func empties(t *testing.T, r *rig) {
+	t.Helper()
+	r.cancelKey("k", true)
+	empty(t, r)
+}
+
+// A job that is pushed back is due later each time, but no later than MaxWait after the first Add. A
+// job that replaces it begins anew.
+func pushedBack(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	due := func() time.Time {
+		i := r.lookup("k")
+		require.Equal(t, i.Due, i.Job.At)
+		return i.Due
+	}
+	j := keyed(durable.Later, "")
+	r.add(j)
+	before := due()
+	time.Sleep(20 * time.Millisecond)
+	r.add(j)
+	require.Greater(t, due(), before)
+	j.MaxWait, j.After = 90*time.Minute, 2*time.Hour
+	r.add(j)
+	last := due()
+	require.WithinDuration(t, before.Add(30*time.Minute), last, time.Second)
+	time.Sleep(20 * time.Millisecond)
+	j.After = 3 * time.Hour
+	r.add(j)
+	require.Equal(t, last, due())
+	j.MaxWait = time.Microsecond
+	require.NotEmpty(t, r.add(j)[0]) // MaxWait is over: it is due when it was added
+	require.WithinDuration(t, last.Add(-90*time.Minute), due(), time.Minute)
+
+	r.add(keyed(durable.Replace, "anew"))
+	time.Sleep(20 * time.Millisecond)
+	j.MaxWait = 90 * time.Minute
+	r.add(j)
+	require.Greater(t, due(), last)
+	empties(t, r)
+}
+
+// With FreeWhenBegun a key is free when its job begins. A job that is added then waits, and
+// supersedes the next attempt of the other.
+func freeWhenBegun(t *testing.T, s Store) {
+	proceed := make(chan error)
+	r := open(t, s.Open(t), backoff(time.Hour), durable.WithConcurrency(4)).handle(kind, answers(proceed)).start()
+	job := func(value string, after time.Duration) durable.Job {
+		return durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Payload: []byte(value), After: after}
+	}
+	one := r.add(job("1", 0))[0]
+	r.awaitRuns(1)
+	two := r.add(job("2", time.Hour))[0]
+	r.refuses(job("3", time.Hour), durable.ErrExists)
+	require.Equal(t, "k", r.get(one).Job.Key)
+	require.True(t, r.get(one).Job.FreeWhenBegun)
+	proceed <- errTest // it is superseded
+	r.awaitGone(one)
+	require.Equal(t, two, r.lookup("k").Ref)
+
+	// With nobody after it, it takes the key again.
+	r.reschedule(two, time.Now(), true)
+	r.awaitRuns(2)
+	_, err := r.Lookup(within(t), "k")
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	proceed <- errTest
+	await(t, "it waits for its next attempt", func() bool {
+		i, err := r.Lookup(within(t), "k")
+		return err == nil && i.Ref == two
+	})
+	four := job("4", 0)
+	four.OnKey = durable.Replace
+	r.add(four)
+	require.Equal(t, "4", string(r.awaitRuns(3)[2].Job.Payload))
+	proceed <- nil
+
+	// Without FreeWhenBegun the running job has the key, whatever OnKey says.
+	five := durable.Job{Kind: kind, Key: "k"}
+	r.add(five)
+	r.awaitRuns(4)
+	for _, five.OnKey = range []durable.OnKey{durable.Refuse, durable.Replace, durable.Later, durable.Keep} {
+		r.refuses(five, durable.ErrExists)
+	}
+	proceed <- nil
+	empty(t, r)
+}
+
+// A waiting job with Signals takes one signal, and its next attempts have it.
+func signal(t *testing.T, s Store) {
+	proceed := make(chan error)
+	r := open(t, s.Open(t), backoff(time.Millisecond)).handle(kind, answers(proceed)).start()
+	signal := func(key, payload string, want bool) {
+		t.Helper()
+		ok, err := r.Signal(within(t), key, []byte(payload))
+		require.NoError(t, err)
+		require.Equal(t, want, ok)
+	}
+	signal("k", "1", false)
+	r.add(durable.Job{Kind: kind, Key: "deaf", After: time.Hour})
+	signal("deaf", "1", false)
+	r.cancelKey("deaf", true)
+	_, err := r.Signal(within(t), "k", make([]byte, durable.MaxPayload+1))
+	require.ErrorIs(t, err, durable.ErrInvalid)
+
+	r.add(durable.Job{Kind: "nobody's", Key: "once", Signals: true, After: time.Hour})
+	signal("once", "1", true)
+	signal("once", "2", false)
+	r.cancelKey("once", true)
+
+	ref := r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: time.Hour})[0]
+	signal("k", "", true)
+	signal("k", "second", false)
+	run := r.awaitRuns(1)[0]
+	require.Equal(t, ref, run.Ref)
+	require.True(t, run.Signaled)
+	require.Empty(t, run.Signal)
+	signal("k", "it runs", false)
+	r.refuses(keyed(durable.Replace, "the key is taken"), durable.ErrExists)
+	proceed <- errTest
+	require.True(t, r.awaitRuns(2)[1].Signaled)
+	proceed <- nil
+	r.awaitGone(ref)
+
+	r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: 50 * time.Millisecond, Payload: []byte("p")})
+	require.False(t, r.awaitRuns(3)[2].Signaled)
+	proceed <- errTest
+	await(t, "it takes one before its next attempt, or that has begun", func() bool {
+		if len(r.ran()) > 3 {
+			return true
+		}
+		ok, err := r.Signal(within(t), "k", []byte("late"))
+		require.NoError(t, err)
+		return ok
+	})
+	r.awaitRuns(4)
+	proceed <- nil
+	empty(t, r)
+}
+
+// If a job replaces another while that is claimed, one of the two wins: never both, never neither.
+func replaceAgainstClaim(t *testing.T, s Store) {
+	e, other := s.Open(t), s.Open(t)
+	r, c := open(t, e), open(t, other)
+	w := newCrashing(t, e, "w", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, time.Second })
+	claims, replaced := 0, 0
+	var l lead
+	for n := range races() / 4 {
+		key := strconv.Itoa(n)
+		ref := r.add(durable.Job{Kind: kind, Key: key, FreeWhenBegun: n%2 == 0})[0]
+		held := exact(w.take(ref))
+		var found durable.Ref
+		rec, err := durable.Job{Kind: kind, Key: key, OnKey: durable.Replace, After: time.Hour, Found: &found}.Record(engineNow(t, other))
+		require.NoError(t, err)
+		var mine bool
+		var refs []durable.Ref
+		var errs []error
+		l.race(func() { mine = len(endGranted(t, w, held, nil)) == 1 }, func() { refs, errs = other.Insert(within(t), []driver.Record{rec}) })
+		if l.won(mine); mine {
+			claims++
+			require.Empty(t, found)
+		} else {
+			replaced++
+			require.NoError(t, errs[0])
+			require.Equal(t, ref, found)
+		}
+		if errs[0] == nil {
+			c.cancel(refs[0], true, "it waits")
+		} else {
+			require.ErrorIs(t, errs[0], durable.ErrExists)
+		}
+	}
+	t.Logf("%d claims and %d replaced", claims, replaced)
+	require.Positive(t, claims)
+	require.Positive(t, replaced)
+	empty(t, r)
+}
+
+// Around the deadline the one attempt has a signal, or Signal returned false. If a cancel overlaps,
+// no attempt begins, or the one that begins has the signal.
+func signalAgainstDeadline(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil).start()
+	c := open(t, s.Open(t))
+	const n = 60
+	span := time.Second
+	for round := 0; ; round++ {
+		signaled, canceled := signalWithin(t, r, c, fmt.Sprint(round, "."), n, span)
+		if signaled > 0 && signaled < n && canceled > 0 {
+			break
+		}
+		require.Less(t, round, 8, "%d signaled, %d canceled", signaled, canceled)
+		span *= 2
+	}
+	empty(t, r)
+}
+
+// signalWithin adds jobs that are due within a span, signals each at about that time, and cancels
+// each fourth.
+func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duration) (signaled, canceled int) {
+	var jobs []durable.Job
+	for i := range n {
+		jobs = append(jobs, durable.Job{Kind: kind, Key: name + strconv.Itoa(i), Signals: true, After: span + time.Duration(i)*span/time.Duration(n)})
+	}
+	before := len(r.ran())
+	began := time.Now()
+	refs := r.add(jobs...)
+	came, gone := make([]bool, n), make([]bool, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			time.Sleep(jobs[i].After - time.Since(began) + time.Duration(i%16-8)*time.Millisecond)
+			ok, err := c.Signal(within(t), jobs[i].Key, []byte(jobs[i].Key))
+			came[i] = ok
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if i%4 != 0 {
+			continue
+		}
+		wg.Go(func() {
+			time.Sleep(jobs[i].After - time.Since(began) + time.Duration(i%16-12)*time.Millisecond)
+			ok, err := c.Cancel(within(t), refs[i])
+			gone[i] = ok
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range n {
+		if came[i] {
+			signaled++
+		}
+		if gone[i] {
+			canceled++
+		}
+	}
+	await(t, "all ran or were canceled", func() bool { return len(r.ran())-before+canceled >= n })
+	time.Sleep(again)
+	seen := map[durable.Ref]run{}
+	for _, run := range r.ran()[before:] {
+		require.NotContains(t, seen, run.Ref, "twice")
+		seen[run.Ref] = run
+	}
+	for i, ref := range refs {
+		run, ran := seen[ref]
+		require.NotEqual(t, gone[i], ran, "canceled %v, ran %v", gone[i], ran)
+		if ran {
+			require.Equal(t, came[i], run.Signaled)
+			if run.Signaled {
+				require.Equal(t, jobs[i].Key, string(run.Signal))
+			}
+		}
+	}
+	t.Logf("%d signaled, %d canceled of %d within %v", signaled, canceled, n, span)
+	return signaled, canceled
+}
+
+// While values are added under one key all the time, a run that begins after the last Add has the
+// last value, and each run has a later value than the run before it.
+func lastValue(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond))
+	r.limit("one", durable.Limit{PerLane: true, Running: 1})
+	r.start()
+	c := open(t, s.Open(t))
+	var last durable.Ref
+	values := 0
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3 || values < len(r.ran())+3; values++ {
+		last = c.add(durable.Job{
+			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 300 * time.Millisecond, After: 100 * time.Millisecond,
+			FreeWhenBegun: true, Payload: strconv.AppendInt(nil, int64(values), 10),
+		})[0]
+		breathe()
+	}
+	r.awaitGone(last)
+	before := -1
+	for _, run := range r.ran() {
+		value := atoi(t, run.Job.Payload)
+		require.Greater(t, value, before)
+		before = value
+	}
+	require.Equal(t, values-1, before)
+	require.Less(t, len(r.ran()), values)
+	empty(t, r)
+}
+
+// If the process of an attempt that has freed its key dies, a job that waits under the key by then
+// stays, and both run.
+func keyLeftByTheDead(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	one := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true})[0]
+	e := s.Open(t)
+	w := newCrashing(t, e, "dies")
+	w.granted(w.take(one))
+	w.stop()
+	require.NoError(t, e.Close())
+	var found durable.Ref
+	two := r.add(durable.Job{Kind: kind, Key: "k", OnKey: durable.Replace, Found: &found})[0]
+	require.Empty(t, found)
+	r.handle(kind, nil).start()
+	runs := r.awaitRuns(2)
+	require.ElementsMatch(t, []durable.Ref{one, two}, []durable.Ref{runs[0].Ref, runs[1].Ref})
+	empty(t, r)
+}
+
+// A job that has left its key and whose attempt is cut off takes the key again, or is superseded by the
+// job that waits under the key.
+func keyAfterGrace(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithGrace(time.Millisecond)).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
+		<-ctx.Done()
+		return errTest
+	}).start()
+	refs := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}, durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true})
+	r.awaitRuns(2)
+	c := open(t, s.Open(t))
+	// The key is not free while an attempt that has lost its lease waits for the next one.
+	newer := c.addWhenFree(durable.Job{Kind: kind, Key: "l", FreeWhenBegun: true, After: time.Hour})
+	r.drain()
+	require.Equal(t, refs[0], c.lookup("k").Ref)
+	require.Zero(t, c.lookup("k").Attempt)
+	c.awaitGone(refs[1])
+	require.Equal(t, newer, c.lookup("l").Ref)
+	for _, key := range []string{"k", "l"} {
+		c.cancelKey(key, true)
+	}
+	empty(t, c)
+}
+
+// A job that is handed back before its attempt has begun takes its key again, unless another job has
+// the key by then.
+func keyAfterRelease(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, s.Open(t))
+	for _, another := range []bool{false, true} {
+		job := durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true}
+		one := r.add(job)[0]
+		has := one
+		w := newCrashing(t, e, "w")
+		h := w.take(one)
+		w.granted(h)
+		w.stop()
+		if another {
+			job.After = time.Hour
+			has = r.add(job)[0]
+		}
+		w.release(h, 0)
+		require.NoError(t, w.Close(within(t)))
+		i := r.lookup("k")
+		require.Equal(t, has, i.Ref)
+		require.Equal(t, durable.Waiting, i.State)
+		require.Zero(t, i.Attempt, "a claim that is given back does not count")
+		for _, ref := range slices.Compact([]durable.Ref{one, has}) {
+			r.cancel(ref, true, "it waits")
+		}
+	}
+	empty(t, r)
 }

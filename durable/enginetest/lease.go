@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,113 +15,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
-
-// work returns a worker of the tests' kinds, with a change of its configuration or none.
-func work(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) driver.Worker {
-	c := driver.WorkConfig{
-		Name: name, Kinds: driver.NewKindGate([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond,
-		Retention: time.Hour, Tell: func(driver.Notice) {},
-	}
-	for _, f := range change {
-		f(&c)
-	}
-	w, err := e.Work(within(t), c)
-	require.NoError(t, err)
-	return w
-}
-
-// crashing is a worker that a test drives by hand, and that may die without a word.
-type crashing struct {
-	driver.Worker
-	t    testing.TB
-	held chan *driver.Delivery
-	late atomic.Bool // it has lost its lease: the machine is too busy
-	stop context.CancelFunc
-}
-
-func newCrashing(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) *crashing {
-	w := work(t, e, name, change...)
-	ctx, stop := context.WithCancel(context.Background())
-	c := &crashing{Worker: w, t: t, held: make(chan *driver.Delivery, 100)}
-	fed := feeding(t, w, func(hs []*driver.Delivery) {
-		for _, h := range hs {
-			select {
-			case c.held <- h:
-			case <-ctx.Done():
-			}
-		}
-	})
-	c.stop = func() { stop(); go fed() }
-	t.Cleanup(stop)
-	return c
-}
-
-// beating renews the worker's lease until the end of the test.
-func (c *crashing) beating() *crashing {
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			if err := c.Heartbeat(ctx); errors.Is(err, durable.ErrLeaseLost) {
-				c.late.Store(true)
-			}
-			time.Sleep(lease / 10)
-		}
-	}()
-	c.t.Cleanup(func() { stop(); <-done })
-	return c
-}
-
-// take waits until the job is handed out.
-func (c *crashing) take(ref durable.Ref) *driver.Delivery {
-	c.t.Helper()
-	return c.takeAll([]durable.Ref{ref})[0]
-}
-
-// takeAll waits until some jobs are handed out, and drops all others.
-func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Delivery) {
-	c.t.Helper()
-	missing := map[durable.Ref]bool{}
-	for _, ref := range refs {
-		missing[ref] = true
-	}
-	for end := time.After(patience); len(missing) > 0; {
-		select {
-		case h := <-c.held:
-			if missing[h.Ref] {
-				held = append(held, h)
-				delete(missing, h.Ref)
-			}
-		case <-end:
-			require.FailNow(c.t, "not handed out")
-		}
-	}
-	return held
-}
-
-// claim claims what it takes, as soon as it may; a suspect exactly.
-func (c *crashing) claim(ref durable.Ref) (*driver.Delivery, driver.ClaimResult) {
-	c.t.Helper()
-	h, v := c.ask(ref, false)
-	if v.Status == driver.Suspect {
-		return c.again(h, true)
-	}
-	return h, v
-}
-
-// ask claims what it takes, exactly or not, as soon as it may.
-func (c *crashing) ask(ref durable.Ref, exact bool) (*driver.Delivery, driver.ClaimResult) {
-	c.t.Helper()
-	return c.again(c.take(ref), exact)
-}
-
-// again claims what is held, as soon as it may.
-func (c *crashing) again(h *driver.Delivery, exact bool) (*driver.Delivery, driver.ClaimResult) {
-	c.t.Helper()
-	h.Exact = exact
-	return h, claimPatiently(c.t, c, h)
-}
 
 // A beat that comes after the lease was over says so, once.
 func beatAfterLease(t *testing.T, s Store) {
@@ -146,23 +41,18 @@ func frozen(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	ref := r.add(durable.Job{Kind: kind, Key: "k"})[0]
 	a := newCrashing(t, s.Open(t), "frozen")
-	h, v := a.claim(ref)
-	require.Equal(t, 1, v.Attempt)
+	h := a.take(ref)
+	require.Equal(t, 1, a.claim(h, false).Attempt)
 	a.stop() // what is frozen fetches nothing
 	b := newCrashing(t, s.Open(t), "other")
-	h2, v := b.claim(ref)
-	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v, "nobody knows whether the first has begun")
-	for _, o := range []driver.Completion{
-		{Delivery: h, End: driver.Done},
-		{Delivery: h, End: driver.Retry, At: time.Now(), Error: "x"},
-		{Delivery: h, End: driver.DeadLetter, Error: "x"},
-	} {
-		require.ErrorIs(t, a.Finish(within(t), []driver.Completion{o})[0], durable.ErrLeaseLost)
+	h2 := b.suspect(ref, 1, 1) // nobody knows whether the first has begun
+	for _, end := range []driver.End{driver.Done, driver.Retry, driver.DeadLetter} {
+		out := driver.Completion{Delivery: h, End: end, At: time.Now(), Error: "x"}
+		require.ErrorIs(t, a.Finish(within(t), []driver.Completion{out})[0], durable.ErrLeaseLost)
 	}
 	require.ErrorIs(t, a.Heartbeat(within(t)), durable.ErrLeaseLost)
-	info := r.get(ref)
-	require.Equal(t, durable.Running, info.State)
-	finishPatiently(t, b, driver.Completion{Delivery: h2, End: driver.Done})
+	require.Equal(t, durable.Running, r.get(ref).State)
+	b.end(h2, driver.Done)
 	r.awaitGone(ref)
 	empty(t, r)
 }
@@ -175,10 +65,9 @@ func longHandler(t *testing.T, s Store) {
 		select {
 		case <-ctx.Done():
 			lost.Store(true)
-			return context.Cause(ctx)
 		case <-time.After(10 * short):
-			return nil
 		}
+		return context.Cause(ctx)
 	}
 	a := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
 	b := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
@@ -196,7 +85,7 @@ func longHandler(t *testing.T, s Store) {
 	require.Equal(t, 1, len(ran(a, b)))
 }
 
-// silentWorker is a worker whose heartbeats fail while is.
+// silentWorker is a worker whose heartbeats fail while it is silent.
 type silentWorker struct {
 	driver.Worker
 	is *atomic.Bool
@@ -215,13 +104,12 @@ func leaseLost(t *testing.T, s Store) {
 	var silent atomic.Bool
 	e := wrapped{s.Open(t), func(w driver.Worker) driver.Worker { return silentWorker{w, &silent} }}
 	cause, overtaken := make(chan error, 1), make(chan struct{})
-	handler := func(ctx context.Context, a *durable.Attempt) error {
+	a := open(t, e).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		<-overtaken // what it does then is of no account
 		return nil
-	}
-	a := open(t, e).handle(kind, handler).start()
+	}).start()
 	ref := a.add(durable.Job{Kind: kind})[0]
 	a.awaitRuns(1)
 	silent.Store(true)
@@ -233,25 +121,6 @@ func leaseLost(t *testing.T, s Store) {
 	await(t, "it is counted", func() bool { return a.Stats().LeaseLost == 1 })
 	require.Equal(t, int64(0), a.Stats().Done)
 	require.Equal(t, 1, b.ran()[0].Number, "nobody knows whether the first has begun")
-}
-
-// A claim that is given back does not count.
-func releaseClaim(t *testing.T, s Store) {
-	r := open(t, s.Open(t))
-	ref := r.add(durable.Job{Kind: kind})[0]
-	w := newCrashing(t, s.Open(t), "gives")
-	h, v := w.claim(ref)
-	require.Equal(t, 1, v.Attempt)
-	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
-	h, v = w.claim(ref)
-	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
-	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
-	info := r.get(ref)
-	require.Equal(t, durable.Waiting, info.State)
-	require.Equal(t, 0, info.Attempt)
-	r.cancel(ref, true, "given back")
-	time.Sleep(lease)
-	empty(t, r)
 }
 
 // A worker that was frozen after jobs were handed to it, until they had ended and that
@@ -274,49 +143,6 @@ func staleClaim(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// stopped makes the calls of an engine wait while it is stopped, like the calls of a process that is
-// frozen or cut off.
-type stopped struct {
-	calls chan struct{} // Calls that are under way; full: stopped.
-}
-
-// stop returns when no call is under way. It does what a lock would, which synctest knows
-// nothing of.
-func (e *stopped) stop() {
-	for range cap(e.calls) {
-		e.calls <- struct{}{}
-	}
-}
-
-func (e *stopped) goOn() {
-	for range cap(e.calls) {
-		<-e.calls
-	}
-}
-
-// make makes a call when the engine is not stopped.
-func (e *stopped) make(call func() error) error {
-	e.calls <- struct{}{}
-	defer func() { <-e.calls }()
-	return call()
-}
-
-// wrap delays the claims of a worker before and after: the result arrives when the stop has ended.
-func (e *stopped) wrap(w driver.Worker) driver.Worker {
-	return stoppedWorker{guarded{w, e.make}, e}
-}
-
-type stoppedWorker struct {
-	guarded
-	e *stopped
-}
-
-func (w stoppedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
-	return w.Worker.Fetch(ctx, func(held []*driver.Delivery) {
-		w.e.make(func() error { give(held); return nil })
-	})
-}
-
 // A job that is claimed and has not begun when the lease is lost never begins there:
 // another worker has had it, and it is canceled. It waits for its time, and for a place,
 // while its worker is stopped; and whether places are free, or the worker is answered,
@@ -335,10 +161,8 @@ func leaseLostWaiting(t *testing.T, s Store) {
 		e.stop()
 		b := newCrashing(t, s.Open(t), fmt.Sprint("other", placeFirst))
 		for _, h := range b.takeAll(refs) {
-			_, v := b.again(h, true)
-			require.Equal(t, driver.Granted, v.Status)
-			out := driver.Completion{Delivery: h, End: driver.Retry, At: time.Now().Add(time.Hour), Error: "x"}
-			require.NoError(t, b.Finish(within(t), []driver.Completion{out})[0])
+			b.granted(h)
+			b.end(h, driver.Retry)
 		}
 		b.stop()
 		for _, ref := range refs {
@@ -353,11 +177,204 @@ func leaseLostWaiting(t *testing.T, s Store) {
 			await(t, "the lease is renewed", func() bool { return a.Stats().Claimed == 0 })
 			close(leave)
 		}
-		last := a.add(durable.Job{Kind: kind})[0] // the worker goes on
-		a.awaitGone(last)
+		a.awaitGone(a.add(durable.Job{Kind: kind})[0]) // the worker goes on
 		for _, run := range a.ran() {
 			require.NotContains(t, refs, run.Ref, "it was canceled, and has begun")
 		}
 		a.close()
 	}
+}
+
+// A claim whose worker dies counts as an attempt if it was exact, and not if it was not.
+// In either case the job is a suspect from then on, and cannot be claimed but exactly;
+// when its attempts are used up it dies. Others take over after the lease, not before,
+// and with a Close at once.
+func deaths(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
+	began := time.Now() // the first worker was alive after that
+	first := newCrashing(t, s.Open(t), "first")
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, first.claim(first.take(ref), false))
+	first.stop()
+
+	second := newCrashing(t, s.Open(t), "second")
+	h := second.suspect(ref, 1, 1)
+	require.Greater(t, time.Since(began), lease/2, "taken over too early")
+	second.release(h, 0) // it is still a suspect; nor did the attempt begin
+	second.suspect(ref, 1, 1)
+	require.NoError(t, second.Close(within(t)))
+	second.stop()
+
+	e := s.Open(t)
+	third := newCrashing(t, e, "third")
+	third.suspect(ref, 2, 2)
+	third.stop()
+	require.NoError(t, e.Close())
+	require.Equal(t, 2, r.get(ref).Attempt)
+	r.handle(kind, nil).start()
+	info := r.awaitDead(ref)
+	require.Contains(t, info.LastError, "its process died")
+	require.Len(t, info.Errors, 1)
+	require.Equal(t, 2, info.Errors[0].Attempt)
+	require.Equal(t, 2, info.Attempt, "of 2")
+	require.Empty(t, r.ran())
+}
+
+// suspect returns a job that a worker has claimed, not exactly, and died.
+func suspect(t *testing.T, s Store) (*rig, durable.Ref) {
+	r := open(t, s.Open(t))
+	ref := r.add(durable.Job{Kind: kind})[0]
+	a := newCrashing(t, s.Open(t), "dies")
+	a.claim(a.take(ref), false)
+	require.NoError(t, a.Close(within(t)))
+	a.stop()
+	return r, ref
+}
+
+// An attempt that ends clears its job, whether it is done or tried again.
+func cleared(t *testing.T, s Store) {
+	r, ref := suspect(t, s)
+	b := newCrashing(t, s.Open(t), "fails")
+	h := b.suspect(ref, 1, 1)
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Retry, At: time.Now(), Error: "x"}})[0])
+	h = b.take(ref)
+	for h.Record.Attempt == 0 { // it is handed out once more as it was before
+		require.NotEqual(t, driver.Granted, b.claim(h, false).Status)
+		h = b.take(ref)
+	}
+	require.Equal(t, 0, h.Record.Crashes)
+	require.Equal(t, 1, h.Record.Attempt)
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 2}, b.claim(h, false))
+	b.end(h, driver.Done)
+	empty(t, r)
+}
+
+// A suspect that is moved is one still.
+func suspectMoved(t *testing.T, s Store) {
+	r, ref := suspect(t, s)
+	b := newCrashing(t, s.Open(t), "moves")
+	b.release(b.suspect(ref, 1, 1), 0)
+	r.reschedule(ref, time.Now(), true)
+	b.end(b.suspect(ref, 1, 1), driver.Done)
+	empty(t, r)
+}
+
+// deafWorker is a worker that makes claims, but loses the answers to the first three.
+type deafWorker struct {
+	driver.Worker
+	claims atomic.Int64
+}
+
+func (w *deafWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
+	results := w.Worker.Claim(ctx, held)
+	if w.claims.Add(1) <= 3 {
+		return slices.Repeat([]driver.ClaimResult{{Status: driver.RetryLater, After: time.Millisecond}}, len(held))
+	}
+	return results
+}
+
+// A claim whose answer was lost is no attempt: what this worker claims once more it has
+// claimed once.
+func claimAnswerLost(t *testing.T, s Store) {
+	for _, most := range []int{1, 2} { // claimed exactly, and not
+		r := open(t, wrapped{s.Open(t), func(w driver.Worker) driver.Worker { return &deafWorker{Worker: w} }}).handle(kind, nil).start()
+		r.awaitGone(r.add(durable.Job{Kind: kind, MaxAttempts: most})[0])
+		require.Len(t, r.ran(), 1)
+		require.Equal(t, 1, r.ran()[0].Number)
+		require.Equal(t, int64(0), r.Stats().Dead)
+		r.close()
+	}
+}
+
+// killing is jobs that kill their process each time, among others.
+type killing struct {
+	innocents   int
+	killers     int
+	place       int           // of the first killer, in the order of their time; others follow by 50
+	length      time.Duration // of an innocent
+	after       time.Duration // so long after it has begun a killer kills
+	concurrency int
+	maxAttempts int
+}
+
+// run starts processes until all jobs have ended. No innocent may die, or begin more
+// than a few times, and the killers have to be dead soon.
+func (k killing) run(t testing.TB, s Store) {
+	setUp := open(t, s.Open(t))
+	jobs := spread(k.innocents+k.killers, 0, time.Millisecond)
+	for i := range jobs {
+		jobs[i].MaxAttempts = k.maxAttempts
+	}
+	for i := range k.killers {
+		jobs[(k.place+50*i)%len(jobs)].Kind = "kills"
+	}
+	setUp.add(jobs...)
+	var most, done atomic.Int64 // the highest number of an attempt, and ends
+	over := func() bool {
+		if done.Load() < int64(k.innocents) {
+			return false
+		}
+		left := 0
+		for _, info := range setUp.matching(durable.Filter{State: durable.Dead}) {
+			require.Equal(t, "kills", info.Job.Kind)
+			require.Equal(t, k.maxAttempts, info.Attempt)
+			left++
+		}
+		return left == k.killers
+	}
+	kills, limit := 0, k.killers*k.maxAttempts+bits.Len(uint(k.innocents))
+	for k.start(t, s, &most, &done, over) {
+		kills++
+		require.LessOrEqual(t, kills, limit)
+	}
+	t.Logf("%+v: %d kills, attempts of an innocent: at most %d", k, kills, most.Load())
+	require.LessOrEqual(t, most.Load(), int64(min(4, k.maxAttempts)))
+	require.Equal(t, int64(k.innocents), done.Load())
+}
+
+// start is one process; it returns whether it was killed.
+func (k killing) start(t testing.TB, s Store, most, done *atomic.Int64, over func() bool) (killed bool) {
+	e := newMortal(s.Open(t))
+	lasts := func(d time.Duration) {
+		select {
+		case <-time.After(d):
+		case <-e.died:
+		}
+	}
+	r := open(t, e, durable.WithConcurrency(k.concurrency)).
+		handle(kind, func(context.Context, *durable.Attempt) error { lasts(k.length); return nil }).
+		handle("kills", func(context.Context, *durable.Attempt) error { lasts(k.after); e.kill(); return nil })
+	defer func() {
+		eachOnce(t, 0, r)
+		for _, run := range r.ran() {
+			if run.Job.Kind == kind {
+				most.Store(max(most.Load(), int64(run.Number)))
+			}
+		}
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ran := make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+	before := done.Load()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "no end")
+		select {
+		case err := <-ran:
+			require.ErrorIs(t, err, durable.ErrClosed)
+			done.Store(before + r.Stats().Done)
+			return true
+		default:
+		}
+		if done.Store(before + r.Stats().Done); over() {
+			cancel()
+			require.NoError(t, <-ran)
+			return false
+		}
+	}
+}
+
+// A job that kills its process dies, and no other with it.
+func killer(t *testing.T, s Store) {
+	killing{innocents: 60, killers: 1, place: 3, length: 100 * time.Millisecond, after: 20 * time.Millisecond, concurrency: 32, maxAttempts: 3}.run(t, s)
 }

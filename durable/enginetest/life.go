@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
-
-func errorIs(err, target error) bool { return errors.Is(err, target) }
 
 // A job runs once, at its time, with what was stored, and is gone.
 func insertRunGone(t *testing.T, s Store) {
@@ -23,18 +27,16 @@ func insertRunGone(t *testing.T, s Store) {
 	job := durable.Job{Kind: kind, Payload: []byte("p\x00\xff"), After: 500 * time.Millisecond, MaxAttempts: 3}
 	added := time.Now()
 	ref := r.add(job)[0]
-	info, err := r.Get(within(t), ref)
+	info := r.get(ref)
 	close(known)
-	require.NoError(t, err)
 	require.Equal(t, ref, info.Ref)
-	require.Equal(t, job.Payload, info.Job.Payload)
-	require.Equal(t, 3, info.Job.MaxAttempts)
+	sameJob(t, job, info.Job)
 	require.Contains(t, []durable.State{durable.Waiting, durable.Running}, info.State)
 	require.WithinDuration(t, added.Add(job.After), info.Due, patience)
 	run := r.awaitRuns(1)[0]
 	require.Equal(t, ref, run.Ref)
 	require.Equal(t, 1, run.Number)
-	require.Equal(t, job.Payload, run.Job.Payload)
+	sameJob(t, job, run.Job)
 	require.True(t, info.Due.Equal(run.Due), "%v, %v", info.Due, run.Due)
 	require.True(t, info.Due.Equal(info.Job.At), "%v, %v", info.Due, info.Job.At)
 	r.awaitGone(ref)
@@ -52,9 +54,8 @@ func batch(t *testing.T, s Store) {
 	for i := range jobs {
 		jobs[i].Payload = fmt.Append(nil, i)
 	}
-	refs := r.add(jobs...)
 	want := map[durable.Ref]string{}
-	for i, ref := range refs {
+	for i, ref := range r.add(jobs...) {
 		want[ref] = fmt.Sprint(i)
 	}
 	require.Len(t, want, n, "Refs differ")
@@ -70,18 +71,14 @@ func batch(t *testing.T, s Store) {
 // A job that is cut off by the grace of Run has had no attempt, also if it was its only one: another
 // worker begins it at once. One whose handler returns nil is done.
 func grace(t *testing.T, s Store) {
-	first := open(t, s.Open(t), durable.WithLease(patience), durable.WithGrace(lease))
-	first.handle(kind, func(ctx context.Context, a *durable.Attempt) error {
+	first := open(t, s.Open(t), durable.WithLease(patience), durable.WithGrace(lease)).handle(kind, func(ctx context.Context, a *durable.Attempt) error {
 		<-ctx.Done()
+		assert.ErrorIs(t, context.Cause(ctx), durable.ErrClosed)
 		if string(a.Job.Payload) == "done" {
 			return nil
 		}
-		if err := context.Cause(ctx); !errorIs(err, durable.ErrClosed) {
-			t.Errorf("the context has ended with %v", err)
-		}
 		return durable.Discard(context.Cause(ctx)) // whatever it says
-	})
-	first.start()
+	}).start()
 	refs := first.add(durable.Job{Kind: kind, MaxAttempts: 1}, durable.Job{Kind: kind}, durable.Job{Kind: kind, Payload: []byte("done")})
 	first.awaitRuns(3)
 	stopped := time.Now()
@@ -120,37 +117,40 @@ func record(id string, due, born time.Time) driver.Record {
 	return driver.Record{ID: id, Kind: kind, At: due, MaxAttempts: 3, Due: due, Born: born}
 }
 
-// An insert that is repeated, since its answer was lost, stores one job. If the job may have
-// ended and been forgotten by then, the insert is refused.
+// An insert that is repeated, since its answer was lost, stores one job, and has found no other. If the
+// job may have ended and been forgotten by then, the insert is refused.
 func repeatedInsert(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e).handle(kind, nil).start()
 	for _, after := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
 		now := engineNow(t, e)
-		rec := record(fmt.Sprintf("r%d", after.Milliseconds()), now.Add(after), now)
-		keyed := record(fmt.Sprintf("k%d", after.Milliseconds()), now.Add(after), now)
-		keyed.Key = fmt.Sprintf("key%d", after.Milliseconds())
-		var first durable.Ref
-		for i := range 3 {
-			refs, errs := e.Insert(within(t), []driver.Record{rec, keyed})
-			if i == 0 {
-				require.NoError(t, errors.Join(errs...))
-				first = refs[0]
-			}
-			if errs[0] == nil {
-				require.Equal(t, first, refs[0])
-			}
-			for _, err := range errs {
-				if err != nil {
-					require.ErrorIs(t, err, durable.ErrUncertain)
-					require.Greater(t, engineNow(t, e).Sub(now), after, "it has not run yet")
+		var found durable.Ref
+		var recs []driver.Record
+		for _, job := range []durable.Job{{}, {Key: fmt.Sprint("refuse", after)}, {Key: fmt.Sprint("replace", after), OnKey: durable.Replace, Found: &found}} {
+			job.Kind, job.At = kind, now.Add(after)
+			rec, err := job.Record(now)
+			require.NoError(t, err)
+			recs = append(recs, rec)
+		}
+		first, errs := e.Insert(within(t), recs)
+		require.NoError(t, errors.Join(errs...))
+		for range 2 {
+			found = "of another Add"
+			refs, errs := e.Insert(within(t), recs)
+			for i, err := range errs {
+				if err == nil {
+					require.Equal(t, first[i], refs[i])
+					continue
 				}
+				require.ErrorIs(t, err, durable.ErrUncertain)
+				require.Greater(t, engineNow(t, e).Sub(now), after, "it has not run yet")
 			}
+			require.True(t, errs[2] != nil || found == "", "found %q", found)
 		}
 	}
-	r.awaitRuns(6)
+	r.awaitRuns(9)
 	time.Sleep(again)
-	require.Len(t, r.ran(), 6)
+	require.Len(t, r.ran(), 9)
 	empty(t, r)
 }
 
@@ -166,8 +166,7 @@ func engineNow(t testing.TB, e driver.Engine) time.Time {
 func lateInsert(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e).handle(kind, nil).start()
-	r.add(durable.Job{Kind: kind})
-	r.awaitRuns(1)
+	r.awaitGone(r.add(durable.Job{Kind: kind})[0])
 	time.Sleep(3 * time.Second) // the first one's bucket may be closed by now
 	now := engineNow(t, e)
 	accepted := 1
@@ -180,7 +179,6 @@ func lateInsert(t *testing.T, s Store) {
 			require.ErrorIs(t, errs[0], durable.ErrUncertain)
 		}
 	}
-	t.Logf("%d of 6 accepted", accepted-1)
 	r.awaitRuns(accepted)
 	time.Sleep(again)
 	require.Len(t, r.ran(), accepted)
@@ -190,7 +188,7 @@ func lateInsert(t *testing.T, s Store) {
 // The limits hold, and what is beyond them is refused by name, with nothing written.
 func badInput(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
-	good := durable.Job{Kind: strings.Repeat("k", driver.MaxKind), Payload: make([]byte, durable.MaxPayload), Key: strings.Repeat("ü", driver.MaxKey/2), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	good := durable.Job{Kind: strings.Repeat("k", driver.MaxKind), Payload: make([]byte, durable.MaxPayload), Key: strings.Repeat("ü", driver.MaxKey/2), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), MaxAttempts: 25}
 	bad := map[string]durable.Job{
 		"kind is empty":             {},
 		"not printable":             {Kind: "a\nb"},
@@ -221,36 +219,35 @@ func badInput(t *testing.T, s Store) {
 	}
 	empty(t, r)
 	ref := r.add(good)[0]
-	info := r.get(ref)
-	require.Equal(t, good.Payload, info.Job.Payload)
-	require.Equal(t, good.Kind, info.Job.Kind)
-	require.Equal(t, good.Key, info.Job.Key)
-	require.True(t, good.At.Equal(info.Due), info.Due)
+	sameJob(t, good, r.get(ref).Job)
+	require.True(t, good.At.Equal(r.get(ref).Due), r.get(ref).Due)
 	_, _, err := r.Reschedule(within(t), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 	require.ErrorIs(t, err, durable.ErrInvalid)
 	r.cancel(ref, true, "")
 }
 
-// A Ref that is none is told from one whose job has ended.
+// A Ref that is none is told from one whose job has ended, and one that waits from one that is dead.
 func unknownRef(t *testing.T, s Store) {
-	r := open(t, s.Open(t))
+	r, ctx := open(t, s.Open(t)), within(t)
 	ref := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
-	wrong := []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", ref + "x", ref[:len(ref)-1], "." + ref}
-	for _, w := range wrong {
-		ok, err := r.Cancel(within(t), w)
+	for _, w := range []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", ref + "x", ref[:len(ref)-1], "." + ref} {
+		canceled, err := r.Cancel(ctx, w)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
-		require.False(t, ok)
-		_, ok, err = r.Reschedule(within(t), w, time.Now())
+		_, moved, err := r.Reschedule(ctx, w, time.Now())
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
-		require.False(t, ok)
-		_, err = r.Get(within(t), w)
-		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
-		require.ErrorIs(t, r.Redrive(within(t), w), durable.ErrNotFound, "%q", w)
-		require.ErrorIs(t, r.Delete(within(t), w), durable.ErrNotFound, "%q", w)
+		require.False(t, canceled || moved)
+		r.isGone(w)
+		r.isNotDead(w)
 	}
-	require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound, "it is not dead")
-	require.ErrorIs(t, r.Delete(within(t), ref), durable.ErrNotFound, "it is not dead")
+	r.isNotDead(ref)
 	r.get(ref)
+}
+
+// isNotDead checks that a Ref is of no job that can be redriven or deleted.
+func (r *rig) isNotDead(ref durable.Ref) {
+	r.t.Helper()
+	require.ErrorIs(r.t, r.Redrive(within(r.t), ref), durable.ErrNotFound, "%q", ref)
+	require.ErrorIs(r.t, r.Delete(within(r.t), ref), durable.ErrNotFound, "%q", ref)
 }
 
 // A context that has ended stores nothing; a closed Queue says so.
@@ -264,13 +261,11 @@ func ended(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
 	require.NoError(t, r.Close())
 	require.NoError(t, r.Close())
-	_, err = r.Add(within(t), durable.Job{Kind: kind})
-	require.ErrorIs(t, err, durable.ErrClosed)
+	r.refuses(durable.Job{Kind: kind}, durable.ErrClosed)
 	_, err = r.Cancel(within(t), ref)
 	require.ErrorIs(t, err, durable.ErrClosed)
 	require.ErrorIs(t, r.Delete(within(t), ref), durable.ErrClosed)
-	r2 := open(t, s.Open(t))
-	r2.get(ref)
+	open(t, s.Open(t)).get(ref)
 }
 
 // The jobs that were accepted survive the end of what serves the store, also those that
@@ -307,14 +302,13 @@ func twoWorkers(t *testing.T, s Store) {
 	time.Sleep(lease)
 	seen := eachOnce(t, 0, a, b)
 	require.Len(t, seen, all)
-	t.Logf("%d and %d", len(a.ran()), len(b.ran()))
 	require.NotEmpty(t, a.ran())
 	require.NotEmpty(t, b.ran())
 	empty(t, a)
 }
 
-// All lists the jobs that a Filter selects: by state, kind, lane, and all of the tags that it has. Get
-// says the same.
+// All and the pages of List have the jobs that a Filter selects: by state, kind, lane, and all of the
+// tags that it has. Get says the same.
 func list(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	var want []durable.Ref
@@ -330,23 +324,26 @@ func list(t *testing.T, s Store) {
 		want = append(want, r.add(job)...)
 	}
 	r.add(durable.Job{Kind: kind, After: time.Hour})
+	half := map[string]string{"half": "0"}
 	for _, c := range []struct {
 		n int
 		f durable.Filter
 	}{
 		{61, durable.Filter{}},
 		{61, durable.Filter{State: durable.Waiting}},
+		{0, durable.Filter{State: durable.Running}},
 		{0, durable.Filter{State: durable.Dead}},
 		{6, durable.Filter{Kind: "other"}},
 		{20, durable.Filter{Lane: "lane1"}},
 		{1, durable.Filter{Meta: map[string]string{"n": "7"}}},
-		{30, durable.Filter{Meta: map[string]string{"half": "0"}}},
-		{10, durable.Filter{Meta: map[string]string{"half": "0"}, Lane: "lane2", Kind: kind, State: durable.Waiting}},
+		{30, durable.Filter{Meta: half}},
+		{10, durable.Filter{Meta: half, Lane: "lane2", Kind: kind, State: durable.Waiting}},
 		{0, durable.Filter{Meta: map[string]string{"half": "0", "n": "7"}}},
 		{0, durable.Filter{Meta: map[string]string{"none": ""}}},
-		{0, durable.Filter{Meta: map[string]string{"half": "0"}, State: durable.Dead}},
+		{0, durable.Filter{Meta: half, State: durable.Dead}},
 	} {
 		require.Len(t, r.matching(c.f), c.n, "%+v", c.f)
+		require.Len(t, r.listed(c.f, 7), c.n, "%+v", c.f)
 	}
 	for _, info := range r.matching(durable.Filter{Lane: "lane0"}) {
 		require.Equal(t, info, r.get(info.Ref))
@@ -357,8 +354,483 @@ func list(t *testing.T, s Store) {
 	}
 }
 
-func atoi(t testing.TB, b []byte) (n int) {
-	_, err := fmt.Sscan(string(b), &n)
+// listed goes over all pages of n jobs, and returns their Refs.
+func (r *rig) listed(f durable.Filter, n int) (refs []durable.Ref) {
+	r.t.Helper()
+	for after := ""; ; {
+		infos, next, err := r.List(within(r.t), f, after, n)
+		require.NoError(r.t, err)
+		require.LessOrEqual(r.t, len(infos), n)
+		for _, i := range infos {
+			require.True(r.t, matches(f, i), "%v", i)
+			refs = append(refs, i.Ref)
+		}
+		if next == "" {
+			return refs
+		}
+		require.NotEqual(r.t, after, next)
+		after = next
+	}
+}
+
+// A listing in pages has each job once, in the order of their time, however many a page has.
+func pages(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	var waits []durable.Ref
+	for i := range 60 {
+		after := time.Duration(max(0, i-40)) * time.Minute // 40 are due at the moments when they are added
+		if i >= 50 {
+			after = time.Duration(i) * time.Hour
+		}
+		waits = append(waits, r.add(durable.Job{Kind: kind, Lane: []string{"even", "odd"}[i%2], After: after})...)
+		time.Sleep(time.Millisecond)
+	}
+	for _, n := range []int{7, 30, 59, 1000} {
+		require.Equal(t, waits, r.listed(durable.Filter{}, n))
+	}
+	var odd []durable.Ref
+	for pair := range slices.Chunk(waits, 2) {
+		odd = append(odd, pair[1])
+	}
+	require.Equal(t, odd, r.listed(durable.Filter{Lane: "odd"}, 10))
+	for _, after := range []string{"x", "9", "-1", "1.", "1.!"} {
+		_, _, err := r.List(within(t), durable.Filter{}, after, 1)
+		require.ErrorIs(t, err, durable.ErrInvalid, after)
+	}
+	for _, n := range []int{-1, 0, 1001} {
+		_, _, err := r.List(within(t), durable.Filter{}, "", n)
+		require.ErrorIs(t, err, durable.ErrInvalid)
+	}
+}
+
+// Pages have what runs first, then what waits, and what is dead at the end.
+func pagesOfStates(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	begun, release := make(chan bool, 2), make(chan bool)
+	r.handle("dies", fails(durable.Discard(errTest))).handle("runs", tells(begun, release))
+	defer close(release)
+	first := r.add(durable.Job{Kind: "dies"})[0]
+	r.start()
+	await(t, "one is dead", func() bool { return r.Stats().Dead == 1 })
+	second := r.add(durable.Job{Kind: "dies"})[0]
+	await(t, "two are dead", func() bool { return r.Stats().Dead == 2 })
+	runs := append(r.add(durable.Job{Kind: "runs"}), r.add(durable.Job{Kind: "runs", After: 50 * time.Millisecond})...)
+	<-begun
+	<-begun
+	waits := append(r.add(durable.Job{Kind: "waits", After: time.Hour}), r.add(durable.Job{Kind: "runs", After: 2 * time.Hour})...)
+	want := slices.Concat(runs, waits, []durable.Ref{first, second})
+	for n := 1; n <= 7; n++ {
+		require.Equal(t, want, r.listed(durable.Filter{}, n), n)
+	}
+	require.Equal(t, runs, r.listed(durable.Filter{State: durable.Running}, 1))
+	require.Equal(t, want[4:], r.listed(durable.Filter{State: durable.Dead}, 1))
+	require.Equal(t, append(runs, waits[1]), r.listed(durable.Filter{Kind: "runs"}, 2))
+}
+
+// The backlog says what is due and does not run, of which kinds, and since when.
+func backlog(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithConcurrency(1))
+	b, err := r.Backlog(within(t))
 	require.NoError(t, err)
-	return n
+	require.Zero(t, b.Waiting)
+	require.Empty(t, b.Kinds)
+
+	begun, release := make(chan bool, 10), make(chan bool)
+	r.handle("slow", tells(begun, release)).start()
+	defer close(release)
+	r.add(durable.Job{Kind: "slow"})
+	<-begun
+	nobodys := r.add(durable.Job{Kind: "nobody's"})[0]
+	time.Sleep(20 * time.Millisecond)
+	const jobs = 20
+	slow := r.add(times(jobs, durable.Job{Kind: "slow"})...)
+	r.add(times(2, durable.Job{Kind: "nobody's"})...)
+	r.add(durable.Job{Kind: "slow", After: time.Hour}, durable.Job{Kind: "far", After: 300 * time.Hour})
+	// Some that wait for the only place may be claimed, and count as running then. On a busy
+	// machine these are several: a job is claimed while its time has not surely come by the
+	// engine's clock, and then the next one.
+	await(t, "all that is due is counted", func() bool {
+		b, err = r.Backlog(within(t))
+		require.NoError(t, err)
+		claimed := int64(len(r.listed(durable.Filter{State: durable.Running}, 100)))
+		return len(b.Kinds) == 2 && b.Kinds[0].Jobs == 3 && b.Kinds[1].Jobs+claimed == 1+jobs
+	})
+	require.Equal(t, "nobody's", b.Kinds[0].Kind)
+	require.Equal(t, nobodys, b.Kinds[0].Oldest)
+	require.False(t, b.Kinds[0].Handled)
+	require.Equal(t, "slow", b.Kinds[1].Kind)
+	require.True(t, b.Kinds[1].Handled)
+	require.InDelta(t, b.Kinds[0].Jobs+b.Kinds[1].Jobs+2, b.Waiting, 1, "one may be claimed, or given back, meanwhile")
+	for _, o := range b.Kinds {
+		info := r.get(o.Oldest)
+		require.True(t, info.Due.Equal(o.Due), "%v, %v", info.Due, o.Due)
+	}
+	require.Contains(t, slow, b.Kinds[1].Oldest)
+}
+
+// The workers of all processes are listed with what they hold, until they have gone.
+func workers(t *testing.T, s Store) {
+	a := open(t, s.Open(t), durable.WithWorkerName("mail_eu-1"))
+	// listed waits until so many workers are listed, and returns these, the busiest first.
+	listed := func(n int) (all []durable.WorkerInfo) {
+		t.Helper()
+		await(t, fmt.Sprint(n, " workers"), func() bool {
+			var err error
+			all, err = a.Workers(within(t))
+			require.NoError(t, err)
+			return len(all) == n
+		})
+		slices.SortFunc(all, func(a, b durable.WorkerInfo) int { return int(b.Jobs - a.Jobs) })
+		return all
+	}
+	listed(0)
+	before := time.Now()
+	begun, release := make(chan bool, 2), make(chan bool)
+	a.handle("long", tells(begun, release)).start()
+	b := open(t, s.Open(t)).handle("other", nil).start()
+	a.add(durable.Job{Kind: "long"}, durable.Job{Kind: "long"}, durable.Job{Kind: "nobody's"})
+	<-begun
+	<-begun
+	all := listed(2)
+	require.Equal(t, []int64{2, 0}, []int64{all[0].Jobs, all[1].Jobs})
+	require.True(t, all[1].Since.IsZero())
+	for i, want := range []string{"mail_eu-1 [long] 1", " [other] 1"} {
+		require.Equal(t, want, fmt.Sprint(all[i].Label, " ", all[i].Kinds, " ", all[i].AllKinds))
+	}
+	const clocks = 10 * time.Second // of a server, of this process
+	require.WithinRange(t, all[0].Since, before.Add(-clocks), time.Now().Add(clocks))
+	for _, w := range all {
+		require.NotEmpty(t, w.Name)
+		require.Equal(t, os.Getpid(), w.Process)
+		require.WithinRange(t, w.Began, before.Add(-clocks), time.Now().Add(clocks))
+		require.WithinRange(t, w.Until, before.Add(-clocks), time.Now().Add(max(a.lease, b.lease)+clocks))
+	}
+	b.drain()
+	require.Equal(t, int64(2), listed(1)[0].Jobs)
+
+	many := []string{"a, \"b\"", "é"}
+	for i := range 2998 {
+		many = append(many, fmt.Sprintf("k%04d", i))
+	}
+	slices.Sort(many)
+	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindGate(many) })
+	require.NoError(t, dead.Heartbeat(within(t)))
+	beat := listed(2)[1]
+	require.Equal(t, "dead", beat.Name)
+	if beat.Until.After(time.Now()) {
+		require.Equal(t, many[:driver.ShownKinds], beat.Kinds)
+		require.Equal(t, len(many), beat.AllKinds)
+	}
+	listed(1) // one that is dead and holds nothing has gone
+	close(release)
+	a.drain()
+	listed(0)
+}
+
+// full is a job that has all there is.
+func full() durable.Job {
+	return durable.Job{
+		Kind: kind, Payload: []byte("p"), Key: "k", MaxAttempts: 3, Lane: "Ärzte & Söhne", Priority: durable.High,
+		Meta: map[string]string{"trace": "00-ab", "tag \"x\"": "a\n\u00e9", "empty": ""}, Timeout: time.Hour,
+		Expires: time.Now().Add(24 * time.Hour).Truncate(time.Microsecond),
+	}
+}
+
+// sameJob compares all but times that depend on when the job was added.
+func sameJob(t *testing.T, want, got durable.Job) {
+	t.Helper()
+	require.True(t, want.Expires.Equal(got.Expires), "%v, %v", want.Expires, got.Expires)
+	want.At, want.After, want.Expires, got.At, got.Expires = time.Time{}, 0, time.Time{}, time.Time{}, time.Time{}
+	require.Equal(t, want, got)
+}
+
+// A job keeps its fields: while it waits, over an attempt and a change of its time, and
+// when it is dead.
+func fields(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if a.Number == 1 {
+			return durable.RetryAfter(0, errTest)
+		}
+		return durable.Discard(errTest)
+	})
+	job := full()
+	job.After = time.Hour
+	ref := r.add(job)[0]
+	sameJob(t, job, r.get(ref).Job)
+	r.reschedule(ref, time.Now(), true)
+	sameJob(t, job, r.get(ref).Job)
+	r.start()
+	for _, run := range r.awaitRuns(2) {
+		sameJob(t, job, run.Job)
+	}
+	sameJob(t, job, r.awaitDead(ref).Job)
+	job.Expires = time.Time{} // what is redriven is to run
+	r.redrive(ref)
+	sameJob(t, job, r.awaitRuns(3)[2].Job)
+	plain := durable.Job{Kind: "other", Payload: []byte("q"), After: time.Hour}
+	ref = r.add(plain)[0]
+	plain.MaxAttempts = 25
+	sameJob(t, plain, r.get(ref).Job)
+}
+
+// A job that has not begun when it expires never begins: it is listed as dead, with its key free
+// and no attempt counted. It runs when it is redriven.
+func expires(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e).handle(kind, nil)
+	now := engineNow(t, e)
+	soon := now.Add(2 * time.Second)
+	refs := r.add(durable.Job{Kind: kind, Key: "k", Expires: soon}, durable.Job{Kind: kind, MaxAttempts: 1, Expires: soon},
+		durable.Job{Kind: kind, Expires: now.Add(time.Hour)})
+	await(t, "they expire", func() bool { return engineNow(t, e).After(soon) })
+	r.start()
+	for _, x := range refs[:2] {
+		info := r.awaitDead(x)
+		require.Contains(t, info.LastError, durable.ErrExpired.Error())
+		require.Equal(t, 0, info.Attempt)
+		require.Len(t, info.Errors, 1)
+		require.Equal(t, durable.Failure{At: info.Errors[0].At, Error: info.LastError}, info.Errors[0])
+	}
+	r.awaitGone(refs[2])
+	require.Len(t, r.ran(), 1, "what has not expired")
+	await(t, "both are counted", func() bool { return r.Stats().Expired == 2 })
+	require.Zero(t, r.Stats().Dead)
+	r.awaitGone(r.add(durable.Job{Kind: kind, Key: "k"})[0])
+	r.redrive(refs[0])
+	r.awaitGone(refs[0])
+	require.Equal(t, 1, r.ran()[2].Number)
+}
+
+// A job that is snoozed comes again, and that is no attempt: the last error stays, and
+// MaxAttempts does not bound it.
+func snooze(t *testing.T, s Store) {
+	all := make(chan error, 10)
+	for _, err := range []error{durable.RetryAfter(0, errTest), durable.Snooze(300 * time.Millisecond),
+		fmt.Errorf("not yet: %w", durable.Snooze(-1)), durable.Snooze(0), errTest} {
+		all <- err
+	}
+	r := open(t, s.Open(t)).handle(kind, answers(all)).start()
+	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
+	runs := r.awaitRuns(3)
+	require.GreaterOrEqual(t, runs[2].Due.Sub(runs[1].Due), 300*time.Millisecond)
+	info := r.awaitDead(ref)
+	require.Contains(t, info.LastError, errTest.Error())
+	require.Equal(t, 2, info.Attempt)
+	var numbers []int
+	for _, run := range r.ran() {
+		numbers = append(numbers, run.Number)
+	}
+	require.Equal(t, []int{1, 2, 2, 2, 2}, numbers)
+	await(t, "its death is counted", func() bool { return r.Stats().Dead > 0 })
+	require.Equal(t, []int64{3, 1}, []int64{r.Stats().Snoozed, r.Stats().Failed})
+}
+
+// A job with the largest values of each type is kept, with these or as good ones, and runs.
+func largest(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if a.Number == 1 {
+			return durable.RetryAfter(0, errTest)
+		}
+		return nil
+	}).start()
+	for _, job := range []durable.Job{{Timeout: math.MaxInt64}, {MaxAttempts: math.MaxInt}, {MaxAttempts: math.MaxInt32}} {
+		n := len(r.ran())
+		job.Kind = kind
+		r.awaitGone(r.add(job)[0])
+		runs := r.ran()[n:]
+		require.Len(t, runs, 2, "%+v", job)
+		require.Greater(t, runs[0].Job.Timeout, job.Timeout-time.Microsecond)
+		require.GreaterOrEqual(t, runs[0].Job.MaxAttempts, min(max(job.MaxAttempts, 25), math.MaxInt32))
+	}
+}
+
+// Nothing is found by a text that no job and no schedule can have, and that is no error: a
+// database may refuse such texts.
+func impossibleTexts(t *testing.T, s Store) {
+	r, ctx := open(t, s.Open(t)), within(t)
+	r.add(durable.Job{Kind: kind, After: time.Hour, Lane: "l", Meta: map[string]string{"m": "x"}})
+	for _, text := range []string{"\x00", "\xff", "a\x00b", strings.Repeat("x", 1<<20)} {
+		ok, err := r.CancelKey(ctx, text)
+		require.NoError(t, err)
+		require.False(t, ok)
+		require.ErrorIs(t, r.PauseSchedule(ctx, text), durable.ErrNotFound)
+		require.ErrorIs(t, r.DeleteSchedule(ctx, text), durable.ErrNotFound)
+		_, err = r.RunNow(ctx, text)
+		require.ErrorIs(t, err, durable.ErrNotFound)
+		for _, f := range []durable.Filter{{Kind: text}, {Lane: text}, {Meta: map[string]string{text: "x"}}, {Meta: map[string]string{"m": text}}} {
+			infos, next, err := r.List(ctx, f, "", 10)
+			require.NoError(t, err)
+			require.Empty(t, infos)
+			require.Empty(t, next)
+			for range r.All(ctx, f) {
+				require.Fail(t, "neither a job nor an error was to come")
+			}
+		}
+	}
+}
+
+// Silencer is a Store whose connections to one of its engines can fail without being
+// closed. The tests Silence and HalfOpen skip other Stores.
+type Silencer interface {
+	// OpenSilent is Open of an engine that has such connections.
+	OpenSilent(t testing.TB) (driver.Engine, Line)
+}
+
+// Line carries the connections of an engine.
+type Line struct {
+	Silence func() // Stops all data, so that sent data fills up the connection.
+	Heal    func() // Ends the silence: all that was sent passes.
+	Sever   func() // Stops all data on the present connections; new ones work.
+}
+
+// soon is how long after its context a call may return. It is a bound, not a measure: what
+// does not return waits for the end of the silence.
+const soon = time.Minute
+
+// silence: every call of an engine and of its workers returns when its context ends, though
+// nothing is answered, and however much waits to be sent. When the silence is over, the
+// engine works.
+func silence(t *testing.T, s Store) {
+	store, ok := s.(Silencer)
+	if !ok {
+		t.Skip("a store that nothing can cut off")
+	}
+	e, line := store.OpenSilent(t)
+	r := open(t, e).handle("late", nil)
+	now := engineNow(t, e)
+	refs, errs := e.Insert(within(t), []driver.Record{record("a", now, now), record("b", now.Add(time.Hour), now)})
+	require.NoError(t, errors.Join(errs...))
+	w := newCrashing(t, e, "silent")
+	held := w.take(refs[0])
+	w.granted(held)
+	fed := work(t, e, "fed")
+	rules, err := e.FlowControl(within(t))
+	require.NoError(t, err)
+
+	line.Silence()
+	eachReturns(t, map[string]func(context.Context) error{
+		"Health": r.Health,
+		"Work": func(ctx context.Context) error {
+			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindGate([]string{kind}), Lease: lease})
+			return err
+		},
+		"Fetch": func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
+	}, engineCalls(e, refs[0], refs[1], rules, now), workerCalls(w, held))
+	line.Heal()
+	if t.Failed() {
+		return
+	}
+	r.start()
+	require.Eventually(t, func() bool { return r.Health(within(t)) == nil }, patience, 10*time.Millisecond)
+	r.add(durable.Job{Kind: "late"})
+	r.awaitRuns(1)
+}
+
+// engineCalls are the calls of an engine, with a job that runs and one that is far from due.
+func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowControl, now time.Time) map[string]func(context.Context) error {
+	return map[string]func(ctx context.Context) error{
+		"Insert": func(ctx context.Context) error {
+			_, errs := e.Insert(ctx, []driver.Record{record("c", now, now)})
+			return errs[0]
+		},
+		"Cancel":   func(ctx context.Context) error { _, errs := e.Cancel(ctx, []durable.Ref{far}); return errs[0] },
+		"Move":     func(ctx context.Context) error { _, err := e.Move(ctx, far, now.Add(2*time.Hour)); return err },
+		"Redrive":  func(ctx context.Context) error { return e.Redrive(ctx, far, now) },
+		"Delete":   func(ctx context.Context) error { return e.Delete(ctx, far) },
+		"Lookup":   func(ctx context.Context) error { _, err := e.Lookup(ctx, "key"); return err },
+		"Get":      func(ctx context.Context) error { _, err := e.Get(ctx, far); return err },
+		"Scan":     func(ctx context.Context) error { return firstOf(e.Scan(ctx, driver.Filter{})) },
+		"Schedule": func(ctx context.Context) error { _, err := e.Schedule(ctx, "s"); return err },
+		"SetSchedule": func(ctx context.Context) error {
+			return e.SetSchedule(ctx, 0, driver.Schedule{Name: "s", Definition: "p", Revision: 1}, nil)
+		},
+		"Schedules": func(ctx context.Context) error { return firstOf(e.Schedules(ctx)) },
+		"Unhandled": func(ctx context.Context) error { _, err := e.Unhandled(ctx); return err },
+		"Page": func(ctx context.Context) error {
+			_, _, err := e.Page(ctx, driver.Filter{State: durable.Waiting}, driver.Cursor{}, 10)
+			return err
+		},
+		"Backlog":        func(ctx context.Context) error { _, err := e.Backlog(ctx); return err },
+		"Workers":        func(ctx context.Context) error { _, err := e.Workers(ctx); return err },
+		"FlowControl":    func(ctx context.Context) error { _, err := e.FlowControl(ctx); return err },
+		"SetFlowControl": func(ctx context.Context) error { return e.SetFlowControl(ctx, rules.Revision(), rules) },
+		"Usage":          func(ctx context.Context) error { _, err := e.Usage(ctx); return err },
+		"CancelRunning":  func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
+		"Now":            func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
+	}
+}
+
+// workerCalls are the calls of a worker for a job that it has claimed.
+func workerCalls(w driver.Worker, held *driver.Delivery) map[string]func(context.Context) error {
+	one := []*driver.Delivery{held}
+	return map[string]func(ctx context.Context) error{
+		"Claim": func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
+		"Finish": func(ctx context.Context) error {
+			return w.Finish(ctx, []driver.Completion{{Delivery: held, End: driver.Done}})[0]
+		},
+		"Release":   func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
+		"Heartbeat": w.Heartbeat,
+	}
+}
+
+// eachReturns checks that each call returns soon after its context, and has not succeeded.
+func eachReturns(t *testing.T, all ...map[string]func(context.Context) error) {
+	calls := map[string]func(context.Context) error{}
+	for _, some := range all {
+		maps.Copy(calls, some)
+	}
+	var wg sync.WaitGroup
+	inTurn := make(chan struct{}, 1) // one call has one Delivery at a time
+	for name, call := range calls {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if name == "Claim" || name == "Finish" || name == "Release" {
+				inTurn <- struct{}{}
+				defer func() { <-inTurn }()
+			}
+			done := make(chan error, 1)
+			go func() { done <- call(ctx) }()
+			select {
+			case err := <-done:
+				if ctx.Err() == nil && err == nil {
+					t.Errorf("%s has succeeded", name)
+				}
+			case <-time.After(soon):
+				t.Errorf("%s has not returned %v after its context", name, soon)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// halfOpen: a worker whose connections are half open, because the machine at the other end is
+// gone and nobody has said so, runs what is due by new ones, and adds jobs. Nothing else is
+// done for it, and it does not take minutes.
+func halfOpen(t *testing.T, s Store) {
+	store, ok := s.(Silencer)
+	if !ok {
+		t.Skip("a store that nothing can cut off")
+	}
+	e, line := store.OpenSilent(t)
+	r := open(t, e, durable.WithLease(4*time.Second)).handle("late", nil).start()
+	r.add(durable.Job{Kind: "late"})
+	r.awaitRuns(1)
+
+	line.Sever()
+	open(t, s.Open(t)).add(durable.Job{Kind: "late"})
+	r.awaitRuns(2)
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), lease)
+		defer cancel()
+		_, err := r.Add(ctx, durable.Job{Kind: "late"})
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	r.awaitRuns(3)
+}
+
+// firstOf returns the first error of a sequence.
+func firstOf[T any](all func(func(T, error) bool)) (err error) {
+	all(func(_ T, e error) bool { err = e; return e == nil })
+	return err
 }

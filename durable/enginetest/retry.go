@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,7 +20,7 @@ import (
 func retries(t *testing.T, s Store) {
 	const pause = 300 * time.Millisecond
 	r := open(t, s.Open(t), durable.WithBackoff(func(n int) time.Duration { return time.Duration(n) * pause })).
-		handle(kind, func(_ context.Context, a *durable.Attempt) error { return errTest }).start()
+		handle(kind, fails(errTest)).start()
 	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 3, Payload: []byte("p")})[0]
 	info := r.awaitDead(ref)
 	runs := r.ran()
@@ -57,20 +56,11 @@ func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
 	return info
 }
 
-// An error's text may have any bytes, and any length: it never keeps an attempt from
-// ending.
-func anyErrorText(t *testing.T, s Store) {
-	text := "a\x00b\xffc" + strings.Repeat("\u00e9", 10_000)
-	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error { return errors.New(text) }).start()
-	info := r.awaitDead(r.add(durable.Job{Kind: kind, MaxAttempts: 1})[0])
-	require.Contains(t, info.LastError, "a\uFFFDb\uFFFDc\u00e9\u00e9\u00e9")
-	require.Less(t, len(info.LastError), len(text))
-}
-
-// The errors of the last ten attempts are kept, each with its time, cut short and without
-// the stack of a panic. A job that is snoozed has not failed, and one that is redriven keeps
+// An error's text may have any bytes, and any length. The errors of the last ten attempts are kept,
+// each with its time, cut short and without the stack of a panic. A job that is snoozed has not failed, and one that is redriven keeps
 // what it has.
 func failures(t *testing.T, s Store) {
+	text := "a\x00b\xffc" + strings.Repeat("\u00e9", 10_000) // any bytes, and any length
 	var count atomic.Int64
 	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
 		n := count.Add(1)
@@ -78,9 +68,11 @@ func failures(t *testing.T, s Store) {
 		case 5:
 			return durable.Snooze(0)
 		case 13:
-			return durable.RetryAfter(0, errors.New("x\x00"+strings.Repeat("\u00e9", 1000)))
+			return durable.RetryAfter(0, errors.New(text))
 		case 14:
 			panic("ouch")
+		case -87:
+			return errors.New(text)
 		}
 		return durable.RetryAfter(0, fmt.Errorf("failure %d", n))
 	}).start()
@@ -98,19 +90,18 @@ func failures(t *testing.T, s Store) {
 	}
 	require.Equal(t, "failure 4", info.Errors[0].Error)
 	require.Equal(t, "failure 6", info.Errors[1].Error, "the fifth was snoozed")
-	require.Equal(t, "x\uFFFD"+strings.Repeat("\u00e9", 254), info.Errors[8].Error)
+	require.Equal(t, "a\uFFFDb\uFFFDc"+strings.Repeat("\u00e9", 251), info.Errors[8].Error)
 	require.Equal(t, "panic: ouch", info.Errors[9].Error)
 	require.Contains(t, info.LastError, "retry.go", "the stack is there")
 
 	count.Store(-100)
-	require.NoError(t, r.Redrive(within(t), ref))
+	r.redrive(ref)
 	var again durable.Info
 	await(t, "it has failed again", func() bool {
-		var err error
-		again, err = r.Get(within(t), ref)
-		require.NoError(t, err)
-		return again.State == durable.Dead && again.Errors[9].Error == "failure -87"
+		again = r.get(ref)
+		return again.State == durable.Dead && strings.HasPrefix(again.LastError, "a\uFFFDb\uFFFDc\u00e9\u00e9")
 	})
+	require.Less(t, len(again.LastError), len(text))
 	require.Equal(t, 13, again.Errors[9].Attempt)
 	require.Equal(t, 4, again.Errors[0].Attempt)
 }
@@ -118,29 +109,27 @@ func failures(t *testing.T, s Store) {
 // RetryAfter sets the time of the next attempt, Discard ends it, and Redrive has a dead
 // job run again, with all its attempts and under the same Ref. It may die again.
 func redrive(t *testing.T, s Store) {
-	answers := make(chan error, 10)
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour })).
-		handle(kind, func(context.Context, *durable.Attempt) error { return <-answers }).start()
+	next := make(chan error, 10)
+	r := open(t, s.Open(t), backoff(time.Hour)).handle(kind, answers(next)).start()
 	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
-	answers <- durable.RetryAfter(400*time.Millisecond, errTest)
-	r.awaitRuns(1)
-	answers <- durable.Discard(errTest)
+	next <- durable.RetryAfter(400*time.Millisecond, errTest)
+	next <- durable.Discard(errTest)
 	runs := r.awaitRuns(2)
 	require.GreaterOrEqual(t, runs[1].Due.Sub(runs[0].Due), 400*time.Millisecond)
 	r.awaitDead(ref)
 	for round := range 2 {
-		require.NoError(t, r.Redrive(within(t), ref))
+		r.redrive(ref)
 		require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound, "it is not dead any more")
-		answers <- durable.RetryAfter(0, errTest)
-		answers <- durable.Discard(errTest)
+		next <- durable.RetryAfter(0, errTest)
+		next <- durable.Discard(errTest)
 		runs = r.awaitRuns(4 + 2*round)
 		require.Equal(t, 1, runs[2+2*round].Number)
 		require.Equal(t, ref, runs[2+2*round].Ref)
 		require.Equal(t, 2, runs[3+2*round].Number)
 		r.awaitDead(ref)
 	}
-	require.NoError(t, r.Redrive(within(t), ref))
-	answers <- nil
+	r.redrive(ref)
+	next <- nil
 	r.awaitGone(ref)
 	empty(t, r)
 	time.Sleep(lease)
@@ -155,11 +144,10 @@ func redriveCancel(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, Key: "k"})[0]
 	r.awaitDead(ref)
 	r.drain()
-	require.NoError(t, r.Redrive(within(t), ref))
+	r.redrive(ref)
 	r.reschedule(ref, time.Now().Add(time.Hour), true)
-	found := r.get(ref)
-	require.Equal(t, durable.Waiting, found.State)
-	require.Greater(t, time.Until(found.Due), 30*time.Minute)
+	require.Equal(t, durable.Waiting, r.get(ref).State)
+	require.Greater(t, time.Until(r.get(ref).Due), 30*time.Minute)
 	r.cancel(ref, true, "redriven")
 	r.cancel(ref, false, "twice")
 	empty(t, r)
@@ -169,20 +157,17 @@ func redriveCancel(t *testing.T, s Store) {
 // A deleted job is listed no more, and can be neither deleted again nor redriven. One that
 // waits cannot be deleted, nor one that was redriven, which may die again and be deleted then.
 func deleteDead(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e).handle(kind, fails(durable.Discard(errTest))).start()
+	r := open(t, s.Open(t)).handle(kind, fails(durable.Discard(errTest))).start()
 	waits := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
 	require.ErrorIs(t, r.Delete(within(t), waits), durable.ErrNotFound)
 	ref := r.add(durable.Job{Kind: kind, Key: "k", Payload: []byte("p")})[0]
 	r.awaitDead(ref)
-	require.NoError(t, r.Redrive(within(t), ref))
+	r.redrive(ref)
 	r.awaitRuns(2)
 	r.awaitDead(ref)
 	require.NoError(t, r.Delete(within(t), ref))
-	_, err := r.Get(within(t), ref)
-	require.ErrorIs(t, err, durable.ErrNotFound)
-	require.ErrorIs(t, r.Delete(within(t), ref), durable.ErrNotFound, "twice")
-	require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound)
+	r.isGone(ref)
+	r.isNotDead(ref)
 	r.cancel(waits, true, "it was not deleted")
 	empty(t, r)
 	again := r.add(durable.Job{Kind: kind, Key: "k"})[0]
@@ -196,32 +181,22 @@ func deleteDead(t *testing.T, s Store) {
 // Of Delete and Redrive at one time one wins, and the other finds the job dead no more:
 // what was redriven runs, and what was deleted does not.
 func deleteAgainstRedrive(t *testing.T, s Store) {
-	const n = 60
-	e := s.Open(t)
-	died := open(t, e).handle(kind, fails(durable.Discard(errTest))).start()
-	refs := died.add(spread(n, 0, 0)...)
+	died := open(t, s.Open(t)).handle(kind, fails(durable.Discard(errTest))).start()
+	refs := died.add(spread(60, 0, 0)...)
 	for _, ref := range refs {
 		died.awaitDead(ref)
 	}
 	died.drain()
 	redriven := map[durable.Ref]bool{}
-	for i, ref := range refs {
-		errs := make(chan error, 1)
-		go func() {
-			time.Sleep(time.Duration(max(0, i-n/2)) * 20 * time.Microsecond)
-			errs <- died.Delete(within(t), ref)
-		}()
-		time.Sleep(time.Duration(max(0, n/2-i)) * 20 * time.Microsecond)
-		err := died.Redrive(within(t), ref)
-		deleted := <-errs
-		if err == nil {
-			redriven[ref] = true
-			err, deleted = deleted, nil
-		}
-		require.NoError(t, deleted, "one has won")
-		require.ErrorIs(t, err, durable.ErrNotFound, "the other has lost")
+	var l lead
+	for _, ref := range refs {
+		var deleted, again error
+		l.race(func() { deleted = died.Delete(within(t), ref) }, func() { again = died.Redrive(within(t), ref) })
+		redriven[ref] = again == nil
+		l.won(deleted == nil)
+		require.True(t, redriven[ref] != (deleted == nil), "one has won")
+		require.ErrorIs(t, errors.Join(deleted, again), durable.ErrNotFound, "the other has lost")
 	}
-	t.Logf("%d of %d were redriven", len(redriven), n)
 	before := len(died.ran())
 	died.start()
 	for _, ref := range refs {
@@ -232,23 +207,6 @@ func deleteAgainstRedrive(t *testing.T, s Store) {
 	for _, run := range died.ran()[before:] {
 		require.True(t, redriven[run.Ref], "deleted, and has run")
 	}
-}
-
-// A handler that panics, or ends its goroutine, has failed.
-func panics(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 0 })).
-		handle(kind, func(_ context.Context, a *durable.Attempt) error {
-			switch a.Number {
-			case 1:
-				panic("ouch")
-			case 2:
-				runtime.Goexit()
-			}
-			return nil
-		}).start()
-	ref := r.add(durable.Job{Kind: kind})[0]
-	r.awaitRuns(3)
-	r.awaitGone(ref)
 }
 
 // A payload that is not what the handler takes is dead at once; one that is arrives.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -62,42 +64,6 @@ func requireGrid(t *testing.T, period time.Duration, runs []run) {
 // a busy machine leaves out none.
 var all = durable.OnMissed(durable.RunEach(1000))
 
-// A schedule that one process has stored goes on without it: a process that has never heard
-// of it runs its occurrences, and stores what follows. They are what was stored, and are
-// listed.
-func scheduleStored(t *testing.T, s Store) {
-	const period = 400 * time.Millisecond
-	a, b := open(t, s.Open(t)), open(t, s.Open(t)).handle(kind, nil).start()
-	job := full()
-	job.Expires = time.Time{}
-	for range 3 {
-		a.schedule("tick", "@every 400ms", job, all)
-	}
-	a.close()
-	runs := b.awaitRuns(5)
-	requireGrid(t, period, runs)
-	want := job
-	want.Key = "every/tick"
-	for _, run := range runs {
-		sameJob(t, want, run.Job)
-		require.Equal(t, "tick", run.Schedule)
-		require.True(t, run.Due.Equal(run.Job.At) && !run.Due.Before(run.Occurrence))
-	}
-	info := b.schedules()["tick"]
-	require.Equal(t, "@every 400ms", info.Spec)
-	want.Key = ""
-	sameJob(t, want, info.Job)
-	require.False(t, info.Last.Before(runs[3].Occurrence), "%v", info)
-	b.drain()
-	info = b.schedules()["tick"]
-	last := b.ran()[len(b.ran())-1].Occurrence
-	require.True(t, info.Last.Equal(last), "%v, %v", info.Last, last)
-	require.False(t, info.Next.Before(last.Add(period)), "%v, %v", info.Next, last)
-	c := open(t, s.Open(t)).handle(kind, nil).start()
-	c.awaitRuns(2)
-	requireGrid(t, period, ran(b, c))
-}
-
 // An occurrence that was canceled, paused or deleted before its time and stored again for the
 // same time runs.
 func scheduleAgain(t *testing.T, s Store) {
@@ -110,28 +76,20 @@ func scheduleAgain(t *testing.T, s Store) {
 		now := engineNow(t, e)
 		return now.Sub(now.Truncate(period)) < period/8
 	})
-	set := func(name string) {
-		r.schedule(name, "@every 4s", durable.Job{Kind: kind})
-	}
+	set := func(name string) { r.schedule(name, "@every 4s", durable.Job{Kind: kind}) }
 	for _, name := range names {
 		set(name)
 	}
 	first := r.schedules()
-	for _, name := range names {
-		switch name {
-		case "pause":
-			require.NoError(t, r.PauseSchedule(within(t), name))
-			require.True(t, r.schedules()[name].Next.IsZero())
-			require.NoError(t, r.ResumeSchedule(within(t), name))
-		case "delete":
-			require.NoError(t, r.DeleteSchedule(within(t), name))
-			set(name)
-		default:
-			r.cancelKey("every/"+name, true)
-			require.True(t, r.schedules()[name].Next.IsZero())
-			set(name)
-		}
+	r.pauseSchedule("pause")
+	r.cancelKey("every/cancel", true)
+	for _, name := range names[:2] {
+		require.True(t, r.schedules()[name].Next.IsZero())
 	}
+	r.deleteSchedule("delete")
+	r.resumeSchedule("pause")
+	set("cancel")
+	set("delete")
 	second := r.schedules()
 	r.start()
 	await(t, "each has run", func() bool {
@@ -139,35 +97,38 @@ func scheduleAgain(t *testing.T, s Store) {
 	})
 	for _, name := range names {
 		require.NotEqual(t, first[name].Ref, second[name].Ref)
-		t.Logf("%s: first %v, then %v", name, first[name].Next, second[name].Next)
 	}
+}
+
+func (r *rig) pauseSchedule(name string) {
+	r.t.Helper()
+	require.NoError(r.t, r.PauseSchedule(within(r.t), name))
+}
+
+func (r *rig) resumeSchedule(name string) {
+	r.t.Helper()
+	require.NoError(r.t, r.ResumeSchedule(within(r.t), name))
+}
+
+func (r *rig) deleteSchedule(name string) {
+	r.t.Helper()
+	require.NoError(r.t, r.DeleteSchedule(within(r.t), name))
 }
 
 // A change takes effect soon: for what waits, and while an occurrence runs for what
 // follows it.
 func scheduleChanged(t *testing.T, s Store) {
 	release := make(chan bool)
-	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
-		if string(a.Job.Payload) == "slow" {
-			<-release
-		}
-		return nil
-	}).start()
-	set := func(spec, payload string) {
-		r.schedule("x", spec, durable.Job{Kind: kind, Payload: []byte(payload)})
-	}
+	r := open(t, s.Open(t)).handle("slow", waits(release)).handle("quick", nil).handle("far", nil).start()
+	set := func(spec, kind string) { r.schedule("x", spec, durable.Job{Kind: kind}) }
 	set("@yearly", "far")
-	began := time.Now()
 	set("@every 100ms", "slow")
-	r.awaitRuns(1)
-	t.Logf("%v until the change took effect", time.Since(began))
-	require.Equal(t, "slow", string(r.ran()[0].Job.Payload))
-	set("0 0 29 2 *", "never")
+	require.Equal(t, "slow", r.awaitRuns(1)[0].Job.Kind)
+	set("0 0 29 2 *", "far")
 	set("@every 200ms", "quick")
 	close(release)
-	runs := r.awaitRuns(4)
-	for _, run := range runs[1:] {
-		require.Equal(t, "quick", string(run.Job.Payload), "%v", run)
+	for _, run := range r.awaitRuns(4)[1:] {
+		require.Equal(t, "quick", run.Job.Kind, "%v", run)
 	}
 	set("@yearly", "far")
 	await(t, "it is slow again", func() bool { return time.Until(r.schedules()["x"].Next) > time.Minute })
@@ -182,9 +143,7 @@ func scheduleChanged(t *testing.T, s Store) {
 func schedulePaused(t *testing.T, s Store) {
 	begun, release := make(chan bool, 100), make(chan bool)
 	r := open(t, s.Open(t)).handle(kind, tells(begun, release)).start()
-	set := func() {
-		r.schedule("x", "@every 200ms", durable.Job{Kind: kind})
-	}
+	set := func() { r.schedule("x", "@every 200ms", durable.Job{Kind: kind}) }
 	quiet := func() {
 		t.Helper()
 		time.Sleep(time.Second)
@@ -193,8 +152,8 @@ func schedulePaused(t *testing.T, s Store) {
 	}
 	set()
 	<-begun
-	require.NoError(t, r.PauseSchedule(within(t), "x"))
-	require.NoError(t, r.PauseSchedule(within(t), "x"), "twice")
+	r.pauseSchedule("x")
+	r.pauseSchedule("x") // twice
 	release <- true
 	await(t, "it has ended", func() bool { return r.Stats().Done == 1 })
 	set() // as a process does that starts
@@ -206,13 +165,13 @@ func schedulePaused(t *testing.T, s Store) {
 	release <- true
 	r.awaitGone(ref)
 	quiet()
-	require.NoError(t, r.ResumeSchedule(within(t), "x"))
+	r.resumeSchedule("x")
 	<-begun
-	require.NoError(t, r.PauseSchedule(within(t), "x"))
-	require.NoError(t, r.ResumeSchedule(within(t), "x"), "while one runs")
+	r.pauseSchedule("x")
+	r.resumeSchedule("x") // while one runs
 	release <- true
 	<-begun
-	require.NoError(t, r.DeleteSchedule(within(t), "x"))
+	r.deleteSchedule("x")
 	release <- true
 	await(t, "all have ended", func() bool { return r.Stats().Done == 4 })
 	time.Sleep(time.Second)
@@ -220,11 +179,11 @@ func schedulePaused(t *testing.T, s Store) {
 	require.Empty(t, r.schedules())
 	set()
 	<-begun
-	require.NoError(t, r.DeleteSchedule(within(t), "x"))
+	r.deleteSchedule("x")
 	set() // anew, while one of the deleted runs
 	release <- true
 	<-begun
-	require.NoError(t, r.DeleteSchedule(within(t), "x"))
+	r.deleteSchedule("x")
 	release <- true
 	for what, do := range map[string]func(context.Context, string) error{
 		"Pause": r.PauseSchedule, "Resume": r.ResumeSchedule, "Delete": r.DeleteSchedule,
@@ -256,14 +215,9 @@ func scheduleMissed(t *testing.T, s Store) {
 	require.Greater(t, r.ranOf("none")[0].Occurrence, began.Add(-2*period), "what was missed is left out")
 	require.Greater(t, each[1].Occurrence.Sub(each[0].Occurrence), 2*period, "the first is the one that waited")
 	require.Greater(t, each[1].Occurrence, each[0].at.Add(-5*period), "the last ones follow")
-	made := 0
-	for _, run := range each[1:] {
-		if run.Occurrence.Before(each[0].at) {
-			made++
-		}
-	}
-	require.Positive(t, made)
-	require.LessOrEqual(t, made, 3)
+	madeUp := slices.DeleteFunc(each[1:], func(run run) bool { return !run.Occurrence.Before(each[0].at) })
+	require.NotEmpty(t, madeUp)
+	require.LessOrEqual(t, len(madeUp), 3)
 }
 
 // An occurrence that comes due while one runs waits for its end, or is left out. Two never run at one
@@ -281,13 +235,8 @@ func scheduleOverlap(t *testing.T, s Store) {
 		require.GreaterOrEqual(t, skipped[i].Occurrence.Sub(skipped[i-1].Occurrence), 2*time.Second, "one is left out")
 		require.True(t, skipped[i].Due.Equal(skipped[i].Occurrence), "and the next is on time")
 	}
-	late := 0
-	for i := 1; i < 4; i++ {
-		if waited[i].Due.After(waited[i].Occurrence) {
-			late++
-		}
-	}
-	require.NotZero(t, late, "one that waited is late")
+	late := func(run run) bool { return run.Due.After(run.Occurrence) }
+	require.True(t, slices.ContainsFunc(waited[1:4], late), "one that waited is late")
 }
 
 // The start and the end of a schedule, and its jitter.
@@ -370,78 +319,79 @@ func scheduleRaces(t *testing.T, s Store) {
 				default:
 					err = r.Schedule(within(t), "x", fmt.Sprintf("@every %dms", 20+20*rand.N(3)), job)
 				}
-				if err != nil && !errors.Is(err, durable.ErrNotFound) {
-					t.Error(err)
-				}
+				assert.True(t, err == nil || errors.Is(err, durable.ErrNotFound), "%v", err)
 			}
 		})
 	}
 	wg.Wait()
-	require.NoError(t, rigs[0].Schedule(within(t), "x", "@every 100ms", job, all))
-	require.NoError(t, rigs[0].ResumeSchedule(within(t), "x"))
+	rigs[0].schedule("x", "@every 100ms", job, all)
+	rigs[0].resumeSchedule("x")
 	n := len(ran(rigs...))
-	t.Logf("%d runs beside the changes", n)
 	await(t, "it goes on", func() bool { return len(ran(rigs...)) >= n+5 })
 	onceEach(t, ran(rigs...))
-	require.NoError(t, rigs[0].DeleteSchedule(within(t), "x"))
+	rigs[0].deleteSchedule("x")
 	empty(t, rigs[0])
 }
 
-// Two processes with one schedule run each occurrence once, on the grid, over restarts.
+// Two processes with one schedule run each occurrence once, on the grid. It goes on without them: a
+// process that has never heard of it runs its occurrences, and stores what follows. They are what was
+// stored, and are listed.
 func scheduleShared(t *testing.T, s Store) {
 	const period = 400 * time.Millisecond
-	start := func(e driver.Engine) *rig {
-		r := open(t, e).handle(kind, nil)
+	job := full()
+	job.Expires = time.Time{}
+	start := func() *rig {
+		r := open(t, s.Open(t)).handle(kind, nil)
 		for range 2 {
-			r.schedule("tick", "@every 400ms", durable.Job{Kind: kind, Payload: []byte("p")})
+			r.schedule("tick", "@every 400ms", job, all)
 		}
 		return r.start()
 	}
-	a, b := start(s.Open(t)), start(s.Open(t))
+	a, b := start(), start()
 	await(t, "five occurrences", func() bool { return len(ran(a, b)) >= 5 })
 	a.close()
 	b.close()
-	c := start(s.Open(t))
+	c := open(t, s.Open(t)).handle(kind, nil).start()
 	c.awaitRuns(3)
-	all := ran(a, b, c)
-	onceEach(t, all)
-	for _, run := range all {
-		require.Zero(t, run.Occurrence.UnixMicro()%period.Microseconds())
-		require.Equal(t, "p", string(run.Job.Payload))
+	c.drain()
+	runs := ran(a, b, c)
+	slices.SortFunc(runs, func(x, y run) int { return x.Occurrence.Compare(y.Occurrence) })
+	requireGrid(t, period, runs)
+	info := c.schedules()["tick"]
+	require.Equal(t, "@every 400ms", info.Spec)
+	sameJob(t, withKey(job, ""), info.Job)
+	for _, run := range runs {
+		sameJob(t, withKey(job, "every/tick"), run.Job)
+		require.Equal(t, "tick", run.Schedule)
+		require.True(t, run.Due.Equal(run.Job.At) && !run.Due.Before(run.Occurrence))
 	}
-	await(t, "one waits", func() bool {
-		waiting := c.matching(durable.Filter{})
-		for _, info := range waiting {
-			require.Equal(t, "every/tick", info.Job.Key)
-		}
-		return len(waiting) <= 1 // the one that has run may be there for a moment
-	})
+	last := runs[len(runs)-1].Occurrence
+	require.True(t, info.Last.Equal(last), "%v, %v", info.Last, last)
+	require.False(t, info.Next.Before(last.Add(period)), "%v, %v", info.Next, last)
+	waiting := c.matching(durable.Filter{})
+	require.Len(t, waiting, 1)
+	require.Equal(t, "every/tick", waiting[0].Job.Key)
 }
+
+func withKey(j durable.Job, key string) durable.Job { j.Key = key; return j }
 
 // An occurrence that fails is tried again, and the next comes after it has died. After one was
 // canceled the schedule stands still.
 func scheduleFailed(t *testing.T, s Store) {
-	var fail atomic.Bool
-	fail.Store(true)
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 50 * time.Millisecond })).
-		handle(kind, func(context.Context, *durable.Attempt) error {
-			if fail.Load() {
-				return errTest
-			}
+	var works atomic.Bool
+	r := open(t, s.Open(t), backoff(50*time.Millisecond)).handle(kind, func(context.Context, *durable.Attempt) error {
+		if works.Load() {
 			return nil
-		})
+		}
+		return errTest
+	})
 	r.schedule("x", "@every 300ms", durable.Job{Kind: kind, MaxAttempts: 2})
 	r.start()
 	await(t, "two have died", func() bool { return r.Stats().Dead >= 2 })
-	fail.Store(false)
+	works.Store(true)
+	r.awaitRuns(len(r.ran()) + 3)
+	await(t, "one is canceled between two", func() bool { return r.cancelsKey("every/x") })
 	n := len(r.ran())
-	r.awaitRuns(n + 3)
-	await(t, "one is canceled between two", func() bool {
-		ok, err := r.CancelKey(within(t), "every/x")
-		require.NoError(t, err)
-		return ok
-	})
-	n = len(r.ran())
 	time.Sleep(1200 * time.Millisecond)
 	require.Len(t, r.ran(), n, "it stands still")
 }
@@ -516,5 +466,202 @@ func scheduleOfAnother(t *testing.T, s Store) {
 		require.Equal(t, 1, strings.Count(log.String(), line), "%s: %s", name, &log)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: cannot read the spec of a schedule; other workers run its jobs" name=newer`), "%s", &log)
-	require.NoError(t, r.DeleteSchedule(within(t), "newer"))
+	r.deleteSchedule("newer")
+}
+
+// A change that keeps the times keeps each occurrence that has not run, also one whose time
+// has come and that waits for its jitter, and one that was rescheduled.
+func scheduleEditedWaiting(t *testing.T, s Store) {
+	const jitter = 1000 * time.Hour // so that few are due while the test runs
+	e := s.Open(t)
+	r := open(t, e)
+	var start time.Time
+	set := func(name, payload string, jitter time.Duration) {
+		t.Helper()
+		r.schedule(name, "@every 9999h", durable.Job{Kind: kind, Payload: []byte(payload)},
+			durable.StartAt(start), durable.Jitter(jitter))
+	}
+	// waiting returns those that are not due soon.
+	waiting := func() map[string]durable.ScheduleInfo {
+		all := r.schedules()
+		maps.DeleteFunc(all, func(_ string, is durable.ScheduleInfo) bool { return is.Next.Sub(start) < time.Hour })
+		require.Greater(t, len(all), 6)
+		return all
+	}
+	for ahead := 2 * time.Second; !engineNow(t, e).Before(start); ahead *= 2 { // all are stored before their time
+		start = engineNow(t, e).Add(ahead).Truncate(time.Second)
+		for i := range 12 {
+			set(fmt.Sprint("s", i), "old", jitter)
+		}
+	}
+	await(t, "all of their times have come", func() bool { return engineNow(t, e).After(start) })
+	before := waiting()
+	for name, is := range before {
+		moved := is.Next.Add(5 * time.Hour)
+		r.reschedule(is.Ref, moved, true)
+		set(name, "new", jitter)
+		now := r.schedules()[name]
+		require.True(t, now.Next.Equal(moved), "%s was moved, and is due %v after its time", name, now.Next.Sub(start))
+		r.pauseSchedule(name)
+		break
+	}
+	for name, is := range before {
+		set(name, "new", jitter)
+		now := r.schedules()[name]
+		if now.Paused {
+			delete(before, name)
+			continue
+		}
+		require.True(t, now.Next.Equal(is.Next), "%s: %v after its time", name, now.Next.Sub(start))
+		require.Equal(t, "new", string(r.get(now.Ref).Job.Payload))
+		set(name, "new", 2*jitter)
+	}
+	for name, is := range waiting() {
+		d := is.Next.Sub(start)
+		require.True(t, d >= 0 && d < 2*jitter, "%s: %v", name, d)
+		if before[name].Name == "" {
+			continue
+		}
+		r.schedule(name, "@every 1h", durable.Job{Kind: kind}, durable.StartAt(start.Add(time.Hour)))
+		require.Equal(t, time.Hour, r.schedules()[name].Next.Sub(start), "%s has other times now", name)
+	}
+}
+
+// What was missed before a change is made up for if the change has kept the times. If it has
+// not, or if the schedule was paused, nothing was missed before that.
+func scheduleEditedMissed(t *testing.T, s Store) {
+	const period = time.Second
+	e := s.Open(t)
+	r := open(t, e)
+	set := func(name, spec, payload string) {
+		t.Helper()
+		r.schedule(name, spec, durable.Job{Kind: kind, Payload: []byte(payload)}, all)
+	}
+	begun, release := make(chan bool, 100), make(chan bool)
+	r.handle(kind, nil).handle("slow", tells(begun, release))
+	r.schedule("paused", "@every 1s", durable.Job{Kind: "slow"}, all)
+	set("kept", "@every 1s", "old")
+	set("changed", "@every 1s", "old")
+	due := engineNow(t, e)
+	await(t, "some were missed", func() bool { return engineNow(t, e).Sub(due) > 4*period })
+	set("kept", "@every 1s", "new")
+	set("kept", "@every 1s", "newer")
+	changed := engineNow(t, e)
+	set("changed", "@every 500ms", "new")
+	r.start()
+	<-begun
+	r.pauseSchedule("paused")
+	await(t, "some would have come", func() bool { return engineNow(t, e).Sub(changed) > 3*period })
+	resumed := engineNow(t, e)
+	r.resumeSchedule("paused")
+	close(release)
+	await(t, "all have run", func() bool {
+		return len(r.ranOf("kept")) > 8 && len(r.ranOf("changed")) > 3 && len(r.ranOf("paused")) > 2
+	})
+	kept := r.ranOf("kept")
+	requireGrid(t, period, kept)
+	require.Equal(t, "old", string(kept[0].Job.Payload), "it was due")
+	require.Equal(t, "newer", string(kept[1].Job.Payload))
+	since := func(name string, at time.Time, period time.Duration) {
+		runs := r.ranOf(name)[1:]
+		requireGrid(t, period, runs)
+		require.True(t, runs[0].Occurrence.After(at), name)
+	}
+	since("changed", changed, period/2)
+	since("paused", resumed, period)
+}
+
+// heldUp is an engine whose changes of schedules are held up, before they are decided on and
+// before they are committed.
+type heldUp struct {
+	driver.Engine
+	by atomic.Int64
+}
+
+func (h *heldUp) Insert(ctx context.Context, recs []driver.Record) ([]durable.Ref, []error) {
+	time.Sleep(time.Duration(h.by.Load()))
+	return h.Engine.Insert(ctx, recs)
+}
+
+func (h *heldUp) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+	time.Sleep(time.Duration(h.by.Load()))
+	return h.Engine.SetSchedule(ctx, was, s, func(last time.Time, waits *driver.Record) (*driver.Record, error) {
+		next, err := replace(last, waits)
+		time.Sleep(time.Duration(h.by.Load()))
+		return next, err
+	})
+}
+
+// A change that is held up over the time of an occurrence does not make it run once more, nor
+// does it lose one.
+func scheduleEditedLate(t *testing.T, s Store) {
+	const period = 500 * time.Millisecond
+	slow := &heldUp{Engine: s.Open(t)}
+	r, w := open(t, slow), open(t, s.Open(t)).handle(kind, nil)
+	once := engineNow(t, slow).Add(2 * time.Second).Truncate(time.Second)
+	last := func() error { // it is the only occurrence, so none follows it
+		return r.Schedule(within(t), "last", "@every 1h", durable.Job{Kind: kind}, durable.StartAt(once), durable.EndAt(once.Add(time.Minute)))
+	}
+	require.NoError(t, last())
+	names := []string{"a", "b"}
+	set := func(payload string) {
+		for _, name := range names {
+			r.schedule(name, "@every 500ms", durable.Job{Kind: kind, Payload: []byte(payload)}, all)
+		}
+	}
+	set("first")
+	w.start().awaitRuns(1)
+	slow.by.Store(int64(2 * period))
+	for ; engineNow(t, slow).Before(once); breathe() {
+		if err := last(); !errorIs(err, durable.ErrInvalid) { // there is no time left
+			require.NoError(t, err)
+		}
+	}
+	await(t, "it has run", func() bool { return r.schedules()["last"].Next.IsZero() })
+	onceEach(t, w.ran())
+	for i := range 8 {
+		slow.by.Store(int64(period/4) + int64(i%4)*int64(period/8))
+		set(fmt.Sprint(i))
+	}
+	await(t, "the last change has its effect", func() bool {
+		runs := w.ran()
+		return slices.ContainsFunc(runs, func(run run) bool { return string(run.Job.Payload) == "7" })
+	})
+	for _, name := range names {
+		requireGrid(t, period, w.ranOf(name))
+	}
+}
+
+// A dead occurrence that is redriven when others have run since runs again, and none of those.
+func scheduleRedriven(t *testing.T, s Store) {
+	const period = 500 * time.Millisecond
+	e := s.Open(t)
+	var failed atomic.Bool
+	r := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error {
+		if failed.CompareAndSwap(false, true) {
+			return durable.Discard(errTest)
+		}
+		return nil
+	}).start()
+	end := engineNow(t, e).Add(3 * time.Second).Truncate(time.Second)
+	r.schedule("x", "@every 500ms", durable.Job{Kind: kind}, all, durable.EndAt(end))
+	await(t, "it has come to its end", func() bool { return r.schedules()["x"].Next.IsZero() })
+	before := r.ran()
+	requireGrid(t, period, before)
+	r.redrive(before[0].Ref)
+	r.awaitGone(before[0].Ref)
+	is := r.schedules()["x"]
+	require.True(t, is.Next.IsZero(), "%v follows it", is.Next)
+	require.True(t, is.Last.Equal(end.Add(-period)), "%v", is.Last)
+	require.Len(t, r.ran(), len(before)+1)
+}
+
+// A schedule that is listed while its occurrences end has one at any time.
+func scheduleListed(t *testing.T, s Store) {
+	r, w := open(t, s.Open(t)), open(t, s.Open(t)).handle(kind, nil)
+	r.schedule("x", "@every 20ms", durable.Job{Kind: kind})
+	w.start().awaitRuns(1)
+	for n := len(w.ran()); len(w.ran()) < n+100; breathe() {
+		require.False(t, r.schedules()["x"].Next.IsZero())
+	}
 }

@@ -136,6 +136,7 @@ var cases = []testCase{
 	{"KeyLeftByTheDead", keyLeftByTheDead},
 	{"KeyAfterGrace", keyAfterGrace},
 	{"KeyAfterRelease", keyAfterRelease},
+	{"KeyAfterReleaseOfTwo", keyAfterReleaseOfTwo},
 	{"Cancel", cancel},
 	{"CancelRetry", cancelRetry},
 	{"CancelAgainstClaim", cancelAgainstClaim},

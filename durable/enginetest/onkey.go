@@ -502,6 +502,29 @@ func keyAfterRelease(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// If two jobs of one key are handed back in one call, both wait, and one of them has the key.
+func keyAfterReleaseOfTwo(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, s.Open(t))
+	w := newCrashing(t, e, "w").beating()
+	var refs []durable.Ref
+	var held []*driver.Delivery
+	for range 2 {
+		ref := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true})[0]
+		h, v := w.ask(ref, true)
+		require.Equal(t, driver.Granted, v.Status)
+		refs, held = append(refs, ref), append(held, h)
+	}
+	require.NoError(t, w.Release(within(t), held, 0))
+	i, err := r.Lookup(within(t), "k")
+	require.NoError(t, err)
+	require.Contains(t, refs, i.Ref)
+	for _, ref := range refs {
+		r.cancel(ref, true, "it waits")
+	}
+	empty(t, r)
+}
+
 // claimAndDie makes an exact claim of a job, by an engine that then ends.
 func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
 	t.Helper()

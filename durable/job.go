@@ -31,7 +31,7 @@ type Job struct {
 	OnKey OnKey
 
 	// MaxWait, with Later, is the longest time from the first Add until the job is due,
-	// however often it is pushed back; 0 means no bound. It is in whole microseconds.
+	// however often it is pushed back; 0 means no bound. Whole microseconds, rounded up.
 	MaxWait time.Duration
 
 	// Found, if not nil, is set by Add to the Ref of the job that waited under the key,

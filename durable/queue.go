@@ -390,11 +390,20 @@ func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 	if key == "" || !valid.Printable(key) {
 		return Info{}, ErrNotFound
 	}
-	r, err := q.engine.Lookup(ctx, key)
-	if err != nil {
-		return Info{}, err
+	for before := Ref(""); ; {
+		r, err := q.engine.Lookup(ctx, key)
+		if err != nil {
+			return Info{}, err
+		}
+		i, err := q.Get(ctx, r)
+		switch ended := errors.Is(err, ErrNotFound) || err == nil && i.State == Dead; {
+		case !ended:
+			return i, err
+		case r == before:
+			return Info{}, ErrNotFound
+		}
+		before = r // another job may have replaced it
 	}
-	return q.Get(ctx, r)
 }
 
 // Reschedule changes when a waiting job is due, also of one that waits for its next

@@ -639,23 +639,33 @@ func (e *replacing) Lookup(ctx context.Context, key string) (durable.Ref, error)
 	return ref, err
 }
 
-// CancelKey cancels the job that has replaced another meanwhile.
-func TestCancelKeyOfReplaced(t *testing.T) {
+// CancelKey and Lookup find the job that has replaced another meanwhile.
+func TestKeyOfReplaced(t *testing.T) {
 	e := &replacing{Engine: enginetest.NewMemory().Open(t)}
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	defer q.Close()
-	var once sync.Once
+	var last durable.Ref
 	add := func() {
-		_, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", OnKey: durable.Replace, After: time.Hour})
+		last, err = q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", OnKey: durable.Replace, After: time.Hour})
 		require.NoError(t, err)
 	}
-	e.replace = func() { once.Do(add) }
+	replaceOnce := func() {
+		var once sync.Once
+		e.replace = func() { once.Do(add) }
+	}
 	add()
+	replaceOnce()
+	i, err := q.Lookup(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, last, i.Ref)
+	replaceOnce()
 	ok, err := q.CancelKey(t.Context(), "k")
 	require.NoError(t, err)
 	require.True(t, ok)
 	ok, err = q.CancelKey(t.Context(), "k")
 	require.NoError(t, err)
 	require.False(t, ok)
+	_, err = q.Lookup(t.Context(), "k")
+	require.ErrorIs(t, err, durable.ErrNotFound)
 }

@@ -135,12 +135,7 @@ func NewRecord(r Record, now time.Time) (Record, error) {
 		due = now
 	}
 	due, now = clock.WholeMicros(due), clock.WholeMicros(now)
-	r.ID, r.At, r.Due, r.Born, r.MaxWait = rand.Text(), due, due, now, r.MaxWait.Truncate(time.Microsecond)
-	if whole := r.Timeout.Truncate(time.Microsecond); whole < r.Timeout && whole < maxTimeout {
-		r.Timeout = whole + time.Microsecond
-	} else {
-		r.Timeout = whole
-	}
+	r.ID, r.At, r.Due, r.Born, r.MaxWait, r.Timeout = rand.Text(), due, due, now, wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
 	if !r.Expires.IsZero() {
 		r.Expires = clock.WholeMicros(r.Expires)
 	}
@@ -153,8 +148,14 @@ func NewRecord(r Record, now time.Time) (Record, error) {
 	return r, nil
 }
 
-// maxTimeout is the longest that can be rounded up.
-const maxTimeout = math.MaxInt64 - time.Microsecond
+// wholeMicros rounds up to whole microseconds, except the longest duration.
+func wholeMicros(d time.Duration) time.Duration {
+	whole := d.Truncate(time.Microsecond)
+	if whole < d && whole < math.MaxInt64-time.Microsecond {
+		whole += time.Microsecond
+	}
+	return whole
+}
 
 // check returns what is wrong with the job, an error that wraps ErrInvalid.
 func (r *Record) check(due time.Time) error {

@@ -516,3 +516,24 @@ func keyAfterRelease(t *testing.T, s Store) {
 	}
 	empty(t, r)
 }
+
+// If two jobs of one key are handed back in one call, both wait, and one of them has the key.
+func keyAfterReleaseOfTwo(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, s.Open(t))
+	w := newCrashing(t, e, "w").beating()
+	var refs []durable.Ref
+	var held []*driver.Delivery
+	for range 2 {
+		ref := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true})[0]
+		h := w.take(ref)
+		w.granted(h)
+		refs, held = append(refs, ref), append(held, h)
+	}
+	require.NoError(t, w.Release(within(t), held, 0))
+	require.Contains(t, refs, r.lookup("k").Ref)
+	for _, ref := range refs {
+		r.cancel(ref, true, "it waits")
+	}
+	empty(t, r)
+}

@@ -139,16 +139,32 @@ func (p *part) signal(ctx context.Context, key string, payload []byte, now time.
 }
 
 // moveIf moves the job that read returns, if that waits. Edit changes its record, and reports
-// whether it is to be moved.
+// whether it is to be moved. A write whose answer was lost is recognized by its token, in the status
+// of the version that it ends. If another write has changed that status, it was refused.
 func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, error), edit func(*driver.Record) bool) (ok bool, err error) {
 	if err := p.room(ctx); err != nil { // a move takes room before it gives some back, and not all of it
 		return false, err
 	}
-	missed := 0
+	missed, token := 0, rand.Text()
+	var h holder
 	err = p.change(ctx, "the job", func(lost error) (bool, error) {
-		h, err := read()
-		if err != nil || lost != nil || !h.alive || h.s.fate == claimed {
+		was, refused := h, lost == nil
+		if lost != nil {
+			s, err := p.status(ctx, was.at)
+			if ok = err == nil && s.fate == moved && s.token == token; ok || err != nil {
+				return ok, err
+			}
+			refused = s.seq > was.s.seq
+		}
+		var err error
+		if h, err = read(); err != nil {
 			return true, cmp.Or(lost, err)
+		}
+		if !refused && (!h.alive || h.at != was.at || h.s.seq != was.s.seq) {
+			return true, lost // its bucket was closed, or it came meanwhile
+		}
+		if !h.alive || h.s.fate == claimed {
+			return true, nil
 		}
 		r, m, err := p.findHeld(ctx, &h)
 		if missed++; errors.Is(err, driver.ErrNotFound) && missed <= 5 {
@@ -157,7 +173,7 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 		if err != nil || !edit(&r) {
 			return true, err
 		}
-		if err = p.write(ctx, p.moveGroup(&r, h.at, h.s, rand.Text(), to, p.now())...); err != nil {
+		if err = p.write(ctx, p.moveGroup(&r, h.at, h.s, token, to, p.now())...); err != nil {
 			return false, err
 		}
 		if ok = true; m.Subject == p.farSubject(p.farOf(h.at.bucket)) {

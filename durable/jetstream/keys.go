@@ -137,7 +137,7 @@ func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Re
 			ref = h.ref
 			return true, nil // an earlier try has stored it; it may have ended since
 		}
-		if r.OnKey != driver.KeyRefuse && (h.alive || r.MaxWait > 0) {
+		if lost != nil || r.OnKey != driver.KeyRefuse && (h.alive || r.MaxWait > 0) {
 			if is, err := p.isStored(ctx, r); is || err != nil {
 				if ref = p.refOf(r); lost == nil {
 					found = ""

@@ -507,14 +507,16 @@ func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string)
 func (w *worker) takeBack(ctx context.Context, hd *handle) error {
 	upTo := hd.status.seq
 	if len(hd.status.permits) > 0 {
-		res := w.free(ctx, hd.p, []*handle{hd})[0]
-		if errors.Is(res.err, errConflict) {
+		g := []group{hd.p.freeGroup(hd.at, hd.status, false)}
+		res := hd.p.commit(ctx, g)
+		w.tellFreed(hd.p, g, res, func(int) string { return hd.record.Lane })
+		if errors.Is(res[0].err, errConflict) {
 			return nil
 		}
-		if res.err != nil {
-			return res.err
+		if res[0].err != nil {
+			return res[0].err
 		}
-		upTo = res.first
+		upTo = res[0].first
 	}
 	return hd.p.purge(ctx, hd.p.fateSubject(hd.at), upTo)
 }
@@ -522,16 +524,25 @@ func (w *worker) takeBack(ctx context.Context, hd *handle) error {
 // free gives claims back, with their permits. A job that has left its key takes it again, if no
 // other has it by now: it has not begun.
 func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result {
-	groups := make([]group, len(handles))
+	results, groups := make([]result, len(handles)), make([]group, len(handles))
+	var of []int // which claim a group is of
 	for i, hd := range handles {
-		groups[i] = p.freeGroup(hd.at, hd.status, false)
+		g := p.freeGroup(hd.at, hd.status, false)
 		if hd.record.FreeWhenBegun {
-			if key, superseded, err := p.retakeKey(ctx, hd.record); err == nil && !superseded {
-				groups[i] = append(groups[i], key...)
+			key, superseded, err := p.retakeKey(ctx, hd.record)
+			if err != nil {
+				results[i].err = err
+				continue
+			}
+			if !superseded {
+				g = append(g, key...)
 			}
 		}
+		groups[i], of = g, append(of, i)
 	}
-	results := p.commit(ctx, groups)
+	for k, res := range p.commit(ctx, pick(groups, of)) {
+		results[of[k]] = res
+	}
 	w.tellFreed(p, groups, results, func(i int) string { return handles[i].record.Lane })
 	return results
 }

@@ -665,15 +665,15 @@ func (p *part) freeGroup(at place, s status, dead bool) group {
 // freeOwn gives back a claim whose sequence is not known, if it was written and the answer was
 // lost. Claims of others are not touched, and of the same worker those of another handle.
 func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
-	s, err := hd.p.status(ctx, hd.at)
-	if call, _, _ := strings.Cut(s.token, "."); err != nil || s.fate != claimed || s.worker != w.c.Name || s.token != hd.token(call) {
-		return err
-	}
-	hd.status = s
-	if res := w.free(ctx, hd.p, []*handle{hd})[0]; !errors.Is(res.err, errConflict) {
-		return res.err
-	}
-	return nil // another one has taken it over, or has it freed, in between
+	return hd.p.change(ctx, "a claim", func(error) (bool, error) {
+		s, err := hd.p.status(ctx, hd.at)
+		if call, _, _ := strings.Cut(s.token, "."); err != nil || s.fate != claimed || s.worker != w.c.Name || s.token != hd.token(call) {
+			return true, err // or another one has taken it over, or has it freed, in between
+		}
+		hd.status = s
+		res := w.free(ctx, hd.p, []*handle{hd})[0]
+		return res.err == nil, res.err
+	})
 }
 
 // deliveryOf makes a Delivery of a message of a near bucket.

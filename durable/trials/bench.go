@@ -131,7 +131,7 @@ func cascade() {
 }
 
 // ownSchedules measures what the server has of itself. There are no claims, attempts or leases, so it is less than a
-// job's life.
+// job's life, which is measured beside it.
 func ownSchedules() {
 	s := newStore(onJetStream)
 	defer s.remove()
@@ -141,5 +141,6 @@ func ownSchedules() {
 	get(js.CreateStream(background, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>", "d.>"}, AllowMsgSchedules: true, AllowMsgTTL: true}))
 	for _, rate := range []int{200, 1000} {
 		lifeOf(serverSchedules{js}, rate, "JetStream's own schedules")
+		life(onJetStream, "whole life", rate)
 	}
 }

@@ -188,7 +188,9 @@ sbom: ## write the list of each module's dependencies, with their licences and s
 
 tidy: ## go.mod of each module, and go.work.sum, have what they need, and no more
 	cd checks && go run ./release tidy
-	go mod download # looks at more than any other command, so that none changes go.work.sum
+	rm go.work.sum
+	go list -m all >/dev/null # reads each go.mod, so that no other command adds a line
+	dir=$$(mktemp -d) && go work vendor -o "$$dir" && rm -r "$$dir" # reads each package of a build, on all systems
 
 # Of Prometheus only the tool: its package starts a server.
 .PHONY: install-servers

@@ -142,7 +142,7 @@ nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each,
 	$(FUZZ) -fuzz FuzzLocal ./timingwheel/pool
 	$(FUZZ) -fuzz FuzzModel ./purgatory
 	cd checks && go test -v -timeout 0 ./soak -for $(DURATION)
-	go test ./timingwheel -run AreLike -fresh 2000 -timeout 1h
+	go test ./timingwheel/tests -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
 	$(TRIALS) -race ./...
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests

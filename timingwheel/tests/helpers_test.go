@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -141,4 +142,40 @@ func requireIdle(t testing.TB, p *testPool) {
 	t.Helper()
 	st := p.bounded.Stats()
 	require.Equal(t, []int64{0, 0, 0}, []int64{st.Running, st.Queued, st.Waiting})
+}
+
+func mustNotRun() { panic("a task ran that must not") }
+
+// busy gives the pool so many tasks, which end with release.
+func busy(pool *testPool, tasks int) (release func()) {
+	c := make(chan struct{})
+	for range tasks {
+		pool.Execute([]func(){func() { <-c }})
+	}
+	return func() { close(c) }
+}
+
+// waitForCallers waits until so many goroutines wait for a mutex, as callers do whose shard is
+// locked.
+func waitForCallers(t testing.TB, n int) {
+	t.Helper()
+	waitFor(t, func() bool { return blocked("sync.Mutex.Lock") == n })
+}
+
+// blocked returns how many goroutines wait for a reason, as tracebacks call it.
+func blocked(reason string) int {
+	buf := make([]byte, 1<<16)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), " ["+reason)
+}
+
+// lockShard locks the shard of the next task, which is the shard of every task if there is
+// only one.
+func lockShard(t testing.TB, w *timingwheel.TimingWheel) (unlock func()) {
+	t.Helper()
+	timeout, err := w.Schedule(0, noop)
+	require.NoError(t, err)
+	require.True(t, timeout.Cancel())
+	h := engine.Handle(timeout)
+	h.LockShard()
+	return h.UnlockShard
 }

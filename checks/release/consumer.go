@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// maxZip is how large the zip of a module may be, in bytes. Pictures, and
-// programs that only developers run, are in modules that are not published.
-const maxZip = 600_000
+// maxZip is the largest size of a module's zip, in bytes. Pictures, programs that only developers
+// run, and tests that need no unexported name are in modules that are not published.
+const maxZip = 510_000
 
 // inspect looks at a module that was published: its zip, and its tests in a checkout of
 // its tag, with the dependencies that it asks for and no newer ones.

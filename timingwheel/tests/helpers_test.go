@@ -1,5 +1,5 @@
-// Package timingwheel_test has those tests of package timingwheel that need nothing of its inside.
-// It is in a module that is not published: who imports the package downloads half of its tests.
+// Package timingwheel_test tests packages timingwheel and pool without their unexported names.
+// Its module is not published, so that a user who imports the wheel does not download these tests.
 package timingwheel_test
 
 import (

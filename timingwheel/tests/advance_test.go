@@ -187,8 +187,8 @@ func TestParentsOfAManualClock(t *testing.T) {
 	require.Equal(t, "value", child.Value(valueKey{}))
 }
 
-// Neither do they behind a context that package context has made, whose deadline is the earlier
-// of the two, nor on a wheel in real time, nor on one in another virtual time.
+// The same holds below a context of package context whose deadline is the earlier of the two, on a
+// wheel in real time, and on a wheel in another virtual time.
 func TestDeadlinesOfDifferentClocks(t *testing.T) {
 	start := map[bool]time.Time{true: time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC), false: moonLanding}
 	ended := func(ctx context.Context, cancel context.CancelFunc) bool {
@@ -352,8 +352,8 @@ func TestAdvanceRaces(t *testing.T) {
 	}
 }
 
-// At the end of the clock nothing is armed again, whatever arms itself: Advance returns. What
-// would be due later stays pending.
+// At the end of the clock no task is armed again, even if it arms itself, so that Advance returns.
+// Tasks that would be due later stay pending.
 func TestAdvanceToTheEndOfTheClock(t *testing.T) {
 	for _, tick := range []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Hour} {
 		w := virtual(timingwheel.WithTick(tick))

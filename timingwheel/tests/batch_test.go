@@ -15,8 +15,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
-// A batch runs in the order of its ticks and, within a tick, of the batch, together with
-// what was scheduled before and after it.
+// A batch runs in the order of its ticks and, within a tick, in the order of the batch. Tasks that
+// were scheduled before and after it run in the same order.
 func TestScheduleBatch(t *testing.T) {
 	for _, size := range []int{1, 10, engine.SliceLen, engine.SliceLen + 1, 3*engine.SliceLen + 7} {
 		synctest.Test(t, func(t *testing.T) {

@@ -188,7 +188,7 @@ func TestFutureRaces(t *testing.T) {
 	require.Zero(t, w.Len())
 }
 
-// Of functions that ran at the same time nothing is left when they have ended.
+// Functions that ran at the same time leave nothing when they have ended.
 func TestManyFuturesAtOnceLeaveNothing(t *testing.T) {
 	const futures = 20_000
 	w := timingwheel.New(timingwheel.WithShards(2)) // each has 80 KB of its own once it is used

@@ -46,8 +46,8 @@ func requireAccounts(t testing.TB, st timingwheel.Stats) {
 	}
 }
 
-// waitForGarbage is waitFor, and runs the collector before each look. One run may not be
-// enough: a goroutine that was interrupted keeps what is left on its stack.
+// waitForGarbage is waitFor that runs the collector before each poll. One run may not be enough,
+// because an interrupted goroutine keeps what is left on its stack.
 func waitForGarbage(t testing.TB, done func() bool) {
 	t.Helper()
 	waitFor(t, func() bool {
@@ -75,7 +75,7 @@ func jobBubble(t *testing.T, f func(t *testing.T, w *timingwheel.TimingWheel, lo
 	})
 }
 
-// timeLog notes when it is told to.
+// timeLog records the time of each note.
 type timeLog struct {
 	start time.Time
 	mu    sync.Mutex

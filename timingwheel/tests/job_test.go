@@ -197,7 +197,7 @@ func TestJobStopIsDefinitive(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		<-job.Done() // what had begun is over
+		<-job.Done() // the run that had begun has ended
 		stopped.Store(true)
 		require.EqualValues(t, 1, ended.Load())
 	}
@@ -446,7 +446,7 @@ func TestJobThatCannotSurvive(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
 		defer w.Stop()
 		job := mustJob(t)(w.ScheduleAtFixedRate(0, 1, func() { panic(boom) }, timingwheel.SurvivePanics()))
-		for range 3 { // who recovers it himself has the job go on as well
+		for range 3 { // a caller that recovers the panic itself also keeps the job running
 			require.PanicsWithValue(t, boom, func() {
 				for {
 					w.Drive(time.Second)
@@ -663,7 +663,7 @@ func TestJobsOfExtremePeriods(t *testing.T) {
 	})
 }
 
-// A job that is over lets go of its Scheduler, whoever keeps the Job.
+// A job that has ended lets go of its Scheduler, even if the program keeps the Job.
 func TestJobLetsGoOfItsScheduler(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

@@ -258,7 +258,8 @@ func TestKeyedRetainsNothing(t *testing.T) {
 	runtime.KeepAlive(k)
 }
 
-// Nor does the executor's queue keep what was canceled or replaced while it waited there.
+// The executor's queue does not keep a function that was canceled or replaced while it waited
+// there.
 func TestKeyedRetainsNothingInTheQueue(t *testing.T) {
 	pool := newPool(1, 10, fullWait)
 	w := timingwheel.New(timingwheel.WithExecutor(pool))
@@ -290,8 +291,8 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// Under any race: every Schedule's function either runs once, or was replaced or
-// canceled by exactly one call that was told so, or is handed back.
+// Under any race, every function that was scheduled runs once, or is replaced or canceled by
+// exactly one call that returned so, or is handed back.
 func TestKeyedAccounts(t *testing.T) {
 	for round := range 20 {
 		w := timingwheel.New(timingwheel.WithTick(time.Microsecond), timingwheel.WithWheelSize(2<<(round%8)))
@@ -387,7 +388,7 @@ func TestKeyedAfterStopIsNotQuadratic(t *testing.T) {
 	atLeastOnce(t, func() bool { return work(true) < 20*work(false)+20*time.Millisecond })
 }
 
-// Of very many keys a thousand are left. What is held follows them.
+// Of very many keys a thousand are left. The memory held shrinks with them.
 func TestKeyedGivesMemoryBack(t *testing.T) {
 	const most = 4
 	keys := unlessShort(200_000, 50_000)

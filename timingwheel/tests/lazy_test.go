@@ -76,8 +76,8 @@ func TestPushBackAtTheDeadline(t *testing.T) {
 	requireAccounts(t, w.Stats())
 }
 
-// Many goroutines reset and stop the same timers, later and earlier, while these fire. What
-// was armed has fired or was stopped, each once.
+// Many goroutines reset and stop the same timers, later and earlier, while these fire. Each armed
+// timer fired or was stopped, once.
 func TestPushBackFromEverywhere(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithTick(time.Microsecond), timingwheel.WithWheelSize(2), timingwheel.WithShards(1))
 	defer w.Stop()

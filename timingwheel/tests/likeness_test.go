@@ -156,8 +156,8 @@ func TestTickersAreLikeTimes(t *testing.T) {
 	})
 }
 
-// contexts is a pair of trees of contexts to which the same steps are applied. In ours
-// the deadlines are the wheel's.
+// contexts is a pair of trees of contexts. The same steps are applied to both. The deadlines in our
+// tree are the wheel's.
 type contexts struct {
 	deadlines map[time.Time]bool // that were given out
 	*likeness
@@ -166,10 +166,10 @@ type contexts struct {
 
 type contextPair struct {
 	theirs, ours context.Context
-	cancel       func() // both; nil if it cannot be
+	cancel       func() // cancels both; nil if they cannot be canceled
 	parent       int    // its place among the nodes
 	kind         kind
-	fired        [2]*atomic.Bool // by an AfterFunc on it; nil if there is none
+	fired        [2]*atomic.Bool // by an AfterFunc on it; nil without one
 }
 
 func TestContextsAreLikeContexts(t *testing.T) {
@@ -184,7 +184,7 @@ func TestContextsAreLikeContexts(t *testing.T) {
 
 type depth int
 
-// kind says who has made a node of ours, for what package context and we do at once.
+// kind says which package made a node of our tree, because that decides what ends at once.
 type kind int
 
 const (
@@ -194,9 +194,9 @@ const (
 	byPackage             // made by package context, and can be canceled
 )
 
-// followsAtOnce reports whether node i ends before the cancel of node x returns. In package
-// context all do that are below. Of ours, what package context has derived from one of the
-// wheel's does not, unless it is just that one that is canceled, and no value lies between.
+// followsAtOnce reports whether node i ends before the cancel of node x returns. In package context
+// every node below x does. In our tree, a context that package context derived from one of the
+// wheel's does not, unless it is the canceled one and no value lies between.
 func (c *contexts) followsAtOnce(i, x int) bool {
 	for i != x && i != 0 {
 		n := c.nodes[i]

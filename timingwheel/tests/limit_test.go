@@ -65,7 +65,7 @@ func TestMaxPending(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		require.True(t, channel.Stop())
 
-		// What is pending moves, and a key's function can be replaced.
+		// Pending tasks can move, and a key's function can be replaced.
 		require.True(t, timer.Reset(2*time.Second))
 		require.True(t, keyed.Reset("k", time.Minute))
 		replaced, err := keyed.Schedule("k", time.Minute, note)
@@ -73,7 +73,7 @@ func TestMaxPending(t *testing.T) {
 		require.True(t, replaced)
 		requireFull(t, w, timingwheel.ErrTooManyPending)
 
-		// What has fired or was canceled makes room at once. A re-arm is not refused, but
+		// A task that has fired or was canceled makes room at once. A re-arm is not refused, but
 		// counts.
 		require.True(t, timeout.Cancel())
 		require.False(t, timeout.Cancel())
@@ -105,8 +105,8 @@ func TestMaxPending(t *testing.T) {
 	})
 }
 
-// A key whose function waits in the executor's queue needs a new place. If there is none,
-// it is left alone.
+// A key whose function waits in the executor's queue needs new room. Without room, it stays as it
+// is.
 func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var queue []func()

@@ -15,7 +15,7 @@ import (
 	"github.com/tickwheel/tickwheel/internal/parking"
 )
 
-// parkedOp is a parked operation that counts what it is told, and by whom.
+// parkedOp is a parked operation that counts its calls.
 type parkedOp struct {
 	by                       parking.Executor
 	silent                   bool // leaves nothing to do
@@ -76,7 +76,7 @@ func TestPark(t *testing.T) {
 	})
 }
 
-// What Stop leaves to do counts as running, and Shutdown waits for it.
+// Work that Stop leaves to do counts as running, and Shutdown waits for it.
 func TestShutdownWaitsForWhatStopLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New()

@@ -20,7 +20,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
-// peak keeps the highest of what it sees.
+// peak keeps the highest value that it has seen.
 type peak struct{ atomic.Int64 }
 
 func (p *peak) see(n int64) {
@@ -194,8 +194,8 @@ func (o *runOrder) all() []int {
 	return slices.Clone(o.ran)
 }
 
-// What finds the Pool full stays pending: it can be canceled and reset, and Stop hands it
-// back. Nothing else is late meanwhile.
+// A task that finds the Pool full stays pending. It can be canceled and reset, and Stop hands it
+// back. No other task is late meanwhile.
 func TestPoolWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool.New(2, 3, pool.Wait)
@@ -407,8 +407,8 @@ func TestPoolCountsWhatEndsTheDriver(t *testing.T) {
 	})
 }
 
-// What is discarded is passed on once; a job goes on to its next run, a Future ends, and a
-// key is gone. What was canceled in the last moment is not passed on.
+// A discarded task is passed on once. A job goes on to its next run, a Future ends, and a key is
+// gone. A task that was canceled at the last moment is not passed on.
 func TestPoolDiscards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var passed []func()
@@ -499,7 +499,7 @@ func TestPoolDiscardsNothingThatIsOver(t *testing.T) {
 	})
 }
 
-// Close waits for what the Pool has accepted, and any number may call it.
+// Close waits for the tasks that the Pool has accepted. Any number of goroutines may call it.
 func TestPoolClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool.New(2, 8, pool.Wait)
@@ -565,8 +565,7 @@ func TestPoolCloseEndsTheWaitOfExecute(t *testing.T) {
 	})
 }
 
-// A closed Pool lets nothing in any more. What comes due stays pending, and Stop hands it
-// back.
+// A closed Pool lets nothing in. Tasks that come due stay pending, and Stop hands them back.
 func TestPoolCloseWhileTasksWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool.New(1, 0, pool.Wait)
@@ -615,8 +614,8 @@ func TestExecutorsKeepNothing(t *testing.T) {
 	}
 }
 
-// useAndForget lets a wheel of its own run tasks on the executor, and returns weak pointers
-// to it and to what the tasks hold.
+// useAndForget makes a wheel that runs tasks on the executor. It returns weak pointers to the wheel
+// and to the data of the tasks.
 func useAndForget(executor timingwheel.Executor) (weak.Pointer[timingwheel.TimingWheel], []weak.Pointer[[1024]byte]) {
 	w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithTick(50*time.Microsecond))
 	var closures []weak.Pointer[[1024]byte]
@@ -660,7 +659,7 @@ func TestWheelKeepsNothingThatRan(t *testing.T) {
 	}
 }
 
-// A huge Pool is as good as none; what makes no sense is told.
+// A huge Pool acts like no limit. A size that makes no sense panics.
 func TestPoolSizes(t *testing.T) {
 	p := pool.New(math.MaxInt, math.MaxInt, pool.Wait)
 	var all sync.WaitGroup
@@ -698,7 +697,8 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 	})
 }
 
-// What waits for room would go between two calls of Drive or Advance, whatever their clock says.
+// A task that waits for room would run between two calls of Drive or Advance, whatever their clock
+// says.
 func TestPoolThatWaitsIsNotDrivenByHand(t *testing.T) {
 	for want, byHand := range map[string]timingwheel.Option{
 		"timingwheel: New: WithManualDrive excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard": timingwheel.WithManualDrive(),

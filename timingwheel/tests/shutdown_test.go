@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Shutdown waits for what is pending in each form, however far off, and for what runs.
+// Shutdown waits for pending tasks of each form, however far off, and for running ones.
 func TestShutdownWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, add := range map[string]func(w *timingwheel.TimingWheel, d time.Duration, f func()) error{
@@ -53,8 +53,8 @@ func TestShutdownWaits(t *testing.T) {
 	})
 }
 
-// From the call of Shutdown on, the wheel takes nothing new. What is pending goes on.
-// Jobs and tickers end. Channel timers and contexts move to package time.
+// From the call of Shutdown on, the wheel takes no new task. Pending tasks go on. Jobs and tickers
+// end. Channel timers and contexts move to package time.
 func TestShutdownClosesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithMaxPending(5), timingwheel.WithShards(4))
@@ -117,8 +117,8 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 	})
 }
 
-// Traffic that pushes its timers back again and again does not prolong Shutdown. What it
-// gets is false, and then it can stop the timer.
+// Traffic that pushes its timers back again and again does not prolong Shutdown. Reset returns
+// false, and then the program can stop the timer.
 func TestKeepAliveDoesNotProlongShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithShards(4))
@@ -160,8 +160,8 @@ func TestKeepAliveDoesNotProlongShutdown(t *testing.T) {
 	})
 }
 
-// When its context ends, Shutdown leaves what is pending as it is. Stop hands it back.
-// After that, Shutdown waits only for what runs.
+// When its context ends, Shutdown leaves pending tasks as they are. Stop hands them back. After
+// that, Shutdown waits only for running tasks.
 func TestShutdownGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New()
@@ -252,9 +252,8 @@ func TestShutdownUnderManualDrive(t *testing.T) {
 	})
 }
 
-// The last task may end, or be canceled, at the moment in which Shutdown looks. Then
-// Shutdown must not wait for ever. What is added meanwhile has run when it returns, or
-// was refused.
+// The last task may end, or be canceled, just when Shutdown reads the counts. Then Shutdown must
+// not wait for ever. A task that is added meanwhile has run when Shutdown returns, or was refused.
 func TestShutdownRaces(t *testing.T) {
 	rounds := unlessShort(3000, 500)
 	goroutines := runtime.NumGoroutine()
@@ -298,8 +297,7 @@ func TestShutdownRaces(t *testing.T) {
 	waitFor(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-// When the last pending task is canceled or handed back while nothing runs, Shutdown is
-// told.
+// When the last pending task is canceled or handed back while nothing runs, Shutdown is notified.
 func TestShutdownAfterTheLastIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(w *timingwheel.TimingWheel, timer *timingwheel.Timer, future *timingwheel.Future[int]){

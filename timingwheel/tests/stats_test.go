@@ -142,7 +142,7 @@ func TestIntervalSaturates(t *testing.T) {
 	}
 }
 
-// What was pushed back has not left its level for a finer one.
+// A timer that was pushed back has not left its level for a finer one.
 func TestCascadedCountsNothingThatWasPushedBack(t *testing.T) {
 	w := virtual()
 	defer w.Stop()

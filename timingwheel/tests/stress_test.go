@@ -25,8 +25,7 @@ var stressExecutors = []struct {
 	{"pool, discard", true, func() timingwheel.Executor { return newPool(2, 10, fullDiscard(func(task func()) { task() })) }},
 }
 
-// Of many goroutines that cancel one task, exactly one gets true. None gets true if the
-// task has run.
+// If many goroutines cancel one task, exactly one gets true. None gets true if the task has run.
 func TestExactlyOneCancelIsTrue(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

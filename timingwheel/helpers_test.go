@@ -24,7 +24,7 @@ func jobBubble(t *testing.T, f func(t *testing.T, w *TimingWheel, log *timeLog),
 	})
 }
 
-// timeLog notes when it is told to.
+// timeLog records the time of each note.
 type timeLog struct {
 	start time.Time
 	mu    sync.Mutex

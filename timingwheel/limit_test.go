@@ -31,8 +31,8 @@ func requireFull(t *testing.T, w *TimingWheel, want error) {
 	requireDead(t, w.AfterFunc(time.Hour, f))
 }
 
-// However adds, cancels, resets and firings meet, the limit holds for what is new. No
-// place stays taken, and none is freed twice.
+// The limit holds for new tasks however adds, cancels, resets and firings meet. No room stays
+// taken, and none is freed twice.
 func TestMaxPendingIsExact(t *testing.T) {
 	rounds := unlessShort(12, 4)
 	const limit = 100

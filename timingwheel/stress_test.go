@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stress is a wheel under random calls from many goroutines, in real time, and
-// the accounts of what became of every task.
+// stress is a wheel under random calls from many goroutines, in real time. Its accounts say how
+// every task ended.
 type stress struct {
 	t      *testing.T
 	w      *TimingWheel
@@ -296,8 +296,8 @@ func waitUntil(t testing.TB, done func() bool) {
 	}
 }
 
-// waitForGarbage is waitUntil, and runs the collector before each look. One run may not be
-// enough: a goroutine that was interrupted keeps what is left on its stack.
+// waitForGarbage is waitUntil that runs the collector before each poll. One run may not be enough,
+// because an interrupted goroutine keeps what is left on its stack.
 func waitForGarbage(t testing.TB, done func() bool) {
 	t.Helper()
 	waitUntil(t, func() bool {

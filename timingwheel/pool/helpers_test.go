@@ -19,8 +19,8 @@ func waitUntil(t testing.TB, done func() bool) {
 	}
 }
 
-// waitForGarbage is waitUntil, and runs the collector before each look. One run may not be
-// enough: a goroutine that was interrupted keeps what is left on its stack.
+// waitForGarbage is waitUntil that runs the collector before each poll. One run may not be enough,
+// because an interrupted goroutine keeps what is left on its stack.
 func waitForGarbage(t testing.TB, done func() bool) {
 	t.Helper()
 	waitUntil(t, func() bool {

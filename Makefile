@@ -142,7 +142,7 @@ nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each,
 	$(FUZZ) -fuzz FuzzLocal ./timingwheel/pool
 	$(FUZZ) -fuzz FuzzModel ./purgatory
 	cd checks && go test -v -timeout 0 ./soak -for $(DURATION)
-	go test ./timingwheel -run AreLike -fresh 2000 -timeout 1h
+	go test ./timingwheel/tests -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
 	$(TRIALS) -race ./...
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests
@@ -188,7 +188,9 @@ sbom: ## write the list of each module's dependencies, with their licences and s
 
 tidy: ## go.mod of each module, and go.work.sum, have what they need, and no more
 	cd checks && go run ./release tidy
-	go mod download # looks at more than any other command, so that none changes go.work.sum
+	rm go.work.sum
+	go list -m all >/dev/null # reads each go.mod, so that no other command adds a line
+	dir=$$(mktemp -d) && go work vendor -o "$$dir" && rm -r "$$dir" # reads each package of a build, on all systems
 
 # Of Prometheus only the tool: its package starts a server.
 .PHONY: install-servers

@@ -6,8 +6,8 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// A bucket that expires at 60 holds three entries. One is taken out from the middle, which needs
-// no look at the others, and the rest come out in the order in which they were added.
+// A bucket that expires at 60 holds three entries. Removing the entry in the middle does not visit
+// the others. The rest are flushed in the order in which they were added.
 func Example() {
 	var arena bucket.Arena
 	var b bucket.Bucket

@@ -271,7 +271,7 @@ func TestTimeBeyondTheEndOfABubble(t *testing.T) {
 	})
 }
 
-// In a bubble the timer is the bubble's, and the timerfd changes nothing.
+// A queue made in a bubble uses the bubble's timer. The timerfd changes nothing.
 func TestPreciseInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := delayqueue.NewPrecise[int]()

@@ -81,7 +81,7 @@ func TestChildrenDoNotInheritTheDescriptor(t *testing.T) {
 	require.NotContains(t, string(out), "timerfd")
 }
 
-// Whatever somebody else does to our descriptor costs precision, and nothing else.
+// If other code closes our descriptor, the queue only loses precision.
 func TestDescriptorClosedUnderIt(t *testing.T) {
 	q := preciseQueue(t)
 	null, err := os.Open(os.DevNull)

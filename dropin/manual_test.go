@@ -19,8 +19,8 @@ var manual = sync.OnceValue(func() *timingwheel.TimingWheel {
 	return w
 })
 
-// With a manual clock below the default wheel, Advance moves what is on the wheel. What is
-// package time's follows the real clock.
+// The default wheel has a manual clock. Advance moves the timers on the wheel; timers of package
+// time follow the real clock.
 func TestDefaultWithManualClock(t *testing.T) {
 	w := manual()
 	ran := false

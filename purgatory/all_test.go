@@ -100,8 +100,8 @@ func TestManyGoexits(t *testing.T) {
 	}
 }
 
-// Of a chain of operations that end one another, each beside one that panics, no link
-// takes a goroutine that waits for the rest of the chain.
+// A chain of operations end one another, each beside one that panics. No link takes a goroutine
+// that waits for the rest of the chain.
 func TestChainOfPanics(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

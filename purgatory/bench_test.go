@@ -43,10 +43,9 @@ func (q *fifo) handOff() {
 	p.done(Satisfied)
 }
 
-// An item for one of 10,000 pollers, which then polls again: NotifyN beside the line that
-// is made by hand, in turns of a thousand items. The figures are medians of the turns.
-// Package time leaves a part of the work of a Stop to what comes later, so that the ratio
-// with the Park is the fair one.
+// An item is for one of 10,000 pollers, which then polls again. The benchmark compares NotifyN with
+// a hand-made line, alternating every thousand items, and reports medians. Package time defers part
+// of the work of a Stop, so compare the ratio that includes Park.
 func BenchmarkHandOff(b *testing.B) {
 	const pollers, turn = 10_000, 1000
 	w := timingwheel.New()

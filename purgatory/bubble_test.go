@@ -11,8 +11,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// What is parked in a bubble on a wheel that was made outside waits by the bubble's clock,
-// and what was parked outside can be ended there.
+// An operation parked in a bubble on a wheel that was made outside waits by the bubble's clock. An
+// operation parked outside can be ended there.
 func TestOuterWheelInABubble(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -42,7 +42,7 @@ func TestOuterWheelInABubble(t *testing.T) {
 	require.Zero(t, p.verify(t).Pending)
 }
 
-// What was parked in a bubble can be ended outside, and nothing more be parked.
+// An operation parked in a bubble can be ended outside, but no other can be parked.
 func TestInnerWheelOutsideOfItsBubble(t *testing.T) {
 	var p *Purgatory[int]
 	var op *Op[int]

@@ -85,8 +85,8 @@ func (r *registry) get(name string) value {
 	return r.values[name]
 }
 
-// query returns the value when it is newer than index, or as it is after d. The index of
-// what it returns is what to ask with the next time.
+// query returns the value when it is newer than index, or the current value after d. The next query
+// passes the returned index.
 func (r *registry) query(ctx context.Context, name string, index uint64, d time.Duration) (value, error) {
 	err := r.parked.Wait(ctx, d, func() bool { return r.get(name).index > index }, name)
 	if err != nil && !errors.Is(err, purgatory.ErrExpired) {
@@ -95,8 +95,8 @@ func (r *registry) query(ctx context.Context, name string, index uint64, d time.
 	return r.get(name), nil
 }
 
-// A blocking query, as Consul has them: the client says which index it has seen, and the
-// server answers when there is a newer one, or after some time with what it has.
+// A blocking query, as in Consul: the client sends the index that it has seen. The server answers
+// when there is a newer one, or after some time with the current value.
 func Example_blockingQuery() {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -166,8 +166,8 @@ func (j *jobs) next(ctx context.Context, d time.Duration) (string, error) {
 	}
 }
 
-// A pull consumer: it asks for a job, and waits for one if there is none. One job wakes
-// one of those who wait, however many they are.
+// A pull consumer asks for a job, and waits for one if there is none. One job wakes one waiting
+// consumer, however many wait.
 func Example_pullConsumer() {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -235,8 +235,8 @@ func Example_quorum() {
 	// c ended 0
 }
 
-// Answers that come in any order, told apart by the id of their request. Without a
-// condition the first Notify satisfies.
+// Answers come in any order and are matched by the id of their request. Without a condition the
+// first Notify satisfies.
 func Example_answersByID() {
 	w := timingwheel.New()
 	defer w.Stop()

@@ -13,9 +13,9 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
-// A parked operation expires on time while a user's function holds the driver up, or while a
-// Pool is full: Wait returns, and the outcome is set. What the executor has to run, done, waits
-// for it like any function.
+// A parked operation expires on time while a user's function holds the driver up, or while a Pool
+// is full: Wait returns, and the outcome is set. Its done runs on the executor, and waits for it
+// like any function.
 func TestExpiresWhateverTheExecutorDoes(t *testing.T) {
 	for name, executor := range map[string]func() timingwheel.Executor{
 		"inline":       timingwheel.Inline,

@@ -16,8 +16,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// What the tests of Kafka's purgatory ask for, as behaviours, and the faults that it is
-// known to have had, each with the number of its report or its repair.
+// The tests below state the behaviors that the tests of Kafka's purgatory require, and the faults
+// that it is known to have had, each with the number of its report or its repair.
 
 // within fails the test if f takes for ever.
 func within(t *testing.T, f func()) {

@@ -11,7 +11,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// collected waits until no more than left of what ps point to is in memory.
+// collected waits until at most left of the objects that ps point to are in memory.
 func collected[T any](t *testing.T, ps []weak.Pointer[T], left int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -26,8 +26,8 @@ func collected[T any](t *testing.T, ps []weak.Pointer[T], left int) {
 	}, 30*time.Second, time.Millisecond)
 }
 
-// While a call that ends many is at the last of them, and its done takes long, the others
-// are kept nowhere, but for the one before.
+// A call that ends many operations is at the last of them, whose done takes long. No other
+// operation is kept, except the one before.
 func TestWalkKeepsNothing(t *testing.T) {
 	const n = batch // a visit takes so many at a time
 	t.Run("Purgatory", func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestWalkKeepsNothing(t *testing.T) {
 	})
 }
 
-// The queue of calls that would nest too deep keeps none that is over.
+// The queue of calls that would nest too deep keeps none that has ended.
 func TestNestKeepsNothing(t *testing.T) {
 	const n = 100
 	var nest nest

@@ -13,10 +13,9 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// The model: the same steps are done to a purgatory and to a dumb reference, which is a
-// list of operations in the order of parking and nothing else. Each keeps a log of what
-// it returns and of each call of done, and the logs must be the same. A done does a step
-// in its turn, now and then.
+// The model does the same steps to a purgatory and to a simple reference, which is a list of
+// operations in the order of parking. Each logs the values that it returns and each call of done.
+// The logs must be the same. Some calls of done do a step themselves.
 
 // spec is what an operation is made from.
 type spec struct {
@@ -338,7 +337,7 @@ func runModel(t *testing.T, steps []step) {
 	})
 }
 
-// randomStep draws a step. Number is the source of what is random.
+// randomStep draws a step. Number is the source of randomness.
 func randomStep(number func(n int) int, depth int) step {
 	s := step{kind: number(stepKinds + 4), n: number(1 << 16)}
 	if s.kind >= stepKinds || depth > 0 && s.kind >= stepClose {

@@ -174,8 +174,8 @@ func TestNotifyNPanics(t *testing.T) {
 	}
 }
 
-// One that is being asked by somebody else is not waited for. It is asked once more, and
-// the next in the line is asked now.
+// NotifyN does not wait for an operation whose try another goroutine runs. That try runs once more,
+// and NotifyN calls try of the next operation in the line now.
 func TestNotifyNDuringTry(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		ready := atomic.Bool{}

@@ -39,7 +39,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *timingwheel.TimingWheel, p *Pu
 	})
 }
 
-// ends is a done that keeps what it was told.
+// ends is a done that records its outcomes.
 type ends struct {
 	mu   sync.Mutex
 	list []Outcome
@@ -75,7 +75,8 @@ func TestParkAsksFirst(t *testing.T) {
 	})
 }
 
-// What holds between the first question and the registration is seen by the second.
+// The second question sees a condition that becomes true between the first question and the
+// registration.
 func TestParkAsksAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
 		asked := 0
@@ -260,8 +261,8 @@ func TestWaitIsOverWhenItReturns(t *testing.T) {
 	})
 }
 
-// Who asks has try for itself, also when the operation ends meanwhile, and then lets go of
-// it.
+// A goroutine that asks has try for itself, also when the operation ends meanwhile, and then lets
+// go of it.
 func TestTryBelongsToWhoAsks(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
 		var o *Op[int]
@@ -516,7 +517,7 @@ func TestWheelStopEndsWhatIsParked(t *testing.T) {
 	})
 }
 
-// Shutdown waits for what is parked, which ends by its event or at its deadline.
+// Shutdown waits for parked operations, which end by their event or at their deadline.
 func TestWheelShutdownWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
 		start := time.Now()
@@ -639,7 +640,7 @@ func TestWheelStopDuringPark(t *testing.T) {
 	})
 }
 
-// Nobody waits for a try: an event meanwhile is a mark, and the question is asked again.
+// An event during a try leaves a mark instead of waiting, and the question is repeated.
 func TestNotifyDuringTry(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		var ready atomic.Bool
@@ -831,8 +832,8 @@ func TestNestedVisits(t *testing.T) {
 		}
 		asked, begun = 0, 1
 		require.Zero(t, p.Notify(1))
-		// Of the operations that ask when a visit comes there are 1, 2 and 3. They are
-		// not asked by that one, but once more when they have the answer.
+		// 1, 2 and 3 operations run their try when a visit comes. The visit passes over them,
+		// and they run it once more when they have the answer.
 		require.Equal(t, visits*n-(1+2+3)+3, asked)
 		p.verify(t)
 		require.Equal(t, n, p.CancelKey(1))
@@ -925,7 +926,7 @@ func TestGoexit(t *testing.T) {
 	})
 }
 
-// What panics, or ends the goroutine, in Park itself leaves nothing behind.
+// A panic or Goexit in Park itself leaves nothing behind.
 func TestPanicInPark(t *testing.T) {
 	for at := 1; at <= 2; at++ {
 		bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
@@ -978,8 +979,8 @@ func TestPanicInParkOfWhatHasEnded(t *testing.T) {
 	})
 }
 
-// Done of what the second question satisfies is called when Park has registered the
-// operation in full. Or another goroutine could call it, too.
+// An operation that the second question satisfies has its done called after Park has registered it
+// in full. Otherwise, another goroutine could call it, too.
 func TestDoneAfterRegistration(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
 		var o *Op[int]

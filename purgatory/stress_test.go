@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// stress is a purgatory under random calls from many goroutines, with what was promised
-// of each operation.
+// stress is a purgatory under random calls from many goroutines. It records the promises made to
+// each operation.
 type stress struct {
 	t     *testing.T
 	w     *timingwheel.TimingWheel
@@ -35,7 +35,7 @@ const stressKeys = 12
 type stressOp struct {
 	*Op[int]
 	done atomic.Int32 // calls
-	got  atomic.Int32 // the outcome that done was told
+	got  atomic.Int32 // the outcome that done got
 }
 
 // wildly panics or ends the goroutine, now and then.
@@ -157,7 +157,7 @@ func (s *stress) wait(key int) {
 	s.p.Wait(ctx, s.delay(), try, keys...)
 }
 
-// run has goroutines do steps until finish, and then ends all by how, at the same time.
+// run does steps in goroutines until finish, and then ends all by how, at the same time.
 func (s *stress) run(last time.Duration, how func()) {
 	var all sync.WaitGroup
 	for range 6 {
@@ -290,7 +290,7 @@ func TestStressNoEventIsLost(t *testing.T) {
 	require.EqualValues(t, goroutines*rounds, st.Satisfied)
 }
 
-// Of those who end an operation at the same time one wins. Two go through the same
+// If several goroutines end an operation at the same time, one wins. Two go through the same
 // operations, neck and neck.
 func TestStressOneWins(t *testing.T) {
 	w := timingwheel.New()

@@ -209,8 +209,8 @@ func TestThresholdCountsItsOwn(t *testing.T) {
 	require.Zero(t, th.verify(t))
 }
 
-// The number rises between the first look at it and the entry into the tree, to the value
-// that is waited for or beyond.
+// The number rises between the first read and the entry into the tree, to the awaited value or
+// beyond.
 func TestThresholdRisesDuringPark(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -231,7 +231,7 @@ func TestThresholdRisesDuringPark(t *testing.T) {
 	}
 }
 
-// A Threshold that is closed between the first look and the entry into the tree refuses.
+// A Threshold that is closed between the first read and the entry into the tree refuses.
 func TestThresholdClosesDuringPark(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -245,8 +245,8 @@ func TestThresholdClosesDuringPark(t *testing.T) {
 	require.Zero(t, w.Len())
 }
 
-// What ends a waiter before Park has registered it in full leaves the rest to Park. Or done
-// could be called twice.
+// If a waiter ends before Park has registered it in full, Park does the rest. Otherwise, done could
+// be called twice.
 func TestThresholdEndsDuringPark(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

@@ -50,8 +50,8 @@ func TestTop(t *testing.T) {
 	require.PanicsWithValue(t, "purgatory: Top: the Purgatory was not made by New", func() { new(Purgatory[int]).Top(1) })
 }
 
-// Of keys with one operation each, Top returns as many as it is asked for, also when all
-// of them are in one stripe.
+// If each key has one operation, Top returns as many keys as requested, also when all of them are
+// in one stripe.
 func TestTopOfOneStripe(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A job that only has to look at its calendar takes room in the Pool, and gives it back. What
-// has found no room meanwhile, on another wheel, gets it at once: nothing else would tell.
+// A job that only reads its calendar takes room in the Pool, and gives it back. A task of another
+// wheel that found no room meanwhile gets it at once, because no other event would tell it.
 func TestRoomOfAJobThatOnlyLooksGoesToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newPool(1, 0, fullWait)

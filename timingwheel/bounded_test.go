@@ -42,12 +42,3 @@ func requireIdle(t testing.TB, p *testPool) {
 	st := p.bounded.Stats()
 	require.Equal(t, []int64{0, 0, 0}, []int64{st.Running, st.Queued, st.Waiting})
 }
-
-// busy gives the pool so many tasks, which end with release.
-func busy(pool *testPool, tasks int) (release func()) {
-	c := make(chan struct{})
-	for range tasks {
-		pool.Execute([]func(){func() { <-c }})
-	}
-	return func() { close(c) }
-}

@@ -478,7 +478,7 @@ func ExampleWithMaxPending() {
 	// <nil>
 }
 
-// What is pending a second after the signal to end is handed back instead.
+// A task that is pending a second after the signal to end is handed back instead.
 func ExampleTimingWheel_Shutdown() {
 	w := timingwheel.New()
 	w.Schedule(10*time.Millisecond, func() { fmt.Println("soon") })

@@ -113,7 +113,7 @@ func TestGroupEdges(t *testing.T) {
 	timer := g.AfterFunc(time.Hour, f)
 	w.verify(t)
 
-	// What the wheel's Stop hands back does not count as canceled by the group.
+	// A task that the wheel's Stop hands back does not count as canceled by the group.
 	pending := w.Stop()
 	require.Len(t, pending, 2)
 	for _, p := range pending {
@@ -228,7 +228,7 @@ func TestGroupDiscards(t *testing.T) {
 	require.NoError(t, g.StopWait(t.Context()))
 }
 
-// What waits for room in a Pool is pending, and the group's Stop cancels it.
+// A task that waits for room in a Pool is pending, and the group's Stop cancels it.
 func TestGroupStopsWhatWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newPool(1, 0, fullWait)
@@ -313,8 +313,8 @@ func TestGroupStopLetsTheWaitingCallerIn(t *testing.T) {
 	require.Equal(t, (n-1)*engine.SliceLen, <-left)
 }
 
-// Of members that have left the group there are no more than it may keep: none that it
-// keeps holds another that it does not.
+// A group keeps at most maxSpares members that have left it, because no member that it keeps holds
+// one that it does not keep.
 func TestGroupKeepsFewMembers(t *testing.T) {
 	w := New(WithManualDrive())
 	defer w.Stop()

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,114 +31,8 @@ func requireFull(t *testing.T, w *TimingWheel, want error) {
 	requireDead(t, w.AfterFunc(time.Hour, f))
 }
 
-func requireDead(t *testing.T, timer *Timer) {
-	t.Helper()
-	require.False(t, timer.Stop())
-	require.False(t, timer.Reset(0))
-	require.False(t, timer.Reset(time.Hour))
-	require.False(t, timer.Stop())
-}
-
-// At the limit every way of adding is refused and counted. Channel timers, tickers,
-// contexts, jobs, resets and re-arms are not.
-func TestMaxPending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := New(WithMaxPending(3), WithShards(4))
-		ran := 0
-		note := func() { ran++ }
-		timer := w.AfterFunc(time.Second, note)
-		timeout, err := w.Schedule(time.Minute, note)
-		require.NoError(t, err)
-		keyed := NewKeyed[string](w)
-		_, err = keyed.Schedule("k", time.Hour, note)
-		require.NoError(t, err)
-		requireFull(t, w, ErrTooManyPending)
-		require.EqualValues(t, 5, w.Stats().Rejected)
-		require.EqualValues(t, 3, w.Stats().Scheduled)
-		dead := w.AfterFunc(0, note)
-
-		// Neither refused nor counted.
-		channel := w.NewTimer(time.Hour)
-		defer w.NewTicker(time.Hour).Stop()
-		ctx, cancel := w.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		job := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, note))
-		require.NoError(t, ctx.Err())
-		require.True(t, channel.Stop())
-
-		// What is pending moves, and a key's function can be replaced.
-		require.True(t, timer.Reset(2*time.Second))
-		require.True(t, keyed.Reset("k", time.Minute))
-		replaced, err := keyed.Schedule("k", time.Minute, note)
-		require.NoError(t, err)
-		require.True(t, replaced)
-		requireFull(t, w, ErrTooManyPending)
-
-		// What has fired or was canceled makes room at once. A re-arm is not refused, but
-		// counts.
-		require.True(t, timeout.Cancel())
-		require.False(t, timeout.Cancel())
-		other, err := w.Schedule(time.Minute, note)
-		require.NoError(t, err)
-		requireFull(t, w, ErrTooManyPending)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		require.Equal(t, 1, ran)
-		requireDead(t, dead) // though there is a place
-		more := w.AfterFunc(time.Minute, note)
-		require.False(t, timer.Reset(time.Minute))
-		requireFull(t, w, ErrTooManyPending)
-		require.True(t, more.Stop())
-		requireFull(t, w, ErrTooManyPending)
-		require.False(t, more.Reset(time.Minute), "stopped before, armed now")
-		require.True(t, other.Cancel())
-		requireFull(t, w, ErrTooManyPending)
-		require.True(t, more.Stop())
-		_, err = w.Schedule(time.Minute, note)
-		require.NoError(t, err)
-		requireFull(t, w, ErrTooManyPending)
-		w.verify(t)
-
-		require.True(t, job.Stop())
-		require.Len(t, w.Stop(), 3)
-		requireFull(t, w, ErrStopped)
-		w.verify(t)
-	})
-}
-
-// A key whose function waits in the executor's queue needs a new place. If there is none,
-// it is left alone.
-func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var queue []func()
-		w := manual(WithMaxPending(1), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
-		keyed := NewKeyed[int](w)
-		ran := 0
-		_, err := keyed.Schedule(1, 0, func() { ran++ })
-		require.NoError(t, err)
-		require.Equal(t, 1, w.Drive(0))
-		other, err := w.Schedule(time.Hour, noop)
-		require.NoError(t, err)
-		_, err = keyed.Schedule(1, 0, func() { t.Error("ran") })
-		require.ErrorIs(t, err, ErrTooManyPending)
-		require.True(t, keyed.Reset(1, time.Second), "a re-arm")
-		w.verify(t)
-		require.True(t, other.Cancel())
-		_, err = w.Schedule(time.Hour, mustNotRun)
-		require.ErrorIs(t, err, ErrTooManyPending, "the key has a place")
-		queue[0]()
-		require.Zero(t, ran, "put off")
-		time.Sleep(time.Second)
-		require.Equal(t, 1, w.Drive(0))
-		queue[1]()
-		require.Equal(t, 1, ran)
-		w.verify(t)
-		require.Empty(t, w.Stop())
-	})
-}
-
-// However adds, cancels, resets and firings meet, the limit holds for what is new. No
-// place stays taken, and none is freed twice.
+// The limit holds for new tasks however adds, cancels, resets and firings meet. No room stays
+// taken, and none is freed twice.
 func TestMaxPendingIsExact(t *testing.T) {
 	rounds := unlessShort(12, 4)
 	const limit = 100
@@ -204,15 +97,5 @@ func TestMaxPendingIsExact(t *testing.T) {
 			requireFull(t, w, ErrTooManyPending)
 			require.Len(t, w.Stop(), limit)
 		})
-	}
-}
-
-func TestMaxPendingThatMakesNoSense(t *testing.T) {
-	require.PanicsWithValue(t, "timingwheel: WithMaxPending(-1): negative", func() { WithMaxPending(-1)(&config{}) })
-	w := New(WithMaxPending(0))
-	defer w.Stop()
-	for range 10_000 {
-		_, err := w.Schedule(time.Hour, noop)
-		require.NoError(t, err)
 	}
 }

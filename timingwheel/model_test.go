@@ -17,7 +17,7 @@ import (
 )
 
 // model is the dumb reference beside a wheel of one shard. It has all pending tasks in a
-// red-black tree, ordered by time and, at one time, by their scheduling. It is told of
+// red-black tree, ordered by time and, at one time, by their scheduling. It sees
 // every call, and checks every result and every firing as it happens.
 //
 // mu guards all of it, since the driver's goroutine runs the tasks.
@@ -32,7 +32,7 @@ type model struct {
 	seq     int
 	runs    modelExecutor
 	pool    *testPool     // of one worker, if runs says so
-	release chan struct{} // closed when the function ends that nothing can pass; nil: there is none
+	release chan struct{} // closed when the function ends that nothing can pass; nil without one
 	freed   time.Duration // when the last of these ended
 	driven  bool          // by the driver goroutine or Advance, so that a task fires on its tick
 	nested  bool          // tasks schedule, cancel and reset as well
@@ -43,7 +43,7 @@ type model struct {
 	keys  map[int]*modelTask // what each key was scheduled for last
 	group *Group             // replaced when it is stopped
 
-	counts Counts // but for Pending and Cascaded
+	counts Counts // except Pending and Cascaded
 
 	closed     bool // by Shutdown
 	stopped    bool
@@ -210,7 +210,7 @@ func (m *model) refuses(task *modelTask, d time.Duration) bool {
 	if !task.pending {
 		return true
 	}
-	m.seq-- // keyFor is asked for the deadline only
+	m.seq-- // only the deadline of keyFor is used
 	k := m.keyFor(d)
 	return m.onTick(k) > m.onTick(task.key)
 }
@@ -474,8 +474,8 @@ func (m *model) fired(task *modelTask) {
 	}
 }
 
-// firstLike returns the key that has to fire before k, or k. Among those of its tick that is
-// the first of the same kind; one that was reset fires anywhere among them.
+// firstLike returns the key that has to fire before k, or k. It is the first of the same kind among
+// the keys of its tick; a key that was reset fires anywhere among them.
 func (m *model) firstLike(k key) key {
 	for it := m.pending.Iterator(); it.Next(); {
 		switch first := it.Key().(key); {
@@ -488,7 +488,7 @@ func (m *model) firstLike(k key) key {
 	return k
 }
 
-// ran plans the next run of a job as the wheel does when this one is over.
+// ran plans the next run of a job as the wheel does after this one has ended.
 func (m *model) ran(task *modelTask) {
 	job := task.job
 	if job.left--; job.left == 0 {
@@ -530,7 +530,7 @@ func (m *model) delay() time.Duration {
 	return time.Duration(m.r.Int64N(1 << (10 + m.r.IntN(46))))
 }
 
-// check compares what is left with what the model says must be left.
+// check compares the remaining tasks with those of the model.
 func (m *model) check() {
 	m.t.Helper()
 	m.mu.Lock()
@@ -617,7 +617,7 @@ func (m *model) drive() {
 	synctest.Wait() // a Pool has a goroutine
 }
 
-// hold has a function run that nothing can pass, or ends it.
+// hold runs a function that nothing can pass, or ends it.
 func (m *model) hold() {
 	switch {
 	case m.release != nil:

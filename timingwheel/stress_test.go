@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stress is a wheel under random calls from many goroutines, in real time, and
-// the accounts of what became of every task.
+// stress is a wheel under random calls from many goroutines, in real time. Its accounts say how
+// every task ended.
 type stress struct {
 	t      *testing.T
 	w      *TimingWheel
@@ -296,62 +296,12 @@ func waitUntil(t testing.TB, done func() bool) {
 	}
 }
 
-// waitForGarbage is waitUntil, and runs the collector before each look. One run may not be
-// enough: a goroutine that was interrupted keeps what is left on its stack.
+// waitForGarbage is waitUntil that runs the collector before each poll. One run may not be enough,
+// because an interrupted goroutine keeps what is left on its stack.
 func waitForGarbage(t testing.TB, done func() bool) {
 	t.Helper()
 	waitUntil(t, func() bool {
 		runtime.GC()
 		return done()
 	})
-}
-
-// Of many goroutines that cancel one task, exactly one gets true. None gets true if the
-// task has run.
-func TestExactlyOneCancelIsTrue(t *testing.T) {
-	w := New()
-	defer w.Stop()
-	for range 2000 {
-		var ran, canceled atomic.Int64
-		timer := w.AfterFunc(time.Duration(rand.Int64N(int64(2*time.Millisecond))), func() { ran.Add(1) })
-		var wg sync.WaitGroup
-		for range 3 {
-			wg.Go(func() {
-				if timer.Stop() {
-					canceled.Add(1)
-				}
-			})
-		}
-		wg.Wait()
-		if canceled.Load() == 0 {
-			waitUntil(t, func() bool { return ran.Load() == 1 })
-		}
-		require.EqualValues(t, 1, ran.Load()+canceled.Load())
-	}
-}
-
-// Several Stops at the same time hand back each task once, all together.
-func TestConcurrentStops(t *testing.T) {
-	for range 50 {
-		w := New(WithShards(8))
-		const tasks = 1000
-		seen := make([]atomic.Int64, tasks)
-		// From several goroutines, so that the tasks are in several shards.
-		var wg sync.WaitGroup
-		for i := range tasks {
-			wg.Go(func() { w.Schedule(time.Hour, func() { seen[i].Add(1) }) })
-		}
-		wg.Wait()
-		for range 4 {
-			wg.Go(func() {
-				for _, p := range w.Stop() {
-					p.Func()
-				}
-			})
-		}
-		wg.Wait()
-		for i := range seen {
-			require.EqualValues(t, 1, seen[i].Load())
-		}
-	}
 }

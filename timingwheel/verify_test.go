@@ -29,39 +29,10 @@ func blocked(reason string) int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), " ["+reason)
 }
 
-// lockShard locks the shard of what is scheduled now, which is that of everything if there is
-// one.
-func lockShard(t testing.TB, w *TimingWheel) (unlock func()) {
-	t.Helper()
-	timeout, err := w.Schedule(0, noop)
-	require.NoError(t, err)
-	require.True(t, timeout.Cancel())
-	h := engine.Handle(timeout)
-	h.LockShard()
-	return h.UnlockShard
-}
-
 // requireAccounts checks what is true at any moment, whatever is under way.
 func requireAccounts(t testing.TB, st Stats) {
 	t.Helper()
 	if st.Scheduled != st.Expired+st.Stopped+st.HandedBack+st.Pending {
 		require.Fail(t, "accounts", "%+v", st.Counts)
 	}
-}
-
-// manual returns a wheel of one shard whose tasks run inside Drive.
-func manual(opts ...Option) *TimingWheel {
-	return New(append([]Option{WithManualDrive(), WithShards(1), WithExecutor(Inline())}, opts...)...)
-}
-
-// atLeastOnce measures until a bound holds, but not for ever. Other programs may come to
-// the machine between a baseline and what is compared with it.
-func atLeastOnce(t *testing.T, holds func() bool) {
-	t.Helper()
-	for range 5 {
-		if holds() {
-			return
-		}
-	}
-	t.Error("the bound has never held")
 }

@@ -55,7 +55,7 @@ func TestNeverEarly(t *testing.T) {
 	}
 }
 
-// What is not about timers is the standard library's.
+// Names without timers are forwarded to the standard library.
 func TestForwarded(t *testing.T) {
 	const text = "2026-02-03T04:05:06Z"
 	at := time.Date(2026, time.February, 3, 4, 5, 6, 0, time.UTC)

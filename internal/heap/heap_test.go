@@ -43,7 +43,7 @@ func TestModel(t *testing.T) {
 		h := New[int]()
 		var model []elem
 		for id := range 400 {
-			pushes := 1 + 2*(id/50%2) // of 4: the heap becomes empty and full in turn
+			pushes := 1 + 2*(id/50%2) // of 4: the heap becomes empty and full alternately
 			if r.IntN(4) < pushes {
 				e := elem{id, time.Duration(r.IntN(40) - 20)}
 				h.Push(e.id, e.at)

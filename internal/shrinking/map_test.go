@@ -16,7 +16,7 @@ func verify(t testing.TB, m *Map[int, int]) {
 	require.True(t, m.most <= keep || len(m.m) >= m.most/4, "%d keys in the room for %d", len(m.m), m.most)
 }
 
-// TestModel steps a map of Go's beside it, which grows and shrinks in turn.
+// TestModel steps a built-in map beside it. The map grows and shrinks alternately.
 func TestModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var m Map[int, int]
@@ -54,8 +54,8 @@ func TestModel(t *testing.T) {
 	m.Delete(1)
 }
 
-// What a map holds follows its keys, up and down, whether or not others are set meanwhile,
-// and Clear gives all of it back.
+// The memory of a map follows its number of keys, up and down, whether or not other keys are set
+// meanwhile. Clear frees all of it.
 func TestMemoryIsGivenBack(t *testing.T) {
 	for _, setting := range []bool{false, true} {
 		const keys = 200_000

@@ -59,7 +59,7 @@ func TestAllAreTold(t *testing.T) {
 	require.Empty(t, second)
 }
 
-// stop may be called by the function that is told.
+// The notified function may call stop.
 func TestStopWhenTold(t *testing.T) {
 	told, stops := make(chan error, 10), make(chan func(), 1)
 	stop, err := Watch(func(err error) { (<-stops)(); told <- err })
@@ -70,7 +70,8 @@ func TestStopWhenTold(t *testing.T) {
 	waitUntil(t, func() bool { return readers() == 0 && len(wallclocktest.Notices(t)) == 0 })
 }
 
-// What the kernel says at a step of the clock is no failure, and anything else is one.
+// The error that the kernel returns after a step of the clock is no failure. Any other error is
+// one.
 func TestWatchThatFails(t *testing.T) {
 	first, _ := watch(t)
 	process.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// fake is a wheel with made-up figures. It counts how often it is asked.
+// fake is a wheel with made-up figures. It counts the requests.
 type fake struct {
 	stats    timingwheel.Stats
 	snapshot timingwheel.Snapshot

@@ -208,8 +208,8 @@ func TestAddAndRemove(t *testing.T) {
 	require.PanicsWithValue(t, "debug: Add: empty name", func() { h.add("", f) })
 }
 
-// Names that differ in bytes that are not valid UTF-8 only are shown as different names,
-// and each can be asked for, as it was added and as it is shown.
+// Names that differ only in bytes that are not valid UTF-8 are shown as different names. Each can
+// be requested as it was added and as it is shown.
 func TestInvalidNames(t *testing.T) {
 	h := NewHandler()
 	names := []string{"a\xffz", "a\xfez", "\xed\xa0\x80", "a\ufffdz"}

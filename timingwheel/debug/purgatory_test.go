@@ -78,7 +78,7 @@ func TestPurgatoryOfOneKey(t *testing.T) {
 		get(h, "/").Body.String())
 }
 
-// A threshold has no keys, and nobody is asked.
+// A threshold has no keys, and none is requested.
 func TestThreshold(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

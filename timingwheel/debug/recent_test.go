@@ -43,8 +43,8 @@ func TestRecent(t *testing.T) {
 	require.Equal(t, time.Second, all.Max)
 }
 
-// While nobody looks there are no samples. What was late then is in the difference if it
-// was within the last minute, and otherwise what is known begins anew.
+// There are no samples without a watcher. A task that was late then counts if it was within the
+// last minute; otherwise the history begins anew.
 func TestRecentAfterAGap(t *testing.T) {
 	var h history
 	now := time.Now()

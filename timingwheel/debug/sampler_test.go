@@ -105,8 +105,8 @@ func TestNobodyLooks(t *testing.T) {
 	})
 }
 
-// However many watch, each wheel that is watched is sampled once. A wheel that nobody
-// watches is only asked for what is cheap.
+// However many watch, each watched wheel is sampled once. An unwatched wheel is only queried for
+// cheap figures.
 func TestManyWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler()
@@ -163,7 +163,7 @@ func TestManyUnknownNames(t *testing.T) {
 			_, leave := stream(h, fmt.Sprint("&wheel=nobody+", n), nil)
 			defer leave()
 		}
-		time.Sleep(5 * time.Second) // what they cost when they come is over
+		time.Sleep(5 * time.Second) // the watchers cost most when they begin
 		before, asked := len(c.received()), fakes[3].asked.Load()
 		time.Sleep(20 * time.Second)
 		require.InDelta(t, 50, len(c.received())-before, 3)

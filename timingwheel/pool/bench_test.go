@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a worker pays for a value of its own, beside other ways to have one. All workers run
-// at once.
+// The benchmark compares the cost of a worker's own value with other ways to have one. All workers
+// run at once.
 func BenchmarkLocal(b *testing.B) {
 	type buffer [64]byte
 	newBuffer := func() *buffer { return new(buffer) }
@@ -70,7 +70,7 @@ func BenchmarkLocal(b *testing.B) {
 			}
 		})
 	})
-	// What Pool.Schedule pays to find a Worker and to give it back, once a function.
+	// Pool.Schedule pays this much to find a Worker and to give it back, once a function.
 	b.Run("worker", func(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {

@@ -6,32 +6,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/tickwheel/tickwheel/timingwheel"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
-
-// manual returns a wheel of one shard whose tasks run inside Drive.
-func manual(opts ...timingwheel.Option) *timingwheel.TimingWheel {
-	all := []timingwheel.Option{timingwheel.WithManualDrive(), timingwheel.WithShards(1), timingwheel.WithExecutor(timingwheel.Inline())}
-	return timingwheel.New(append(all, opts...)...)
-}
-
-// verify checks the invariants of the whole wheel, and returns its Stats. No call may be
-// under way.
-func verify(t testing.TB, w *timingwheel.TimingWheel) timingwheel.Stats {
-	t.Helper()
-	require.NoError(t, engine.Verify((*engine.Engine)(w)))
-	return w.Stats()
-}
-
-// requireAccounts checks what is true at any moment, whatever is under way.
-func requireAccounts(t testing.TB, st timingwheel.Stats) {
-	t.Helper()
-	require.Equal(t, st.Scheduled, st.Expired+st.Stopped+st.HandedBack+st.Pending)
-}
 
 // waitUntil waits until the condition holds, on a loaded machine too.
 func waitUntil(t testing.TB, done func() bool) {
@@ -44,8 +19,8 @@ func waitUntil(t testing.TB, done func() bool) {
 	}
 }
 
-// waitForGarbage is waitUntil, and runs the collector before each look. One run may not be
-// enough: a goroutine that was interrupted keeps what is left on its stack.
+// waitForGarbage is waitUntil that runs the collector before each poll. One run may not be enough,
+// because an interrupted goroutine keeps what is left on its stack.
 func waitForGarbage(t testing.TB, done func() bool) {
 	t.Helper()
 	waitUntil(t, func() bool {
@@ -53,18 +28,6 @@ func waitForGarbage(t testing.TB, done func() bool) {
 		return done()
 	})
 }
-
-func mustJob(t *testing.T) func(j *timingwheel.Job, err error) *timingwheel.Job {
-	return func(j *timingwheel.Job, err error) *timingwheel.Job {
-		t.Helper()
-		require.NoError(t, err)
-		return j
-	}
-}
-
-type schedulerFunc func(prev time.Time) time.Time
-
-func (f schedulerFunc) Next(prev time.Time) time.Time { return f(prev) }
 
 func randomBytes(seed uint64, n int) []byte {
 	data := make([]byte, n)
@@ -74,11 +37,6 @@ func randomBytes(seed uint64, n int) []byte {
 	}
 	return data
 }
-
-// everySecond is a calendar of one run a second, on the second.
-type everySecond struct{}
-
-func (everySecond) Next(prev time.Time) time.Time { return prev.Truncate(time.Second).Add(time.Second) }
 
 // byteSource is a source of random numbers that a fuzzer can steer: four bytes of data
 // for each number. When the data is used up, other numbers follow: some methods of
@@ -104,14 +62,4 @@ func unlessShort(n, short int) int {
 		return short
 	}
 	return n
-}
-
-// atProcessors runs a test on 1, 2 and 8 processors.
-func atProcessors(t *testing.T, test func(t *testing.T)) {
-	for _, n := range []int{1, 2, 8} {
-		t.Run("", func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
-			test(t)
-		})
-	}
 }

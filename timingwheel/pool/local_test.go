@@ -357,7 +357,7 @@ func TestLocalCloseInInit(t *testing.T) {
 	})
 }
 
-// What does not run on a worker has a Worker of its own, which is cleared afterwards.
+// A function that does not run on a worker has a Worker of its own, which is cleared afterwards.
 func TestWorkerOfItsOwn(t *testing.T) {
 	elsewhere := func(t *testing.T, l *Local[*resource], all *ledger, ran *int) func(k *Worker) {
 		return func(k *Worker) {

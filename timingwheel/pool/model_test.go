@@ -70,7 +70,7 @@ func (f *ordered) run(k *Worker) {
 	}
 }
 
-// order has a function do something, and returns what that panicked with.
+// order runs do in a function and returns the value that it panicked with.
 func (m *localModel) order(f *ordered, do func(k *Worker)) (recovered any) {
 	f.orders <- func(k *Worker) {
 		defer func() { recovered = recover() }()
@@ -159,7 +159,7 @@ func (m *localModel) finish(f *ordered) {
 	m.left(f)
 }
 
-// left is told that a function has ended. The next that waits has run by then.
+// left records that a function has ended. The next waiting function has run by then.
 func (m *localModel) left(f *ordered) {
 	m.running = slices.DeleteFunc(m.running, func(g *ordered) bool { return g == f })
 	for _, l := range m.locals {
@@ -408,7 +408,7 @@ func (m *localModel) forget() {
 	}
 }
 
-// check compares every Worker and every value with what it must be.
+// check compares every Worker and every value with the model.
 func (m *localModel) check() {
 	m.t.Helper()
 	ws := &m.pool.workers
@@ -460,7 +460,7 @@ func (m *localModel) checkWorker(k *Worker, want *modelWorker, live map[int]bool
 	}
 }
 
-// stop ends everything. What waited is handed back, and runs elsewhere.
+// stop ends everything. Waiting functions are handed back, and run elsewhere.
 func (m *localModel) stop() {
 	for len(m.running) > 0 && len(m.waiting) == 0 {
 		m.finish(m.running[0])

@@ -221,7 +221,7 @@ func TestHeldUp(t *testing.T) {
 	require.Zero(t, value(t, families, "waiting", "wheel", "held"))
 }
 
-// Wheels are told apart by name, and two of a name are refused.
+// Names tell wheels apart, and a second wheel of the same name is refused.
 func TestSeveralWheels(t *testing.T) {
 	a, b := timingwheel.New(), timingwheel.New()
 	defer a.Stop()

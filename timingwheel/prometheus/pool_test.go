@@ -53,7 +53,7 @@ func TestPoolLint(t *testing.T) {
 	require.Empty(t, problems)
 }
 
-// Pools are told apart by name, and two of a name are refused.
+// Names tell Pools apart, and a second Pool of the same name is refused.
 func TestSeveralPools(t *testing.T) {
 	a := pool.New(1, 0, pool.Wait)
 	b := pool.New(2, 0, pool.CallerRuns)

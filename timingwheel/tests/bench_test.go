@@ -8,8 +8,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// The benchmarks in this file are for a look at a change. What the wheel costs beside
-// package time and other libraries is measured in the module benchmarks.
+// Use the benchmarks in this file to check a change. The module benchmarks compares the cost of the
+// wheel with package time and other libraries.
 
 // BenchmarkNew makes and stops wheels.
 func BenchmarkNew(b *testing.B) {

@@ -11,7 +11,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// What is started in a bubble on a wheel that was made outside runs by the bubble's clock.
+// A wheel made outside runs by the bubble's clock the tasks that are started in the bubble.
 func TestOuterWheelInABubble(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -71,7 +71,7 @@ const (
 	usedOutside      = "timingwheel: the wheel was made in a testing/synctest bubble and is used outside of it: make another one outside"
 )
 
-// What is made of an outer wheel in a bubble is the bubble's, of whatever kind.
+// Every kind of timer that is made in a bubble on an outer wheel belongs to the bubble.
 func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -124,8 +124,8 @@ func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
 	require.Zero(t, w.Len())
 }
 
-// What was made outside can be stopped in a bubble and asked, but not set. Nor can the wheel
-// be stopped there.
+// Timers that were made outside can be stopped and queried in a bubble, but not set. The wheel
+// cannot be stopped there.
 func TestOuterThingsInABubble(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -209,8 +209,8 @@ func TestStopWaitInABubbleForAFunctionOutside(t *testing.T) {
 	require.NoError(t, group.StopWait(t.Context()))
 }
 
-// What was made in a bubble works outside, or panics with our sentence. Without that, each of
-// the calls that panic here would end the process.
+// Timers that were made in a bubble work outside, or panic with a message of this package. Without
+// that check, each call that panics here would end the process.
 func TestInnerThingsOutsideOfTheirBubble(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		var works, panics []func()

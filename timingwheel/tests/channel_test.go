@@ -101,7 +101,7 @@ func TestAfter(t *testing.T) {
 	})
 }
 
-// What waits in the channel says when the timer fired, not when it is received.
+// The time in the channel is when the timer fired, not when it is received.
 func TestChannelHasTheTimeOfTheFiring(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		start := time.Now()
@@ -389,7 +389,7 @@ func noStaleValue(t *testing.T, w *timingwheel.TimingWheel) {
 	timer.Stop()
 }
 
-// Of a Stop or Reset and the receiver, exactly one gets the event.
+// If a receive races with Stop or Reset, exactly one of them gets the event.
 func TestStopOrReceiveNotBoth(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithTick(10 * time.Microsecond))
 	defer w.Stop()

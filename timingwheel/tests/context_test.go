@@ -23,9 +23,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// What contexts show step by step is compared with package context in
-// likeness_test.go. Here is what is special, what takes parents that are not of
-// package context, and what takes real goroutines and real time.
+// likeness_test.go compares contexts with package context, step by step. The tests here are for
+// differences, for parents that are not of package context, and for real goroutines and real time.
 
 type ctxKey string
 
@@ -123,10 +122,8 @@ func TestContextIsCanceled(t *testing.T) {
 	})
 }
 
-// The end of the parent shows in the context itself at once, and in what else
-// depends on it when goroutines have run.
-// What is derived names its parents as with package context, but for what package context
-// itself does not name. To print is safe at any time.
+// A derived context prints the names of its parents as with package context, except those that
+// package context itself does not name. Printing is safe at any time.
 func TestStringOfWhatIsDerived(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -270,8 +267,9 @@ func TestContextWithAnEarlierParent(t *testing.T) {
 	})
 }
 
-// What package context derives from a wheel's context sees what it would see below one of
-// its own. It costs no goroutine, or one where a wrapper hides the method AfterFunc.
+// A context that package context derives from a wheel's context behaves like one derived from a
+// context of package context. It costs no goroutine, or one where a wrapper hides the method
+// AfterFunc.
 func TestDerivedContexts(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		ctx, cancel := w.WithTimeoutCause(t.Context(), 10*msec, errCause)
@@ -425,8 +423,9 @@ func TestForeignParents(t *testing.T) {
 	})
 }
 
-// A parent with a method AfterFunc has it called when a context is made below it, as by package
-// context, and ends the context by what it was given: it may never close its Done.
+// A parent with a method AfterFunc is registered with when a context is made below it, as package
+// context does. The function given to it ends the context, because Done of such a parent may never
+// close.
 func TestParentWithAfterFunc(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		parent := newForeign()
@@ -522,7 +521,7 @@ func settleGoroutines(t *testing.T, most int) {
 	t.Errorf("%d goroutines, not %d", runtime.NumGoroutine(), most)
 }
 
-// What ended first counts, also while the driver is late.
+// The first end counts, also while the driver is late.
 func TestContextOfAParentThatEndsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithManualDrive())
@@ -1019,7 +1018,7 @@ func TestSimultaneousCancels(t *testing.T) {
 	waitFor(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-// Of a parent that ends and a child that is canceled because it does.
+// A parent ends while a child is canceled because the parent ends.
 func TestInterlockedCancels(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -1064,7 +1063,7 @@ func TestContextAllocations(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { w.NewTimer(time.Hour).Stop() }), 4.0)
 }
 
-// waitFor waits for what will come about by itself, on a loaded machine too.
+// waitFor polls until done returns true. Its limit of two minutes also suits a loaded machine.
 func waitFor(t testing.TB, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(100 * time.Microsecond) {
@@ -1075,8 +1074,8 @@ func waitFor(t testing.TB, done func() bool) {
 	}
 }
 
-// withoutCollector keeps the collector from running until the test is over. While it frees
-// the stacks of goroutines that have ended, runtime.NumGoroutine counts them again.
+// withoutCollector turns the collector off until the test has ended. While the collector frees the
+// stacks of goroutines that have ended, runtime.NumGoroutine counts them again.
 func withoutCollector(t *testing.T) {
 	percent := debug.SetGCPercent(-1) // waits for the end of a run that is under way
 	t.Cleanup(func() { debug.SetGCPercent(percent) })

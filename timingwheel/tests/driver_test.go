@@ -221,8 +221,8 @@ func TestForgottenWheelInABubble(t *testing.T) {
 	})
 }
 
-// What a driver goroutine had in its hands when it ended, the next one hands on at once, and
-// not with what is due next.
+// The next driver goroutine hands on at once the tasks that the last one had taken when it ended.
+// It does not wait for the next deadline.
 func TestNewDriverHandsOnWhatTheLastHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(exitingHandler{slog.DiscardHandler})
@@ -284,7 +284,7 @@ func TestFunctionThatHoldsUpFromTheBeginning(t *testing.T) {
 	})
 }
 
-// What is due at once waits its turn behind what was due before.
+// A task that is due at once runs after the tasks that were due before.
 func TestDueAtOnceGoesBehindWhatWasDueBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
@@ -298,8 +298,8 @@ func TestDueAtOnceGoesBehindWhatWasDueBefore(t *testing.T) {
 	})
 }
 
-// What a function adds without delay under manual drive runs in the next call, since it is due
-// after this call began. In a bubble it is due now.
+// Under manual drive, a task that a function adds without delay runs in the next call, since it is
+// due after this call began. In a bubble it is due now.
 func TestDriveLeavesWhatIsAddedForTheNextCall(t *testing.T) {
 	ran := 0
 	addsAnother := func(w *timingwheel.TimingWheel) func() {

@@ -99,8 +99,8 @@ func TestGoexitUnderManualDrive(t *testing.T) {
 	})
 }
 
-// Labels that a task sets must not show in the next task. Nor must the labels of the
-// goroutine that made the wheel. The goroutine profile tells.
+// Labels that a task sets must not show in the next task, and neither must the labels of the
+// goroutine that made the wheel. The goroutine profile shows them.
 func TestLabelsDoNotLeak(t *testing.T) {
 	for name, executor := range executors() {
 		if name == "func" {

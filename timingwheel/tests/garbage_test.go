@@ -17,8 +17,8 @@ import (
 // big is what a function refers to. It is no tiny object, which others would keep alive.
 type big [64]*int
 
-// What has run is garbage, while the wheel lives on: however many tasks come due together,
-// and however long a task goes on that ran before.
+// A task that has run is garbage while the wheel lives on, however many tasks come due together,
+// and however long an earlier task runs.
 func TestWheelKeepsNothingOfWhatHasRun(t *testing.T) {
 	for _, n := range []int{1, 2, 8, 9, 300} {
 		for _, lazy := range []bool{false, true} {
@@ -67,9 +67,9 @@ func TestWheelKeepsNothingOfWhatWasStopped(t *testing.T) {
 	waitForGarbage(t, func() bool { return of.Value() == nil })
 }
 
-// What was stopped in the midst of much that is pending is garbage, while package time keeps
-// it: functions, and the parents of contexts, with a profile and without one. A Timeout keeps
-// nothing, also if it is kept itself.
+// A task that was stopped among many pending ones is garbage, while package time keeps it. This
+// holds for functions and for the parents of contexts, with a profile and without one. A Timeout
+// keeps nothing, even if the program keeps the Timeout.
 func TestWheelKeepsNothingOfWhatWasStoppedAmongOthers(t *testing.T) {
 	const n = 2000
 	for _, rate := range []int{0, 1, 8} {
@@ -118,8 +118,8 @@ func TestWheelKeepsNothingOfWhatWasStoppedAmongOthers(t *testing.T) {
 	}
 }
 
-// What was canceled is garbage at once, in whatever order, and also if nothing else happens
-// on the wheel. Len is exact.
+// A canceled task is garbage at once, in any order, and also if nothing else happens on the wheel.
+// Len is exact.
 func TestWheelKeepsNothingOfWhatWasCanceled(t *testing.T) {
 	const n, kept = 200, 10
 	w := timingwheel.New(timingwheel.WithShards(1))

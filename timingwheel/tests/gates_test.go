@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// gates is some wheels behind one kind of gate under random calls of all that can wait there,
-// with accounts of what became of every function.
+// gates is a group of wheels behind one kind of gate. Random calls use all that can wait there, and
+// the accounts say how every function ended.
 type gates struct {
 	wheels []*timingwheel.TimingWheel
 	keyed  []*timingwheel.Keyed[int]

@@ -64,7 +64,7 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
 				defer w.Stop()
 				start := time.Now()
-				var mu sync.Mutex // no other order is known between a look here and a task later
+				var mu sync.Mutex // orders a read here with a later task
 				var order []int
 				seen := func() []int {
 					mu.Lock()

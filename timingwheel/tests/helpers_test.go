@@ -1,11 +1,12 @@
-// Package timingwheel_test has those tests of package timingwheel that need nothing of its inside.
-// It is in a module that is not published: who imports the package downloads half of its tests.
+// Package timingwheel_test tests packages timingwheel and pool without their unexported names.
+// Its module is not published, so that a user who imports the wheel does not download these tests.
 package timingwheel_test
 
 import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,8 +46,8 @@ func requireAccounts(t testing.TB, st timingwheel.Stats) {
 	}
 }
 
-// waitForGarbage is waitFor, and runs the collector before each look. One run may not be
-// enough: a goroutine that was interrupted keeps what is left on its stack.
+// waitForGarbage is waitFor that runs the collector before each poll. One run may not be enough,
+// because an interrupted goroutine keeps what is left on its stack.
 func waitForGarbage(t testing.TB, done func() bool) {
 	t.Helper()
 	waitFor(t, func() bool {
@@ -74,7 +75,7 @@ func jobBubble(t *testing.T, f func(t *testing.T, w *timingwheel.TimingWheel, lo
 	})
 }
 
-// timeLog notes when it is told to.
+// timeLog records the time of each note.
 type timeLog struct {
 	start time.Time
 	mu    sync.Mutex
@@ -141,4 +142,40 @@ func requireIdle(t testing.TB, p *testPool) {
 	t.Helper()
 	st := p.bounded.Stats()
 	require.Equal(t, []int64{0, 0, 0}, []int64{st.Running, st.Queued, st.Waiting})
+}
+
+func mustNotRun() { panic("a task ran that must not") }
+
+// busy gives the pool so many tasks, which end with release.
+func busy(pool *testPool, tasks int) (release func()) {
+	c := make(chan struct{})
+	for range tasks {
+		pool.Execute([]func(){func() { <-c }})
+	}
+	return func() { close(c) }
+}
+
+// waitForCallers waits until so many goroutines wait for a mutex, as callers do whose shard is
+// locked.
+func waitForCallers(t testing.TB, n int) {
+	t.Helper()
+	waitFor(t, func() bool { return blocked("sync.Mutex.Lock") == n })
+}
+
+// blocked returns how many goroutines wait for a reason, as tracebacks call it.
+func blocked(reason string) int {
+	buf := make([]byte, 1<<16)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), " ["+reason)
+}
+
+// lockShard locks the shard of the next task, which is the shard of every task if there is
+// only one.
+func lockShard(t testing.TB, w *timingwheel.TimingWheel) (unlock func()) {
+	t.Helper()
+	timeout, err := w.Schedule(0, noop)
+	require.NoError(t, err)
+	require.True(t, timeout.Cancel())
+	h := engine.Handle(timeout)
+	h.LockShard()
+	return h.UnlockShard
 }

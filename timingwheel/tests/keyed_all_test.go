@@ -53,8 +53,8 @@ func TestKeyedAll(t *testing.T) {
 	})
 }
 
-// What Drain returns does not run, from the executor's queue neither, and Stop returns only
-// what Drain did not.
+// A function that Drain returns does not run, even if the executor's queue holds it. Stop returns
+// only the functions that Drain did not.
 func TestKeyedDrain(t *testing.T) {
 	var queue []func()
 	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { queue = append(queue, task) })))

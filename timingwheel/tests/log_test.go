@@ -142,7 +142,7 @@ func TestNilLoggerPanics(t *testing.T) {
 	require.PanicsWithValue(t, "timingwheel: WithLogger(nil)", func() { timingwheel.New(timingwheel.WithLogger(nil)) })
 }
 
-// badHandler does what it likes with what is logged.
+// badHandler misbehaves with each record.
 type badHandler struct {
 	slog.Handler
 	handle func()

@@ -63,7 +63,7 @@ func closedPool(full whenFull) *testPool {
 	return p
 }
 
-// Whoever drives by hand holds nothing back: there may be no other call.
+// Driving by hand holds nothing back, because there may be no other call.
 func TestDrivingByHandHoldsNothingBack(t *testing.T) {
 	ran := make(chan struct{})
 	w := timingwheel.New(timingwheel.WithManualDrive())

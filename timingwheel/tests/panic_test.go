@@ -97,8 +97,8 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 	}
 }
 
-// What goes wrong in the function of FullDiscard goes wrong in a task. It harms no other
-// task, and all tasks are counted.
+// A panic in the function of FullDiscard is treated like a panic in a task. It harms no other task,
+// and all tasks are counted.
 func TestDiscardThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p panics

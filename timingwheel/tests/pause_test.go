@@ -24,9 +24,9 @@ import (
 // pauseFor is how long a process is stopped: 150 periods.
 const pauseFor = 150 * period
 
-// A process is stopped by a signal, with timers of all kinds pending, most of which come
-// due meanwhile. When it goes on, nothing is lost and nothing was early. What recurs
-// treats the times that it has missed as it promises.
+// A signal stops a process with timers of all kinds pending, most of which come due meanwhile. When
+// it continues, no timer is lost and none was early. Recurring timers treat the missed times as
+// they promise.
 func TestPausedProcess(t *testing.T) {
 	if pause, err := time.ParseDuration(os.Getenv("TICKWHEEL_PAUSE")); err == nil {
 		u := newUnderPressure(t, pause)

@@ -17,8 +17,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// timerDescriptors counts the open descriptors of timers. Others come and go with what
-// earlier tests have left to the collector.
+// timerDescriptors counts the open descriptors of timers. The count of other descriptors changes
+// while the collector frees the leftovers of earlier tests.
 func timerDescriptors(t *testing.T) (n int) {
 	const dir = "/proc/self/fd/"
 	entries, err := os.ReadDir(dir)

@@ -66,8 +66,7 @@ func TestFineTicks(t *testing.T) {
 	})
 }
 
-// A driver that sleeps toward something far off wakes up for what comes before it, and
-// for Stop.
+// A driver that sleeps toward a far deadline wakes up for an earlier deadline, and for Stop.
 func TestAddAndStopWakeTheDriver(t *testing.T) {
 	inBothModes(t, func(t *testing.T, opts ...timingwheel.Option) {
 		before := runtime.NumGoroutine()

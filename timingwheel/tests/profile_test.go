@@ -179,7 +179,7 @@ func TestProfileKnowsWhoAdded(t *testing.T) {
 	})
 }
 
-// What comes again and again is of whoever made it, and is pending once or not at all.
+// A recurring timer belongs to its creator in the profile, and is pending once or not at all.
 func TestProfileOfWhatRecurs(t *testing.T) {
 	w := virtual(timingwheel.WithProfileRate(1))
 	defer w.Stop()

@@ -43,7 +43,7 @@ func TestSleepContext(t *testing.T) {
 	})
 }
 
-// Whoever wins, nothing is left, on a wheel that is stopped meanwhile neither.
+// Nothing is left whichever of the racing calls wins, also on a wheel that is stopped meanwhile.
 func TestSleepContextRaces(t *testing.T) {
 	for i := range 20 {
 		w := timingwheel.New(timingwheel.WithTick(10 * time.Microsecond))

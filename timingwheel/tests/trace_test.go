@@ -79,7 +79,7 @@ func (e *executorThatLooks) Execute(tasks []func()) {
 	}
 }
 
-// Under manual drive the caller of Drive is the driver until Drive returns.
+// The caller of Drive is the driver until Drive returns.
 func TestTraceLabelsUnderManualDrive(t *testing.T) {
 	looks := &executorThatLooks{t: t}
 	for _, executor := range []timingwheel.Executor{timingwheel.Inline(), looks} {

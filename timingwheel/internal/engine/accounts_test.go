@@ -44,8 +44,8 @@ func TestStatsMissesNoTask(t *testing.T) {
 	}
 }
 
-// What is on its way from one shard to another is not missed, also if nothing is left where
-// Stats has not been yet.
+// Stats counts an entry on its way from one shard to another, also if nothing is left on the shards
+// that Stats has not reached.
 func TestStatsMissesNothingThatChangesShards(t *testing.T) {
 	w := newTestWheel(withManualDrive(), withShards(2))
 	defer w.Stop()

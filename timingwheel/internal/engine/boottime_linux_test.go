@@ -49,7 +49,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Whatever is done after a suspend is right, before the system gives notice too.
+// Every call after a suspend is right, even before the system gives notice.
 func TestAddsAfterASuspend(t *testing.T) {
 	const slept, d = 8 * time.Hour, 20 * time.Millisecond
 	for name, arm := range map[string]func(w *timingwheel.TimingWheel, f func()){
@@ -84,8 +84,8 @@ func TestAddsAfterASuspend(t *testing.T) {
 	}
 }
 
-// Deadlines are told by the clocks as they are, after a suspend too. A timer that moves to
-// package time keeps what it has left.
+// Deadlines follow the clocks as they are, after a suspend too. A timer that moves to package time
+// keeps its remaining time.
 func TestDeadlinesAfterASuspend(t *testing.T) {
 	w, e := suspendable(t)
 	near := func(want time.Duration, at time.Time) {

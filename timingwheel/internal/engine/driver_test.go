@@ -43,8 +43,8 @@ func TestTasksOnTheDriversGoroutine(t *testing.T) {
 	}
 }
 
-// requireOneDriver has the driver wait for the lock of a shard. A second one, if there were
-// one, would come to the other shard meanwhile.
+// requireOneDriver makes the driver wait for the lock of a shard. A second driver would reach the
+// other shard meanwhile.
 func requireOneDriver(t *testing.T, w *testWheel) {
 	t.Helper()
 	add := func(s *shard) {
@@ -104,7 +104,7 @@ func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
 	}
 }
 
-// Whoever keeps a Timer of a stopped wheel does not keep its buckets, and with them all
+// A program that keeps a Timer of a stopped wheel does not keep its buckets, and with them all
 // levels.
 func TestStopEmptiesTheQueue(t *testing.T) {
 	w := newTestWheel(withManualDrive(), withShards(2))

@@ -56,7 +56,7 @@ func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 	require.Zero(t, d.numWaiting.Load())
 }
 
-// A pass holds the lock for a slice at a time, and is over with an entry when it has come to it.
+// A pass holds the lock for a slice at a time, and is done with an entry once it has reached it.
 func TestPassGoesSliceBySlice(t *testing.T) {
 	w := manual()
 	defer w.Stop()

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// What the tests of package engine_test need of an engine, which they have as a TimingWheel.
+// The tests of package engine_test, which have an engine as a TimingWheel, need these methods.
 
 // SetLateAfter says since when the driver is late. From now on, every caller yields then.
 func (e *Engine) SetLateAfter(at time.Duration) {

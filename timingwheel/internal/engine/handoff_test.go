@@ -86,7 +86,7 @@ func TestNothingWaitsForACallThatIsOver(t *testing.T) {
 	s.arena.Free(i)
 }
 
-// A watch that finds nobody in the executor is over, and does not wake up again and again.
+// A watch that finds the executor empty ends, and does not wake up again and again.
 func TestWatchEndsWhenNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWheel(withExecutor(run.Inline{}), withShards(1))
@@ -141,7 +141,7 @@ func inDetachedCall(t *testing.T, f func(w *testWheel, h *handoff), opts ...opti
 	require.EqualValues(t, idle, h.state.Load())
 }
 
-// Something comes to wait just when the call wants to be over: then it goes on.
+// A task comes to wait just when the call is about to end. Then the call goes on.
 func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
 	inDetachedCall(t, func(w *testWheel, h *handoff) {
 		h.mu.Lock() // as hold does
@@ -157,7 +157,7 @@ func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
 	})
 }
 
-// What waited may be canceled at the last moment. The executor never gets an empty slice.
+// A waiting task may be canceled at the last moment. The executor never gets an empty slice.
 func TestExecutorGetsNoEmptySlice(t *testing.T) {
 	calls := 0
 	inDetachedCall(t, func(w *testWheel, h *handoff) {
@@ -182,7 +182,7 @@ func TestDetachedGoroutineDoesNotDrive(t *testing.T) {
 	}, withExecutor(run.Inline{}))
 }
 
-// Whoever warns about a call ends with it, and warns about no later one.
+// A warning ends with its call and never covers a later call.
 func TestWarningsEndWithTheirCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -200,7 +200,7 @@ func TestWarningsEndWithTheirCall(t *testing.T) {
 	})
 }
 
-// What is told of a function is told of one function: its name and its beginning belong together.
+// A report names one function: its name and its beginning belong together.
 func TestHeldUpByOneFunction(t *testing.T) {
 	inDetachedCall(t, func(w *testWheel, h *handoff) {
 		began := map[int64]string{} // the function, by when it began

@@ -102,7 +102,7 @@ func (w *testWheel) verify(t testing.TB) {
 }
 
 // requireSettled checks that the shards have the deadlines of all lazy tasks, as they must once
-// they are closed and the pass is over.
+// they are closed and the pass has ended.
 func requireSettled(t testing.TB, w *testWheel) {
 	t.Helper()
 	for i := range w.shards {

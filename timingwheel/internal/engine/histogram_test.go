@@ -114,7 +114,7 @@ func TestHistogramMerge(t *testing.T) {
 	}
 }
 
-// The difference is what was counted in between, but for Max, which may be rounded up.
+// The difference counts the values in between, except that Max may be rounded up.
 func TestHistogramSub(t *testing.T) {
 	r := newRandForTest(t)
 	for range 2000 {

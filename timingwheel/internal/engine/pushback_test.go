@@ -40,8 +40,8 @@ func TestLazyTask(t *testing.T) {
 	require.False(t, kept)
 }
 
-// No push is lost to whoever takes the deadline back at that moment: each that was true is
-// counted once.
+// No push is lost when another goroutine takes the deadline back at that moment: each that was true
+// counts once.
 func TestPushesBesideTheirEnd(t *testing.T) {
 	c := newClock(time.Millisecond, time.Now(), false)
 	for name, end := range map[string]func(l *LazyTask) (pushes int64, ended bool){

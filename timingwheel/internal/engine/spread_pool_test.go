@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Processors that add for the first time get the shards in turn, and so all are used also if
-// no two processors ever collide.
+// Processors that add for the first time get the shards one after the other, so all shards are used
+// even if no two processors ever collide.
 func TestProcessorsGetShardsInTurn(t *testing.T) {
 	e := newTestWheel(withShards(4))
 	defer e.Stop()

@@ -135,7 +135,7 @@ func TestEveryAddYields(t *testing.T) {
 	}
 }
 
-// on adds by what is made once for each wheel: to make it yields, too.
+// on calls add with a thing that is made once for each wheel. Making it yields, too.
 func on[T any](make func(w *timingwheel.TimingWheel) T, add func(to T)) func(w *timingwheel.TimingWheel) {
 	var last *timingwheel.TimingWheel
 	var to T

@@ -71,8 +71,8 @@ func TestStoppedWheelNeedsNoRoom(t *testing.T) {
 	require.False(t, w.driver.LetIn())
 }
 
-// What waits goes on in the order in which it came due, the shard first that has waited
-// longest: with a Pool, which lets in one at a time, it is the order of the deadlines.
+// Waiting entries go on in the order in which they came due, the shard that has waited longest
+// first. With a Pool that lets in one at a time, it is the order of the deadlines.
 func TestShardThatHasWaitedLongestGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := run.NewBounded(1, 0, run.Waits, nil)
@@ -95,7 +95,7 @@ func TestShardThatHasWaitedLongestGoesFirst(t *testing.T) {
 	})
 }
 
-// Behind a call that is apart, too, the shard goes first whose first entry was due first.
+// The shard whose first entry was due first goes first, also behind a call that is apart.
 func TestSlicesOfTheShardThatHasWaitedLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWheel(withExecutor(run.Inline{}), withShards(2))
@@ -119,8 +119,8 @@ func TestSlicesOfTheShardThatHasWaitedLongest(t *testing.T) {
 	})
 }
 
-// A worker gives its room back just when an entry has found none and is about to join the
-// line: the driver looks again. What comes due meanwhile on another wheel goes behind.
+// A worker gives its room back just when an entry has found none and is about to join the line. The
+// driver tries again. An entry of another wheel that comes due meanwhile goes behind.
 func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := run.NewBounded(1, 0, run.Waits, nil)
@@ -149,8 +149,8 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 	})
 }
 
-// What waited on a shard was canceled. What comes there later does not go behind it, but
-// to the Pool, which has room by now.
+// The entry that waited on a shard was canceled. An entry that comes there later does not go behind
+// it, but to the Pool, which has room by now.
 func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := run.NewBounded(1, 0, run.Waits, nil)

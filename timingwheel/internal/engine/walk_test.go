@@ -20,8 +20,8 @@ func TestClockDoesNotGoBack(t *testing.T) {
 	}
 }
 
-// Whatever is called, in any order, the structure keeps its invariants, and Stats and Snapshot
-// tell what a walk over it finds.
+// The structure keeps its invariants after any calls, in any order, and Stats and Snapshot report
+// what a walk over it finds.
 func TestStatsAndSnapshotAreWhatAWalkFinds(t *testing.T) {
 	for range unlessShort(30, 6) {
 		r := newRandForTest(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// What is due for the workers does not wait until the driver has flushed what else is due.
-// The wheel's own tasks run on the driver: here they wait until the functions have run.
+// A function that is due for the workers does not wait until the driver has flushed all else that
+// is due. The wheel's own tasks run on the driver: here they wait until the functions have run.
 func TestWorkersDoNotWaitForTheDriver(t *testing.T) {
 	for _, functions := range []int{1, 2, 200} {
 		for _, cascade := range []bool{false, true} {
@@ -39,7 +39,8 @@ func TestWorkersDoNotWaitForTheDriver(t *testing.T) {
 	}
 }
 
-// Nor does it wait for the rest of its own cascade, of which nothing more is due for them.
+// It does not wait for the rest of its own cascade, which has no more functions due for the
+// workers.
 func TestWorkersDoNotWaitForACascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWheel(withShards(1))
@@ -56,7 +57,7 @@ func TestWorkersDoNotWaitForACascade(t *testing.T) {
 	})
 }
 
-// Nor does it wait for a caller that has the lock of the next bucket's shard.
+// It does not wait for a caller that has the lock of the next bucket's shard.
 func TestWorkersDoNotWaitForALock(t *testing.T) {
 	w := newTestWheel(withShards(2))
 	defer w.Stop()
@@ -75,7 +76,7 @@ func TestWorkersDoNotWaitForALock(t *testing.T) {
 	<-ran
 }
 
-// Nor does it wait while many empty buckets are dropped.
+// It does not wait while many empty buckets are dropped.
 func TestWorkersDoNotWaitForEmptyBuckets(t *testing.T) {
 	w := newTestWheel(withManualDrive(), withShards(1), withWheelSize(65536))
 	defer w.Stop()

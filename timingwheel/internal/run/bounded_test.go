@@ -100,8 +100,8 @@ func goroutineID() string {
 	return id
 }
 
-// Who has pushed a task, and is held up until another has run it and the Pool is closed,
-// starts no goroutine any more.
+// A caller pushes a task and is held up until another goroutine has run it and the Pool is closed.
+// It then starts no goroutine.
 func TestBoundedStartsNothingAfterClose(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	pool := closedPool()
@@ -191,7 +191,7 @@ func TestWaitingWheels(t *testing.T) {
 	require.Equal(t, make([]Waiter, cap(q.line)), q.line[:cap(q.line)])
 }
 
-// Whoever waited for a change is not told of later ones.
+// A waiter that has been notified of a change is not notified of later ones.
 func TestNoticeForgetsWhoHasWaited(t *testing.T) {
 	var n notice
 	ready := false

@@ -13,7 +13,7 @@ type keeper struct{ tasks [][]func() }
 
 func (k *keeper) Execute(tasks []func()) { k.tasks = append(k.tasks, tasks) }
 
-// A wheel uses one slice for all its calls of an executor. What was handed on must not stay
+// A wheel uses one slice for all its calls of an executor. A task that was handed on must not stay
 // there, or a function that has run would be kept until the next call.
 func TestExecutorsEmptyTheSlice(t *testing.T) {
 	executors := map[string]Executor{

@@ -1,6 +1,8 @@
-package timingwheel
+package timingwheel_test
 
 import (
+	"github.com/tickwheel/tickwheel/timingwheel"
+
 	"fmt"
 	"runtime"
 	"slices"
@@ -13,21 +15,21 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
-// A batch runs in the order of its ticks and, within a tick, of the batch, together with
-// what was scheduled before and after it.
+// A batch runs in the order of its ticks and, within a tick, in the order of the batch. Tasks that
+// were scheduled before and after it run in the same order.
 func TestScheduleBatch(t *testing.T) {
 	for _, size := range []int{1, 10, engine.SliceLen, engine.SliceLen + 1, 3*engine.SliceLen + 7} {
 		synctest.Test(t, func(t *testing.T) {
-			w := New(WithShards(1), WithExecutor(Inline()))
+			w := timingwheel.New(timingwheel.WithShards(1), timingwheel.WithExecutor(timingwheel.Inline()))
 			defer w.Stop()
 			var ran []int
 			note := func(n int) func() { return func() { ran = append(ran, n) } }
 			w.Schedule(2*msec, note(-1))
-			batch := make([]Delayed, size)
+			batch := make([]timingwheel.Delayed, size)
 			for i := range batch {
-				batch[i] = Delayed{time.Duration(1+i/150) * msec, note(i)}
+				batch[i] = timingwheel.Delayed{After: time.Duration(1+i/150) * msec, Func: note(i)}
 			}
-			var dst [1]Timeout
+			var dst [1]timingwheel.Timeout
 			timeouts, err := w.ScheduleBatch(dst[:], batch)
 			require.NoError(t, err)
 			require.Len(t, timeouts, size+1, "appended")
@@ -57,30 +59,30 @@ func TestScheduleBatch(t *testing.T) {
 				want = append(want, size)
 			}
 			require.Equal(t, want, ran)
-			w.verify(t)
+			verify(t, w)
 		})
 	}
 }
 
 func TestScheduleBatchAllOrNone(t *testing.T) {
-	w := New(WithMaxPending(1000), WithManualDrive(), WithExecutor(Inline()))
-	batch := slices.Repeat([]Delayed{{time.Hour, noop}}, 600)
+	w := timingwheel.New(timingwheel.WithMaxPending(1000), timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
+	batch := slices.Repeat([]timingwheel.Delayed{{After: time.Hour, Func: noop}}, 600)
 	first, err := w.ScheduleBatch(nil, batch)
 	require.NoError(t, err)
 	second, err := w.ScheduleBatch(first, batch)
-	require.Equal(t, ErrTooManyPending, err)
+	require.Equal(t, timingwheel.ErrTooManyPending, err)
 	require.Equal(t, first, second)
 	require.Equal(t, 600, w.Len())
 	require.EqualValues(t, 600, w.Stats().Rejected)
 	_, err = w.ScheduleBatch(nil, batch[:400])
 	require.NoError(t, err, "the last places, exactly")
-	w.verify(t)
+	verify(t, w)
 
 	batch[599].Func = nil
 	require.PanicsWithValue(t, "timingwheel: ScheduleBatch: nil function, number 599", func() { w.ScheduleBatch(nil, batch) })
 	require.Equal(t, 1000, w.Len())
 	require.True(t, first[0].Cancel())
-	due, err := w.ScheduleBatch(nil, []Delayed{{-1, noop}})
+	due, err := w.ScheduleBatch(nil, []timingwheel.Delayed{{After: -1, Func: noop}})
 	require.NoError(t, err)
 	require.Equal(t, 1, w.Drive(0), "due now")
 	require.False(t, due[0].Cancel())
@@ -90,10 +92,10 @@ func TestScheduleBatchAllOrNone(t *testing.T) {
 
 	require.Len(t, w.Stop(), 999)
 	none, err := w.ScheduleBatch(nil, batch[:1])
-	require.Equal(t, ErrStopped, err)
+	require.Equal(t, timingwheel.ErrStopped, err)
 	require.Empty(t, none)
 	w.ScheduleBatch(nil, nil)
-	w.verify(t)
+	verify(t, w)
 }
 
 // Stop either comes before a batch or hands back all of it.
@@ -101,9 +103,9 @@ func TestScheduleBatchRacesWithStop(t *testing.T) {
 	const size = 200 * engine.SliceLen // long enough for Stop to get the lock between two slices
 	before, after := 0, 0
 	for range unlessShort(20, 6) {
-		w := New()
-		batch := slices.Repeat([]Delayed{{time.Hour, noop}}, size)
-		var timeouts []Timeout
+		w := timingwheel.New()
+		batch := slices.Repeat([]timingwheel.Delayed{{After: time.Hour, Func: noop}}, size)
+		var timeouts []timingwheel.Timeout
 		var err error
 		var adder sync.WaitGroup
 		adder.Go(func() { timeouts, err = w.ScheduleBatch(nil, batch) })
@@ -121,7 +123,7 @@ func TestScheduleBatchRacesWithStop(t *testing.T) {
 			require.Equal(t, size, len(timeouts))
 		} else {
 			before++
-			require.Equal(t, ErrStopped, err)
+			require.Equal(t, timingwheel.ErrStopped, err)
 			require.Zero(t, len(pending), "a part was handed back, and the batch refused")
 		}
 	}
@@ -131,18 +133,18 @@ func TestScheduleBatchRacesWithStop(t *testing.T) {
 // The delays count from the call, though it has to wait for the lock. And Stop waits for a
 // batch of more than a slice.
 func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
-	w := New(WithManualDrive(), WithShards(1))
+	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithShards(1))
 	unlock := lockShard(t, w)
-	added := make(chan []Timeout)
+	added := make(chan []timingwheel.Timeout)
 	go func() {
-		timeouts, _ := w.ScheduleBatch(nil, slices.Repeat([]Delayed{{time.Hour, noop}}, engine.SliceLen+1))
+		timeouts, _ := w.ScheduleBatch(nil, slices.Repeat([]timingwheel.Delayed{{After: time.Hour, Func: noop}}, engine.SliceLen+1))
 		added <- timeouts
 	}()
 	waitForCallers(t, 1)
 	called := time.Now()
-	stopped := make(chan []Pending)
+	stopped := make(chan []timingwheel.Pending)
 	go func() { stopped <- w.Stop() }()
-	waitUntil(t, func() bool { return blocked("sync.Mutex.Lock")+blocked("sync.RWMutex.Lock") == 2 })
+	waitFor(t, func() bool { return blocked("sync.Mutex.Lock")+blocked("sync.RWMutex.Lock") == 2 })
 	stopHasToWait := blocked("sync.RWMutex.Lock") == 1 // or it could come between two slices
 	time.Sleep(20 * time.Millisecond)
 	unlock()
@@ -156,10 +158,10 @@ func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
 }
 
 func TestScheduleBatchAllocations(t *testing.T) {
-	w := New()
+	w := timingwheel.New()
 	defer w.Stop()
-	batch := slices.Repeat([]Delayed{{time.Hour, noop}}, 100)
-	dst := make([]Timeout, 0, len(batch))
+	batch := slices.Repeat([]timingwheel.Delayed{{After: time.Hour, Func: noop}}, 100)
+	dst := make([]timingwheel.Timeout, 0, len(batch))
 	_, err := w.ScheduleBatch(nil, batch) // keeps the chunk and the bucket in being
 	require.NoError(t, err)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -174,10 +176,10 @@ func TestScheduleBatchAllocations(t *testing.T) {
 func BenchmarkScheduleBatch(b *testing.B) {
 	for _, size := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			w := New()
+			w := timingwheel.New()
 			defer w.Stop()
-			batch := slices.Repeat([]Delayed{{time.Hour, noop}}, size)
-			timeouts := make([]Timeout, 0, size)
+			batch := slices.Repeat([]timingwheel.Delayed{{After: time.Hour, Func: noop}}, size)
+			timeouts := make([]timingwheel.Timeout, 0, size)
 			var single, together time.Duration
 			measure := func(sum *time.Duration, add func()) {
 				start := time.Now()

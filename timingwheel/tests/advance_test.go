@@ -1,6 +1,8 @@
-package timingwheel
+package timingwheel_test
 
 import (
+	"github.com/tickwheel/tickwheel/timingwheel"
+
 	"context"
 	"math"
 	"math/rand/v2"
@@ -15,13 +17,6 @@ import (
 
 // endOfClock is where a manual clock ends.
 const endOfClock = time.Duration(math.MaxInt64 - 1)
-
-var moonLanding = time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC)
-
-// virtual returns a wheel in virtual time on which functions run in order.
-func virtual(opts ...Option) *TimingWheel {
-	return New(append([]Option{WithManualClock(moonLanding), WithExecutor(Inline()), WithShards(1)}, opts...)...)
-}
 
 // Each function runs at its own time, in order, also those that others schedule.
 func TestAdvance(t *testing.T) {
@@ -49,7 +44,7 @@ func TestAdvance(t *testing.T) {
 	require.Equal(t, 1, w.Advance(24*time.Hour-3*second-1))
 	require.Equal(t, 1, w.Advance(1))
 	require.Equal(t, []time.Duration{time.Hour, 24 * time.Hour}, ran)
-	w.verify(t)
+	verify(t, w)
 	require.Zero(t, w.Advance(24*time.Hour))
 	require.Equal(t, 1, w.Advance(math.MaxInt64), "saturates")
 	require.Equal(t, moonLanding.Add(endOfClock), w.Now())
@@ -57,27 +52,27 @@ func TestAdvance(t *testing.T) {
 	require.Equal(t, 1, w.Advance(0), "the clock has ended")
 	require.Zero(t, w.Stats().Lateness.Max, "nothing was late")
 	require.Equal(t, endOfClock, w.Stats().Now)
-	w.verify(t)
+	verify(t, w)
 }
 
 func TestAdvanceThatMakesNoSense(t *testing.T) {
-	w := New(WithManualDrive())
+	w := timingwheel.New(timingwheel.WithManualDrive())
 	defer w.Stop()
 	require.PanicsWithValue(t, "timingwheel: Advance: the wheel was made without WithManualClock", func() { w.Advance(0) })
 	require.WithinDuration(t, time.Now(), w.Now(), time.Minute)
 	w = virtual()
 	require.PanicsWithValue(t, "timingwheel: Advance(-1ns): negative", func() { w.Advance(-1) })
 	require.PanicsWithValue(t, "timingwheel: Drive: the wheel was made without WithManualDrive", func() { w.Drive(0) })
-	for _, opts := range [][]Option{
-		{WithManualClock(moonLanding), WithManualDrive()}, {WithManualDrive(), WithManualClock(moonLanding)},
+	for _, opts := range [][]timingwheel.Option{
+		{timingwheel.WithManualClock(moonLanding), timingwheel.WithManualDrive()}, {timingwheel.WithManualDrive(), timingwheel.WithManualClock(moonLanding)},
 	} {
-		require.PanicsWithValue(t, "timingwheel: New: WithManualDrive excludes WithManualClock", func() { New(opts...) })
+		require.PanicsWithValue(t, "timingwheel: New: WithManualDrive excludes WithManualClock", func() { timingwheel.New(opts...) })
 	}
 	require.Len(t, append(w.Stop(), w.Stop()...), 0)
 	require.Zero(t, w.Advance(time.Hour), "a stopped wheel")
 	require.Equal(t, moonLanding, w.Now())
 	for _, start := range []time.Time{{}, time.Now(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
-		w := New(WithManualClock(start), WithExecutor(Inline()), WithPreciseWakeups())
+		w := timingwheel.New(timingwheel.WithManualClock(start), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithPreciseWakeups())
 		require.Equal(t, start.Round(0), w.Now())
 		ran := false
 		w.ScheduleAt(start.Add(time.Hour), func() { ran = true })
@@ -101,9 +96,9 @@ func TestAllFollowTheManualClock(t *testing.T) {
 	require.Contains(t, ctx.(interface{ String() string }).String(), "[1h30m0s]")
 	at, _ = timer.Deadline()
 	require.Equal(t, moonLanding.Add(time.Hour), at)
-	future, err := Submit(w, time.Hour, func(context.Context) (time.Time, error) { return w.Now(), nil })
+	future, err := timingwheel.Submit(w, time.Hour, func(context.Context) (time.Time, error) { return w.Now(), nil })
 	require.NoError(t, err)
-	k := NewKeyed[string](w)
+	k := timingwheel.NewKeyed[string](w)
 	var expired time.Time
 	k.Schedule("key", time.Hour, func() { expired = w.Now() })
 	at, _ = k.Deadline("key")
@@ -142,7 +137,7 @@ func TestAllFollowTheManualClock(t *testing.T) {
 
 // A job at midnight runs 366 times in a leap year, each time at midnight.
 func TestCalendarFollowsTheManualClock(t *testing.T) {
-	w := New(WithManualClock(time.Date(2024, 1, 1, 12, 0, 0, 0, time.UTC)), WithExecutor(Inline()), WithTick(second))
+	w := timingwheel.New(timingwheel.WithManualClock(time.Date(2024, 1, 1, 12, 0, 0, 0, time.UTC)), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithTick(second))
 	defer w.Stop()
 	var days []time.Time
 	job := mustJob(t)(w.ScheduleFunc(midnight{}, func() { days = append(days, w.Now()) }))
@@ -168,7 +163,7 @@ func (midnight) Next(prev time.Time) time.Time {
 // A deadline in real time and one in virtual time do not hide each other; two in virtual
 // time are compared.
 func TestParentsOfAManualClock(t *testing.T) {
-	w := New(WithManualClock(time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)), WithExecutor(Inline()))
+	w := timingwheel.New(timingwheel.WithManualClock(time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)), timingwheel.WithExecutor(timingwheel.Inline()))
 	defer w.Stop()
 	realTime, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
@@ -192,8 +187,8 @@ func TestParentsOfAManualClock(t *testing.T) {
 	require.Equal(t, "value", child.Value(valueKey{}))
 }
 
-// Neither do they behind a context that package context has made, whose deadline is the earlier
-// of the two, nor on a wheel in real time, nor on one in another virtual time.
+// The same holds below a context of package context whose deadline is the earlier of the two, on a
+// wheel in real time, and on a wheel in another virtual time.
 func TestDeadlinesOfDifferentClocks(t *testing.T) {
 	start := map[bool]time.Time{true: time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC), false: moonLanding}
 	ended := func(ctx context.Context, cancel context.CancelFunc) bool {
@@ -201,7 +196,7 @@ func TestDeadlinesOfDifferentClocks(t *testing.T) {
 		return ctx.Err() != nil
 	}
 	for future := range start {
-		w := New(WithManualClock(start[future]), WithExecutor(Inline()))
+		w := timingwheel.New(timingwheel.WithManualClock(start[future]), timingwheel.WithExecutor(timingwheel.Inline()))
 		defer w.Stop()
 		long, cancel := w.WithTimeout(t.Context(), 10*time.Hour)
 		defer cancel()
@@ -211,13 +206,13 @@ func TestDeadlinesOfDifferentClocks(t *testing.T) {
 		w.Advance(2 * time.Minute)
 		require.True(t, ended(child, cancel), future)
 
-		other := New(WithManualClock(start[future].Add(20*time.Hour)), WithExecutor(Inline()))
+		other := timingwheel.New(timingwheel.WithManualClock(start[future].Add(20*time.Hour)), timingwheel.WithExecutor(timingwheel.Inline()))
 		defer other.Stop()
 		onOther, cancelOnOther := other.WithTimeout(long, time.Minute)
 		other.Advance(time.Minute)
 		require.True(t, ended(onOther, cancelOnOther), future)
 
-		realTime := New()
+		realTime := timingwheel.New()
 		defer realTime.Stop()
 		for _, parent := range []context.Context{long, between} {
 			ctx, cancel := realTime.WithTimeout(parent, msec)
@@ -233,16 +228,16 @@ func TestDeadlinesOfDifferentClocks(t *testing.T) {
 // A stopped wheel's time has ended: what waits for it ends at once, and so does what comes
 // later.
 func TestEndOfAManualClock(t *testing.T) {
-	for name, end := range map[string]func(w *TimingWheel){
-		"Stop":     func(w *TimingWheel) { w.Stop() },
-		"Shutdown": func(w *TimingWheel) { require.NoError(t, w.Shutdown(t.Context())) },
+	for name, end := range map[string]func(w *timingwheel.TimingWheel){
+		"Stop":     func(w *timingwheel.TimingWheel) { w.Stop() },
+		"Shutdown": func(w *timingwheel.TimingWheel) { require.NoError(t, w.Shutdown(t.Context())) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := virtual()
 			w.Advance(second)
 			now := moonLanding.Add(second)
 			timer, ticker := w.NewTimer(time.Hour), w.NewTicker(time.Hour)
-			ctx, cancel := w.WithTimeoutCause(t.Context(), time.Hour, errGoexit)
+			ctx, cancel := w.WithTimeoutCause(t.Context(), time.Hour, errCause)
 			defer cancel()
 			done := ctx.Done()
 			slept := make(chan error, 1)
@@ -254,7 +249,7 @@ func TestEndOfAManualClock(t *testing.T) {
 			require.NoError(t, <-slept)
 			require.Equal(t, now, <-timer.C)
 			require.Equal(t, context.Canceled, ctx.Err())
-			require.Equal(t, ErrStopped, context.Cause(ctx))
+			require.Equal(t, timingwheel.ErrStopped, context.Cause(ctx))
 			<-done
 			require.Empty(t, ticker.C)
 
@@ -269,7 +264,7 @@ func TestEndOfAManualClock(t *testing.T) {
 			later, cancel := w.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			require.Equal(t, context.Canceled, later.Err())
-			require.Equal(t, ErrStopped, context.Cause(later))
+			require.Equal(t, timingwheel.ErrStopped, context.Cause(later))
 			require.Zero(t, w.Len())
 		})
 	}
@@ -301,8 +296,8 @@ func TestAdvanceThatIsCutShort(t *testing.T) {
 // Goroutines that use the wheel as its clock goes on: nothing is early by the wheel's clock,
 // nothing is lost, nobody hangs.
 func TestAdvanceRaces(t *testing.T) {
-	for _, executor := range []func() Executor{Inline, Goroutines, func() Executor { return newPool(2, 1000, fullCallerRuns) }} {
-		w := New(WithManualClock(moonLanding), WithExecutor(executor()), WithShards(4))
+	for _, executor := range []func() timingwheel.Executor{timingwheel.Inline, timingwheel.Goroutines, func() timingwheel.Executor { return newPool(2, 1000, fullCallerRuns) }} {
+		w := timingwheel.New(timingwheel.WithManualClock(moonLanding), timingwheel.WithExecutor(executor()), timingwheel.WithShards(4))
 		var accepted, ran atomic.Int64
 		var users sync.WaitGroup
 		for i := range 4 {
@@ -357,16 +352,16 @@ func TestAdvanceRaces(t *testing.T) {
 	}
 }
 
-// At the end of the clock nothing is armed again, whatever arms itself: Advance returns. What
-// would be due later stays pending.
+// At the end of the clock no task is armed again, even if it arms itself, so that Advance returns.
+// Tasks that would be due later stay pending.
 func TestAdvanceToTheEndOfTheClock(t *testing.T) {
 	for _, tick := range []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Hour} {
-		w := virtual(WithTick(tick))
+		w := virtual(timingwheel.WithTick(tick))
 		const century = 100 * 365 * 24 * time.Hour
 		ticker := w.NewTicker(century)
 		runs, resets, chain := 0, 0, 0
 		mustJob(t)(w.ScheduleAtFixedRate(century, century, func() { runs++ }))
-		var timer *Timer
+		var timer *timingwheel.Timer
 		timer = w.AfterFunc(century, func() { resets++; timer.Reset(century) })
 		var next func()
 		next = func() { chain++; w.Schedule(century, next) }
@@ -384,7 +379,7 @@ func TestAdvanceToTheEndOfTheClock(t *testing.T) {
 		require.Equal(t, endOfClock, w.Now().Sub(moonLanding))
 		require.Len(t, ticker.C, 1)
 		require.Equal(t, 5, w.Len())
-		w.verify(t)
+		verify(t, w)
 		require.Zero(t, w.Advance(math.MaxInt64))
 		w.Schedule(1, mustNotRun)
 		require.Zero(t, w.Advance(0))

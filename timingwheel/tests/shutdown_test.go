@@ -1,6 +1,8 @@
-package timingwheel
+package timingwheel_test
 
 import (
+	"github.com/tickwheel/tickwheel/timingwheel"
+
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -14,27 +16,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Shutdown waits for what is pending in each form, however far off, and for what runs.
+// Shutdown waits for pending tasks of each form, however far off, and for running ones.
 func TestShutdownWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, add := range map[string]func(w *TimingWheel, d time.Duration, f func()) error{
-			"AfterFunc": func(w *TimingWheel, d time.Duration, f func()) error { w.AfterFunc(d, f); return nil },
-			"Schedule":  func(w *TimingWheel, d time.Duration, f func()) error { _, err := w.Schedule(d, f); return err },
-			"ScheduleAt": func(w *TimingWheel, d time.Duration, f func()) error {
+		for name, add := range map[string]func(w *timingwheel.TimingWheel, d time.Duration, f func()) error{
+			"AfterFunc": func(w *timingwheel.TimingWheel, d time.Duration, f func()) error { w.AfterFunc(d, f); return nil },
+			"Schedule": func(w *timingwheel.TimingWheel, d time.Duration, f func()) error {
+				_, err := w.Schedule(d, f)
+				return err
+			},
+			"ScheduleAt": func(w *timingwheel.TimingWheel, d time.Duration, f func()) error {
 				_, err := w.ScheduleAt(time.Now().Add(d), f)
 				return err
 			},
-			"Keyed": func(w *TimingWheel, d time.Duration, f func()) error {
-				_, err := NewKeyed[int](w).Schedule(1, d, f)
+			"Keyed": func(w *timingwheel.TimingWheel, d time.Duration, f func()) error {
+				_, err := timingwheel.NewKeyed[int](w).Schedule(1, d, f)
 				return err
 			},
-			"Submit": func(w *TimingWheel, d time.Duration, f func()) error {
-				_, err := Submit(w, d, func(ctx context.Context) (int, error) { f(); return 0, ctx.Err() })
+			"Submit": func(w *timingwheel.TimingWheel, d time.Duration, f func()) error {
+				_, err := timingwheel.Submit(w, d, func(ctx context.Context) (int, error) { f(); return 0, ctx.Err() })
 				return err
 			},
 		} {
 			for _, d := range []time.Duration{-1, time.Millisecond, 1000 * time.Hour} {
-				w := New()
+				w := timingwheel.New()
 				start, ran := time.Now(), false
 				require.NoError(t, add(w, d, func() { time.Sleep(time.Minute); ran = true }))
 				require.NoError(t, w.Shutdown(t.Context()))
@@ -48,20 +53,20 @@ func TestShutdownWaits(t *testing.T) {
 	})
 }
 
-// From the call of Shutdown on, the wheel takes nothing new. What is pending goes on.
-// Jobs and tickers end. Channel timers and contexts move to package time.
+// From the call of Shutdown on, the wheel takes no new task. Pending tasks go on. Jobs and tickers
+// end. Channel timers and contexts move to package time.
 func TestShutdownClosesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithMaxPending(5), WithShards(4))
+		w := timingwheel.New(timingwheel.WithMaxPending(5), timingwheel.WithShards(4))
 		start, ran := time.Now(), 0
 		pending := w.AfterFunc(time.Minute, func() { ran++ })
 		fired := w.AfterFunc(0, func() {})
-		keyed := NewKeyed[int](w)
+		keyed := timingwheel.NewKeyed[int](w)
 		_, err := keyed.Schedule(1, time.Minute, func() { ran++ })
 		require.NoError(t, err)
 		timeout, err := w.Schedule(time.Minute, func() { t.Error("ran though canceled") })
 		require.NoError(t, err)
-		var jobs []*Job
+		var jobs []*timingwheel.Job
 		running := make(chan struct{})
 		jobs = append(jobs,
 			mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, noop)),
@@ -79,22 +84,22 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 		synctest.Wait()
 		for _, job := range jobs {
 			<-job.Done()
-			require.ErrorIs(t, job.Err(), ErrStopped)
+			require.ErrorIs(t, job.Err(), timingwheel.ErrStopped)
 		}
-		requireFull(t, w, ErrStopped)
+		requireFull(t, w, timingwheel.ErrStopped)
 		_, err = w.ScheduleAtFixedRate(0, 1, noop)
-		require.ErrorIs(t, err, ErrStopped)
+		require.ErrorIs(t, err, timingwheel.ErrStopped)
 		require.False(t, fired.Reset(0))
 		require.True(t, pending.Reset(50*time.Second))
 		replaced, err := keyed.Schedule(1, time.Second, func() { t.Error("ran though refused") })
-		require.ErrorIs(t, err, ErrStopped)
+		require.ErrorIs(t, err, timingwheel.ErrStopped)
 		require.False(t, replaced)
 		require.True(t, timeout.Cancel())
 		require.Equal(t, 2, w.Len())
 		requireAccounts(t, w.Stats())
 		close(running)
 		<-busy.Done()
-		require.ErrorIs(t, busy.Err(), ErrStopped)
+		require.ErrorIs(t, busy.Err(), timingwheel.ErrStopped)
 		require.EqualValues(t, 1, busy.Runs())
 		require.Zero(t, time.Since(start))
 
@@ -112,18 +117,18 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 	})
 }
 
-// Traffic that pushes its timers back again and again does not prolong Shutdown. What it
-// gets is false, and then it can stop the timer.
+// Traffic that pushes its timers back again and again does not prolong Shutdown. Reset returns
+// false, and then the program can stop the timer.
 func TestKeepAliveDoesNotProlongShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithShards(4))
+		w := timingwheel.New(timingwheel.WithShards(4))
 		log := &timeLog{start: time.Now()}
 		timer, stopped := w.AfterFunc(time.Minute, log.note), w.AfterFunc(time.Minute, log.note)
 		for range 2 { // from the second on, a Reset takes no lock
 			require.True(t, timer.Reset(time.Minute))
 			require.True(t, stopped.Reset(time.Minute))
 		}
-		k := NewKeyed[string](w)
+		k := timingwheel.NewKeyed[string](w)
 		for _, key := range []string{"reset", "schedule", "earlier"} {
 			_, err := k.Schedule(key, time.Minute, log.note)
 			require.NoError(t, err)
@@ -137,12 +142,12 @@ func TestKeepAliveDoesNotProlongShutdown(t *testing.T) {
 			require.False(t, stopped.Reset(time.Minute))
 			require.False(t, k.Reset("reset", time.Minute))
 			replaced, err := k.Schedule("schedule", time.Minute, func() { t.Error("a function that is new") })
-			require.ErrorIs(t, err, ErrStopped)
+			require.ErrorIs(t, err, timingwheel.ErrStopped)
 			require.False(t, replaced)
 			at, ok := k.Deadline("schedule")
 			require.True(t, ok)
 			require.Equal(t, log.start.Add(time.Minute), at, "what was refused changes nothing")
-			w.verify(t)
+			verify(t, w)
 		}
 		require.True(t, stopped.Stop(), "it stays pending, and its handle with it")
 		require.True(t, k.Reset("earlier", 0), "an earlier time is not refused")
@@ -155,16 +160,16 @@ func TestKeepAliveDoesNotProlongShutdown(t *testing.T) {
 	})
 }
 
-// When its context ends, Shutdown leaves what is pending as it is. Stop hands it back.
-// After that, Shutdown waits only for what runs.
+// When its context ends, Shutdown leaves pending tasks as they are. Stop hands them back. After
+// that, Shutdown waits only for running tasks.
 func TestShutdownGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New()
+		w := timingwheel.New()
 		var ran atomic.Int64
 		w.AfterFunc(time.Second, func() { ran.Add(1) })
 		w.AfterFunc(2*time.Second, func() { ran.Add(1); time.Sleep(time.Minute); ran.Add(1) })
 		w.AfterFunc(time.Hour, func() { t.Error("ran though handed back") })
-		future, err := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+		future, err := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
 		require.NoError(t, err)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -188,7 +193,7 @@ func TestShutdownGivesUp(t *testing.T) {
 		stopped := time.Now()
 		require.Len(t, w.Stop(), 1, "the future has ended instead")
 		_, err = future.Wait(t.Context())
-		require.ErrorIs(t, err, ErrStopped)
+		require.ErrorIs(t, err, timingwheel.ErrStopped)
 		require.NoError(t, w.Shutdown(t.Context()))
 		require.NoError(t, <-waiting)
 		require.EqualValues(t, 3, ran.Load())
@@ -201,7 +206,7 @@ func TestShutdownGivesUp(t *testing.T) {
 // until its context ends.
 func TestShutdownBySeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New()
+		w := timingwheel.New()
 		start := time.Now()
 		w.AfterFunc(0, func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -209,7 +214,7 @@ func TestShutdownBySeveral(t *testing.T) {
 			require.ErrorIs(t, w.Shutdown(ctx), context.DeadlineExceeded)
 		})
 		synctest.Wait() // it has refused what is new
-		require.ErrorIs(t, func() error { _, err := w.Schedule(0, noop); return err }(), ErrStopped)
+		require.ErrorIs(t, func() error { _, err := w.Schedule(0, noop); return err }(), timingwheel.ErrStopped)
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() {
@@ -219,7 +224,7 @@ func TestShutdownBySeveral(t *testing.T) {
 		}
 		all.Wait()
 
-		unused := New()
+		unused := timingwheel.New()
 		require.NoError(t, unused.Shutdown(t.Context()))
 		require.NoError(t, unused.Shutdown(t.Context()))
 		require.Zero(t, unused.Stats().Scheduled)
@@ -247,16 +252,15 @@ func TestShutdownUnderManualDrive(t *testing.T) {
 	})
 }
 
-// The last task may end, or be canceled, at the moment in which Shutdown looks. Then
-// Shutdown must not wait for ever. What is added meanwhile has run when it returns, or
-// was refused.
+// The last task may end, or be canceled, just when Shutdown reads the counts. Then Shutdown must
+// not wait for ever. A task that is added meanwhile has run when Shutdown returns, or was refused.
 func TestShutdownRaces(t *testing.T) {
 	rounds := unlessShort(3000, 500)
 	goroutines := runtime.NumGoroutine()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for round := range rounds {
-		w := New(WithTick(time.Microsecond), WithShards(1+round%4), WithExecutor(stressExecutors[round%len(stressExecutors)].executor()))
+		w := timingwheel.New(timingwheel.WithTick(time.Microsecond), timingwheel.WithShards(1+round%4), timingwheel.WithExecutor(stressExecutors[round%len(stressExecutors)].executor()))
 		var accepted, ended atomic.Int64
 		var all sync.WaitGroup
 		for range 2 {
@@ -264,7 +268,7 @@ func TestShutdownRaces(t *testing.T) {
 				for range 20 {
 					timeout, err := w.Schedule(time.Duration(rand.IntN(10_000)), func() { ended.Add(1) })
 					if err != nil {
-						require.ErrorIs(t, err, ErrStopped)
+						require.ErrorIs(t, err, timingwheel.ErrStopped)
 						return
 					}
 					accepted.Add(1)
@@ -290,20 +294,22 @@ func TestShutdownRaces(t *testing.T) {
 		all.Wait()
 		require.Equal(t, accepted.Load(), ended.Load())
 	}
-	waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
+	waitFor(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-// When the last pending task is canceled or handed back while nothing runs, Shutdown is
-// told.
+// When the last pending task is canceled or handed back while nothing runs, Shutdown is notified.
 func TestShutdownAfterTheLastIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, end := range map[string]func(w *TimingWheel, timer *Timer, future *Future[int]){
-			"cancel": func(_ *TimingWheel, timer *Timer, future *Future[int]) { timer.Stop(); future.Cancel() },
-			"stop":   func(w *TimingWheel, _ *Timer, _ *Future[int]) { w.Stop() },
+		for name, end := range map[string]func(w *timingwheel.TimingWheel, timer *timingwheel.Timer, future *timingwheel.Future[int]){
+			"cancel": func(_ *timingwheel.TimingWheel, timer *timingwheel.Timer, future *timingwheel.Future[int]) {
+				timer.Stop()
+				future.Cancel()
+			},
+			"stop": func(w *timingwheel.TimingWheel, _ *timingwheel.Timer, _ *timingwheel.Future[int]) { w.Stop() },
 		} {
-			w := New()
+			w := timingwheel.New()
 			timer := w.AfterFunc(time.Hour, noop)
-			future, err := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+			future, err := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
 			require.NoError(t, err)
 			start, done := time.Now(), make(chan error)
 			go func() { done <- w.Shutdown(t.Context()) }()

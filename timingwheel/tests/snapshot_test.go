@@ -1,6 +1,8 @@
-package timingwheel
+package timingwheel_test
 
 import (
+	"github.com/tickwheel/tickwheel/timingwheel"
+
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -10,21 +12,21 @@ import (
 )
 
 func TestSnapshotOfAnUnusedAndOfAStoppedWheel(t *testing.T) {
-	w := New()
+	w := timingwheel.New()
 	unused := w.Snapshot(10)
-	require.Equal(t, Snapshot{Now: unused.Now}, unused)
+	require.Equal(t, timingwheel.Snapshot{Now: unused.Now}, unused)
 	w.AfterFunc(time.Hour, noop)
 	require.EqualValues(t, 1, w.Snapshot(10).Pending)
 	w.Stop()
 	stopped := w.Snapshot(10)
 	require.Greater(t, stopped.Now, unused.Now)
-	require.Equal(t, Snapshot{Now: stopped.Now}, stopped)
+	require.Equal(t, timingwheel.Snapshot{Now: stopped.Now}, stopped)
 }
 
 // A Snapshot of very many entries gives the lock to others between chunks, at once. It
 // sorts the deadlines without the lock.
 func TestSnapshotHoldsUpNobody(t *testing.T) {
-	w := New(WithShards(1))
+	w := timingwheel.New(timingwheel.WithShards(1))
 	defer w.Stop()
 	pending := unlessShort(500_000, 100_000)
 	r := newRandForTest(t)
@@ -47,7 +49,7 @@ func TestSnapshotHoldsUpNobody(t *testing.T) {
 
 // waitsBesideSnapshots returns how long a Snapshot takes, and, sorted, how long the calls
 // that are made while there are Snapshots all the time.
-func waitsBesideSnapshots(w *TimingWheel, next int) (snapshot time.Duration, waits []time.Duration) {
+func waitsBesideSnapshots(w *timingwheel.TimingWheel, next int) (snapshot time.Duration, waits []time.Duration) {
 	var end atomic.Bool
 	took := make(chan time.Duration)
 	go func() {
@@ -71,7 +73,7 @@ func waitsBesideSnapshots(w *TimingWheel, next int) (snapshot time.Duration, wai
 }
 
 // checkSnapshot checks what is true of a Snapshot at any time, whatever is under way.
-func checkSnapshot(t testing.TB, sn Snapshot, next int) {
+func checkSnapshot(t testing.TB, sn timingwheel.Snapshot, next int) {
 	t.Helper()
 	sum := sn.Due + sn.Waiting + sn.Cascading
 	for i, l := range sn.Levels {

@@ -1,6 +1,9 @@
-package timingwheel
+package timingwheel_test
 
 import (
+	"github.com/tickwheel/tickwheel/timingwheel"
+	"github.com/tickwheel/tickwheel/timingwheel/park"
+
 	"context"
 	"sync/atomic"
 	"testing"
@@ -10,17 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/internal/parking"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
-// park is that of package timingwheel/park, which imports this one.
-func park(w *TimingWheel, d time.Duration, op parking.Op) (Timeout, error) {
-	e, now := w.here()
-	h, err := e.Park(engine.Delay{Now: now, D: d}, op)
-	return Timeout(h), err
-}
-
-// parkedOp is a parked operation that counts what it is told, and by whom.
+// parkedOp is a parked operation that counts its calls.
 type parkedOp struct {
 	by                       parking.Executor
 	silent                   bool // leaves nothing to do
@@ -46,47 +41,47 @@ func (o *parkedOp) Stop(parking.Held) (rest func(), by parking.Executor) {
 
 func TestPark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithShards(1), WithMaxPending(3))
+		w := timingwheel.New(timingwheel.WithShards(1), timingwheel.WithMaxPending(3))
 		ops := [5]parkedOp{1: {silent: true}, 3: {silent: true}}
-		var places [5]Timeout
-		park := func(i int, d time.Duration) (err error) {
-			ops[i].by = Goroutines()
-			places[i], err = park(w, d, &ops[i])
+		var places [5]timingwheel.Timeout
+		hold := func(i int, d time.Duration) (err error) {
+			ops[i].by = timingwheel.Goroutines()
+			places[i], err = park.On(w, d, &ops[i])
 			return err
 		}
-		require.NoError(t, park(0, time.Second))
-		require.NoError(t, park(1, time.Second))
-		require.NoError(t, park(2, time.Hour))
-		require.ErrorIs(t, park(3, time.Hour), ErrTooManyPending)
-		w.verify(t)
+		require.NoError(t, hold(0, time.Second))
+		require.NoError(t, hold(1, time.Second))
+		require.NoError(t, hold(2, time.Hour))
+		require.ErrorIs(t, hold(3, time.Hour), timingwheel.ErrTooManyPending)
+		verify(t, w)
 		time.Sleep(time.Second + time.Millisecond) // past the tick, not at the same instant
 		synctest.Wait()
 		require.Equal(t, []int{1, 1, 0}, []int{ops[0].expired, ops[1].expired, ops[2].expired})
 		require.EqualValues(t, 1, ops[0].left.Load())
 		require.EqualValues(t, 1, ops[0].done.Load())
 		require.False(t, places[0].Cancel())
-		w.verify(t)
+		verify(t, w)
 
-		require.NoError(t, park(3, time.Hour), "places are free again")
-		require.NoError(t, park(4, time.Hour))
+		require.NoError(t, hold(3, time.Hour), "places are free again")
+		require.NoError(t, hold(4, time.Hour))
 		require.True(t, places[4].Cancel())
 		require.Empty(t, w.Stop(), "nothing to hand back")
 		synctest.Wait()
 		require.Equal(t, []int{1, 1, 0}, []int{ops[2].stopped, ops[3].stopped, ops[4].stopped})
 		require.EqualValues(t, 1, ops[2].afterStopped.Load())
-		require.ErrorIs(t, park(0, time.Hour), ErrStopped)
+		require.ErrorIs(t, hold(0, time.Hour), timingwheel.ErrStopped)
 		require.Zero(t, w.Stats().Running)
 		require.NoError(t, w.Shutdown(context.Background()))
 		requireAccounts(t, w.Stats())
 	})
 }
 
-// What Stop leaves to do counts as running, and Shutdown waits for it.
+// Work that Stop leaves to do counts as running, and Shutdown waits for it.
 func TestShutdownWaitsForWhatStopLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New()
+		w := timingwheel.New()
 		release := make(chan struct{})
-		_, err := park(w, time.Hour, blockedOp(release))
+		_, err := park.On(w, time.Hour, blockedOp(release))
 		require.NoError(t, err)
 		w.Stop()
 		ended := make(chan error)
@@ -103,5 +98,5 @@ type blockedOp chan struct{}
 func (o blockedOp) Expire(parking.Held) (leave, done func()) { return nil, nil }
 
 func (o blockedOp) Stop(parking.Held) (rest func(), by parking.Executor) {
-	return func() { <-o }, Goroutines()
+	return func() { <-o }, timingwheel.Goroutines()
 }

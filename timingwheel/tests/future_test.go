@@ -1,6 +1,8 @@
-package timingwheel
+package timingwheel_test
 
 import (
+	"github.com/tickwheel/tickwheel/timingwheel"
+
 	"context"
 	"errors"
 	"runtime"
@@ -14,17 +16,17 @@ import (
 )
 
 func TestSubmit(t *testing.T) {
-	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+	jobBubble(t, func(t *testing.T, w *timingwheel.TimingWheel, log *timeLog) {
 		boom := errors.New("boom")
 		contexts := make(chan context.Context, 1)
-		value, err := Submit(w, 10*msec, func(ctx context.Context) (string, error) {
+		value, err := timingwheel.Submit(w, 10*msec, func(ctx context.Context) (string, error) {
 			require.NoError(t, ctx.Err())
 			contexts <- ctx
 			time.Sleep(5 * msec)
 			return "done", nil
 		})
 		require.NoError(t, err)
-		failure, err := Submit(w, 10*msec, func(context.Context) (int, error) { return 7, boom })
+		failure, err := timingwheel.Submit(w, 10*msec, func(context.Context) (int, error) { return 7, boom })
 		require.NoError(t, err)
 		require.Equal(t, 2, w.Len())
 		for range 3 {
@@ -56,35 +58,35 @@ func TestSubmit(t *testing.T) {
 
 func TestFutureOfAPanicAndAGoexit(t *testing.T) {
 	boom := errors.New("boom")
-	w := New(WithPanicHandler(func(any, []byte) { t.Error("a Future's panic is its own") }))
+	w := timingwheel.New(timingwheel.WithPanicHandler(func(any, []byte) { t.Error("a Future's panic is its own") }))
 	defer w.Stop()
-	panics, err := Submit(w, 0, func(context.Context) (int, error) { panic(boom) })
+	panics, err := timingwheel.Submit(w, 0, func(context.Context) (int, error) { panic(boom) })
 	require.NoError(t, err)
 	_, err = panics.Wait(t.Context())
 	require.ErrorIs(t, err, boom)
-	var failure *PanicError
+	var failure *timingwheel.PanicError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, boom, failure.Value)
 	require.Contains(t, string(failure.Stack), "future_test.go")
 	require.EqualError(t, err, "timingwheel: panic: boom")
-	exits, err := Submit(w, 0, func(context.Context) (int, error) { runtime.Goexit(); return 1, nil })
+	exits, err := timingwheel.Submit(w, 0, func(context.Context) (int, error) { runtime.Goexit(); return 1, nil })
 	require.NoError(t, err)
 	_, err = exits.Wait(t.Context())
-	require.Equal(t, errGoexit, err)
+	require.EqualError(t, err, "timingwheel: the function ended its goroutine")
 }
 
 func TestFutureCancel(t *testing.T) {
-	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
-		pending, err := Submit(w, time.Hour, func(context.Context) (int, error) { panic("must not run") })
+	jobBubble(t, func(t *testing.T, w *timingwheel.TimingWheel, log *timeLog) {
+		pending, err := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { panic("must not run") })
 		require.NoError(t, err)
 		require.True(t, pending.Cancel())
 		require.False(t, pending.Cancel())
 		require.Zero(t, w.Len())
 		_, err = pending.Wait(t.Context())
-		require.Equal(t, ErrCanceled, err)
+		require.Equal(t, timingwheel.ErrCanceled, err)
 
 		var cause error
-		running, err := Submit(w, 0, func(ctx context.Context) (int, error) {
+		running, err := timingwheel.Submit(w, 0, func(ctx context.Context) (int, error) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			log.note()
@@ -98,10 +100,10 @@ func TestFutureCancel(t *testing.T) {
 		require.EqualError(t, err, "tired of waiting")
 		require.True(t, running.Cancel())
 		got, err := running.Wait(t.Context())
-		require.Equal(t, ErrCanceled, err)
+		require.Equal(t, timingwheel.ErrCanceled, err)
 		require.Zero(t, got)
 		require.Equal(t, []time.Duration{10 * msec}, log.take())
-		require.Equal(t, ErrCanceled, cause)
+		require.Equal(t, timingwheel.ErrCanceled, cause)
 		require.False(t, running.Cancel())
 		got, _ = running.Wait(t.Context())
 		require.Zero(t, got, "what it returned later is forgotten")
@@ -110,9 +112,9 @@ func TestFutureCancel(t *testing.T) {
 
 func TestFutureCancelWinsAgainstTheQueue(t *testing.T) {
 	var queue []func()
-	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { queue = append(queue, task) })))
 	defer w.Stop()
-	future, err := Submit(w, 0, func(context.Context) (int, error) {
+	future, err := timingwheel.Submit(w, 0, func(context.Context) (int, error) {
 		t.Error("it runs, though it was canceled")
 		return 0, nil
 	})
@@ -121,14 +123,14 @@ func TestFutureCancelWinsAgainstTheQueue(t *testing.T) {
 	require.True(t, future.Cancel())
 	queue[0]()
 	_, err = future.Wait(t.Context())
-	require.Equal(t, ErrCanceled, err)
+	require.Equal(t, timingwheel.ErrCanceled, err)
 }
 
 func TestFuturesEndWithTheWheel(t *testing.T) {
-	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
-		pending, err := Submit(w, time.Hour, func(context.Context) (int, error) { panic("must not run") })
+	jobBubble(t, func(t *testing.T, w *timingwheel.TimingWheel, log *timeLog) {
+		pending, err := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { panic("must not run") })
 		require.NoError(t, err)
-		running, err := Submit(w, 0, func(ctx context.Context) (int, error) {
+		running, err := timingwheel.Submit(w, 0, func(ctx context.Context) (int, error) {
 			<-ctx.Done()
 			return 5, context.Cause(ctx)
 		})
@@ -136,22 +138,22 @@ func TestFuturesEndWithTheWheel(t *testing.T) {
 		synctest.Wait()
 		require.Nil(t, w.Stop())
 		_, err = pending.Wait(t.Context())
-		require.Equal(t, ErrStopped, err)
+		require.Equal(t, timingwheel.ErrStopped, err)
 		got, err := running.Wait(t.Context())
-		require.Equal(t, ErrStopped, err, "as the function chose to return")
+		require.Equal(t, timingwheel.ErrStopped, err, "as the function chose to return")
 		require.Equal(t, 5, got)
-		_, err = Submit(w, 0, func(context.Context) (int, error) { return 0, nil })
-		require.Equal(t, ErrStopped, err)
+		_, err = timingwheel.Submit(w, 0, func(context.Context) (int, error) { return 0, nil })
+		require.Equal(t, timingwheel.ErrStopped, err)
 	})
 }
 
 // Each future has one result, whoever comes first, and all who wait get the same.
 func TestFutureRaces(t *testing.T) {
-	w := New(WithTick(time.Microsecond))
+	w := timingwheel.New(timingwheel.WithTick(time.Microsecond))
 	defer w.Stop()
 	for i := range 2000 {
 		var ran atomic.Bool
-		future, err := Submit(w, time.Duration(i%20)*time.Microsecond, func(ctx context.Context) (int, error) {
+		future, err := timingwheel.Submit(w, time.Duration(i%20)*time.Microsecond, func(ctx context.Context) (int, error) {
 			ran.Store(true)
 			return 1, nil
 		})
@@ -176,7 +178,7 @@ func TestFutureRaces(t *testing.T) {
 		wg.Wait()
 		_, err = future.Wait(t.Context())
 		if canceled.Load() == 1 {
-			require.Equal(t, ErrCanceled, err)
+			require.Equal(t, timingwheel.ErrCanceled, err)
 		} else {
 			require.NoError(t, err)
 			require.True(t, ran.Load())
@@ -186,10 +188,10 @@ func TestFutureRaces(t *testing.T) {
 	require.Zero(t, w.Len())
 }
 
-// Of functions that ran at the same time nothing is left when they have ended.
+// Functions that ran at the same time leave nothing when they have ended.
 func TestManyFuturesAtOnceLeaveNothing(t *testing.T) {
 	const futures = 20_000
-	w := New(WithShards(2)) // each has 80 KB of its own once it is used
+	w := timingwheel.New(timingwheel.WithShards(2)) // each has 80 KB of its own once it is used
 	defer w.Stop()
 	together := func(start func(f func())) { // runs as many functions at the same time
 		var running, ended atomic.Int64
@@ -201,30 +203,30 @@ func TestManyFuturesAtOnceLeaveNothing(t *testing.T) {
 				ended.Add(1)
 			})
 		}
-		waitUntil(t, func() bool { return running.Load() == futures })
+		waitFor(t, func() bool { return running.Load() == futures })
 		close(release)
-		waitUntil(t, func() bool { return ended.Load() == futures && w.Stats().Running == 0 })
+		waitFor(t, func() bool { return ended.Load() == futures && w.Stats().Running == 0 })
 	}
 	together(func(f func()) { go f() }) // the runtime keeps 400 bytes of each goroutine
 	before := heapInUse()
 	together(func(f func()) {
-		_, err := Submit(w, 0, func(ctx context.Context) (int, error) { f(); return 0, ctx.Err() })
+		_, err := timingwheel.Submit(w, 0, func(ctx context.Context) (int, error) { f(); return 0, ctx.Err() })
 		require.NoError(t, err)
 	})
-	waitUntil(t, func() bool { return heapInUse() < before+300<<10 })
+	waitFor(t, func() bool { return heapInUse() < before+300<<10 })
 }
 
 // Stop ends the contexts of the functions that run, and of those that begin later.
 func TestStopEndsTheContextsOfFutures(t *testing.T) {
 	var queue []func()
-	w := New(WithManualDrive(), WithShards(2), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithShards(2), timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { queue = append(queue, task) })))
 	var causes []error
 	note := func(ctx context.Context) (int, error) {
 		<-ctx.Done()
 		causes = append(causes, context.Cause(ctx))
 		return 0, ctx.Err()
 	}
-	inside, err := Submit(w, 0, func(ctx context.Context) (int, error) {
+	inside, err := timingwheel.Submit(w, 0, func(ctx context.Context) (int, error) {
 		child, cancel := context.WithCancel(ctx)
 		defer cancel()
 		require.NoError(t, ctx.Err())
@@ -233,14 +235,14 @@ func TestStopEndsTheContextsOfFutures(t *testing.T) {
 		return note(ctx)
 	})
 	require.NoError(t, err)
-	later, err := Submit(w, 0, note)
+	later, err := timingwheel.Submit(w, 0, note)
 	require.NoError(t, err)
 	require.Equal(t, 2, w.Drive(0))
 	for _, task := range queue {
 		task()
 	}
-	require.Equal(t, []error{ErrStopped, ErrStopped}, causes)
-	for _, f := range []*Future[int]{inside, later} {
+	require.Equal(t, []error{timingwheel.ErrStopped, timingwheel.ErrStopped}, causes)
+	for _, f := range []*timingwheel.Future[int]{inside, later} {
 		_, err := f.Wait(t.Context())
 		require.Equal(t, context.Canceled, err)
 	}

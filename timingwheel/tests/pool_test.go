@@ -1,6 +1,8 @@
-package pool
+package timingwheel_test
 
 import (
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
+
 	"context"
 	"fmt"
 	"math"
@@ -18,7 +20,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
-// peak keeps the highest of what it sees.
+// peak keeps the highest value that it has seen.
 type peak struct{ atomic.Int64 }
 
 func (p *peak) see(n int64) {
@@ -33,19 +35,19 @@ func TestPoolStress(t *testing.T) {
 	const wheels = 3
 	tasks := unlessShort(3000, 1000)
 	for _, size := range []struct{ workers, queue int }{{1, 0}, {1, 1}, {2, 0}, {3, 5}, {8, 100}, {4, math.MaxInt}} {
-		for name, full := range map[string]func(seen func(task func())) WhenFull{
-			"caller runs": func(func(func())) WhenFull { return CallerRuns },
-			"block":       func(func(func())) WhenFull { return Wait },
-			"discard":     func(seen func(func())) WhenFull { return Discard(seen) },
+		for name, full := range map[string]func(seen func(task func())) pool.WhenFull{
+			"caller runs": func(func(func())) pool.WhenFull { return pool.CallerRuns },
+			"block":       func(func(func())) pool.WhenFull { return pool.Wait },
+			"discard":     func(seen func(func())) pool.WhenFull { return pool.Discard(seen) },
 		} {
 			t.Run(fmt.Sprintf("workers=%d,queue=%d,%s", size.workers, size.queue, name), func(t *testing.T) {
 				var discarded, done, running atomic.Int64
 				var atOnce, accepted peak
 				ends := make([]atomic.Int64, wheels*tasks)
-				pool := New(size.workers, size.queue, full(func(func()) { discarded.Add(1); done.Add(1) }))
+				p := pool.New(size.workers, size.queue, full(func(func()) { discarded.Add(1); done.Add(1) }))
 				work := func(n int) {
 					atOnce.see(running.Add(1))
-					st := pool.Stats()
+					st := p.Stats()
 					accepted.see(st.Running + st.Queued)
 					if n%16 == 0 {
 						time.Sleep(20 * time.Microsecond)
@@ -59,12 +61,12 @@ func TestPoolStress(t *testing.T) {
 				}
 				ws := make([]*timingwheel.TimingWheel, wheels)
 				for i := range ws {
-					ws[i] = timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(2), timingwheel.WithTick(50*time.Microsecond))
+					ws[i] = timingwheel.New(timingwheel.WithExecutor(p), timingwheel.WithShards(2), timingwheel.WithTick(50*time.Microsecond))
 					for n := range tasks {
 						ws[i].Schedule(time.Duration(n)*5*time.Microsecond, func() { work(i*tasks + n) })
 					}
 				}
-				waitUntil(t, func() bool { return done.Load() == int64(wheels*tasks) })
+				waitFor(t, func() bool { return done.Load() == int64(wheels*tasks) })
 				var callerRuns, discards int64
 				for _, w := range ws {
 					require.NoError(t, w.Shutdown(t.Context()))
@@ -74,7 +76,7 @@ func TestPoolStress(t *testing.T) {
 					callerRuns += st.CallerRuns
 					discards += st.Discarded
 				}
-				pool.Close()
+				p.Close()
 
 				ran := int64(0)
 				for i := range ends {
@@ -103,12 +105,12 @@ func TestPoolStress(t *testing.T) {
 func TestPoolRunsTheLastTask(t *testing.T) {
 	rounds := unlessShort(20_000, 2000)
 	atProcessors(t, func(t *testing.T) {
-		pool := New(1, 1, Wait)
+		p := pool.New(1, 1, pool.Wait)
 		for range rounds {
 			var both sync.WaitGroup
 			both.Add(2)
-			go pool.Execute([]func(){both.Done})
-			pool.Execute([]func(){both.Done})
+			go p.Execute([]func(){both.Done})
+			p.Execute([]func(){both.Done})
 			done := make(chan struct{})
 			go func() { both.Wait(); close(done) }()
 			select {
@@ -117,7 +119,7 @@ func TestPoolRunsTheLastTask(t *testing.T) {
 				require.Fail(t, "a task is left in the queue")
 			}
 		}
-		pool.Close()
+		p.Close()
 	})
 }
 
@@ -125,15 +127,15 @@ func TestPoolRunsTheLastTask(t *testing.T) {
 // deadlines and, within a tick, of their scheduling.
 func TestPoolOfOneKeepsOrder(t *testing.T) {
 	for _, queue := range []int{0, 1, 100, math.MaxInt} {
-		pool := New(1, queue, Wait)
-		w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(1), timingwheel.WithTick(time.Hour))
+		p := pool.New(1, queue, pool.Wait)
+		w := timingwheel.New(timingwheel.WithExecutor(p), timingwheel.WithShards(1), timingwheel.WithTick(time.Hour))
 		const tasks = 3 * engine.SliceLen
 		var order []int
 		for i := range tasks {
 			w.Schedule(-1, func() { order = append(order, i) })
 		}
 		require.NoError(t, w.Shutdown(t.Context()))
-		pool.Close()
+		p.Close()
 		require.Len(t, order, tasks)
 		for i := range order {
 			require.Equal(t, i, order[i])
@@ -146,8 +148,8 @@ func TestPoolUsesAllWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 100
 		for _, queue := range []int{0, 7} {
-			pool := New(workers, queue, Wait)
-			w := timingwheel.New(timingwheel.WithExecutor(pool))
+			p := pool.New(workers, queue, pool.Wait)
+			w := timingwheel.New(timingwheel.WithExecutor(p))
 			for range 10 {
 				var all sync.WaitGroup
 				all.Add(workers)
@@ -160,16 +162,16 @@ func TestPoolUsesAllWorkers(t *testing.T) {
 				all.Wait()
 			}
 			require.NoError(t, w.Shutdown(t.Context()))
-			pool.Close()
+			p.Close()
 		}
 	})
 }
 
 // busy fills the Pool with tasks that end when release is called.
-func busyPool(pool *Pool, tasks int) (release func()) {
+func busyPool(p *pool.Pool, tasks int) (release func()) {
 	c := make(chan struct{})
 	for range tasks {
-		pool.Execute([]func(){func() { <-c }})
+		p.Execute([]func(){func() { <-c }})
 	}
 	return func() { close(c) }
 }
@@ -192,13 +194,13 @@ func (o *runOrder) all() []int {
 	return slices.Clone(o.ran)
 }
 
-// What finds the Pool full stays pending: it can be canceled and reset, and Stop hands it
-// back. Nothing else is late meanwhile.
+// A task that finds the Pool full stays pending. It can be canceled and reset, and Stop hands it
+// back. No other task is late meanwhile.
 func TestPoolWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(2, 3, Wait)
-		release := busyPool(pool, 5)
-		w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(1))
+		p := pool.New(2, 3, pool.Wait)
+		release := busyPool(p, 5)
+		w := timingwheel.New(timingwheel.WithExecutor(p), timingwheel.WithShards(1))
 		var order runOrder
 		timeouts := make([]timingwheel.Timeout, 10)
 		for i := range timeouts {
@@ -218,12 +220,13 @@ func TestPoolWaits(t *testing.T) {
 		time.Sleep(time.Second)
 
 		require.Equal(t, 15, w.Len())
-		st := verify(t, w)
+		verify(t, w)
+		st := w.Stats()
 		require.EqualValues(t, 15, st.Waiting)
 		require.Zero(t, st.HeldUp)
 		require.Zero(t, st.Running)
 		require.EqualValues(t, 15, w.Snapshot(0).Waiting)
-		require.Equal(t, Stats{Workers: 2, Queue: 3, Running: 2, Queued: 3, Waiting: 15}, pool.Stats())
+		require.Equal(t, pool.Stats{Workers: 2, Queue: 3, Running: 2, Queued: 3, Waiting: 15}, p.Stats())
 		verify(t, w)
 
 		require.True(t, timeouts[3].Cancel())
@@ -243,22 +246,22 @@ func TestPoolWaits(t *testing.T) {
 		_, err = future.Wait(t.Context())
 		require.NoError(t, err)
 		require.True(t, job.Stop())
-		require.Equal(t, Stats{Workers: 2, Queue: 3}, pool.Stats())
+		require.Equal(t, pool.Stats{Workers: 2, Queue: 3}, p.Stats())
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, 300, order.all()[11])
 		require.NoError(t, w.Shutdown(t.Context()))
-		pool.Close()
-		require.True(t, pool.Stats().Closed)
+		p.Close()
+		require.True(t, p.Stats().Closed)
 	})
 }
 
 // Stop hands back what waits for room, and Shutdown waits for it.
 func TestPoolWaitsAndTheWheelEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 0, Wait)
-		release := busyPool(pool, 1)
-		stopped, shut := timingwheel.New(timingwheel.WithExecutor(pool)), timingwheel.New(timingwheel.WithExecutor(pool))
+		p := pool.New(1, 0, pool.Wait)
+		release := busyPool(p, 1)
+		stopped, shut := timingwheel.New(timingwheel.WithExecutor(p)), timingwheel.New(timingwheel.WithExecutor(p))
 		ran := 0
 		for range 3 {
 			stopped.Schedule(time.Millisecond, func() { t.Error("ran") })
@@ -267,29 +270,29 @@ func TestPoolWaitsAndTheWheelEnds(t *testing.T) {
 		job := mustJob(t)(shut.ScheduleAtFixedRate(0, time.Hour, func() { t.Error("ran") }))
 		time.Sleep(time.Second)
 		require.Len(t, stopped.Stop(), 3)
-		require.EqualValues(t, 4, pool.Stats().Waiting)
+		require.EqualValues(t, 4, p.Stats().Waiting)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, shut.Shutdown(ctx), context.DeadlineExceeded)
 		<-job.Done()
-		require.EqualValues(t, 3, pool.Stats().Waiting)
+		require.EqualValues(t, 3, p.Stats().Waiting)
 		time.AfterFunc(time.Second, release)
 		require.NoError(t, shut.Shutdown(t.Context()))
 		require.Equal(t, 3, ran)
-		require.NoError(t, pool.Shutdown(t.Context()))
-		require.Zero(t, pool.Stats().Waiting)
+		require.NoError(t, p.Shutdown(t.Context()))
+		require.Zero(t, p.Stats().Waiting)
 	})
 }
 
 // Wheels that share a Pool take turns, a task each, however many wait on one of them.
 func TestPoolWaitsFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 0, Wait)
-		release := busyPool(pool, 1)
+		p := pool.New(1, 0, pool.Wait)
+		release := busyPool(p, 1)
 		var order []int
 		var wheels []*timingwheel.TimingWheel
 		for i := range 3 {
-			w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(4))
+			w := timingwheel.New(timingwheel.WithExecutor(p), timingwheel.WithShards(4))
 			wheels = append(wheels, w)
 			for range []int{1000, 3, 3}[i] {
 				w.Schedule(time.Duration(1+i)*time.Millisecond, func() { order = append(order, i) })
@@ -302,7 +305,7 @@ func TestPoolWaitsFairly(t *testing.T) {
 		}
 		require.Len(t, order, 1006)
 		require.Equal(t, []int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0}, order[:10])
-		pool.Close()
+		p.Close()
 	})
 }
 
@@ -311,12 +314,12 @@ func TestPoolWaitsFairly(t *testing.T) {
 func TestPoolOfManyWheels(t *testing.T) {
 	const tasks = 10
 	wheels := unlessShort(2000, 300)
-	pool := New(2, 1, Wait)
+	p := pool.New(2, 1, pool.Wait)
 	var ran, canceled, running atomic.Int64
 	var atOnce peak
 	all := make([]*timingwheel.TimingWheel, wheels)
 	for i := range all {
-		all[i] = timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(1+i%2), timingwheel.WithWheelSize(2))
+		all[i] = timingwheel.New(timingwheel.WithExecutor(p), timingwheel.WithShards(1+i%2), timingwheel.WithWheelSize(2))
 		last, _ := all[i].Schedule(2*time.Millisecond, func() { ran.Add(1) })
 		for n := range tasks - 1 {
 			all[i].Schedule(time.Duration(n%3)*time.Millisecond, func() {
@@ -338,16 +341,16 @@ func TestPoolOfManyWheels(t *testing.T) {
 	}
 	require.EqualValues(t, wheels*tasks, ran.Load()+canceled.Load())
 	require.LessOrEqual(t, atOnce.Load(), int64(2))
-	require.Zero(t, pool.Stats().Waiting)
-	require.NoError(t, pool.Shutdown(t.Context()))
+	require.Zero(t, p.Stats().Waiting)
+	require.NoError(t, p.Shutdown(t.Context()))
 }
 
 // README's pool, with tasks that wait for the wheel that they are on: the driver never waits
 // for them, so they do not wait for ever.
 func TestPoolTasksWaitForTheirWheel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(2, 1, Wait)
-		w := timingwheel.New(timingwheel.WithExecutor(pool))
+		p := pool.New(2, 1, pool.Wait)
+		w := timingwheel.New(timingwheel.WithExecutor(p))
 		var ran atomic.Int64
 		for range 300 {
 			w.Schedule(time.Millisecond, func() { w.Sleep(time.Millisecond); ran.Add(1) })
@@ -360,15 +363,15 @@ func TestPoolTasksWaitForTheirWheel(t *testing.T) {
 		}
 		require.NoError(t, w.Shutdown(t.Context()))
 		require.EqualValues(t, 600, ran.Load())
-		pool.Close()
+		p.Close()
 	})
 }
 
 // Under FullCallerRuns a full Pool is back-pressure on the driver, and counted.
 func TestPoolCallerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(2, 1, CallerRuns)
-		w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(1))
+		p := pool.New(2, 1, pool.CallerRuns)
+		w := timingwheel.New(timingwheel.WithExecutor(p), timingwheel.WithShards(1))
 		start := time.Now()
 		for range 8 {
 			w.Schedule(time.Millisecond, func() { time.Sleep(time.Second) })
@@ -383,16 +386,16 @@ func TestPoolCallerRuns(t *testing.T) {
 		require.Positive(t, st.CallerRuns)
 		require.Zero(t, st.Discarded)
 		require.Zero(t, st.Running)
-		pool.Close()
+		p.Close()
 	})
 }
 
 // A task that the driver runs is counted, also if it ends the driver's goroutine.
 func TestPoolCountsWhatEndsTheDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 0, CallerRuns)
-		release := busyPool(pool, 1)
-		w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(1))
+		p := pool.New(1, 0, pool.CallerRuns)
+		release := busyPool(p, 1)
+		w := timingwheel.New(timingwheel.WithExecutor(p), timingwheel.WithShards(1))
 		for range 3 {
 			w.Schedule(time.Millisecond, runtime.Goexit)
 		}
@@ -400,18 +403,18 @@ func TestPoolCountsWhatEndsTheDriver(t *testing.T) {
 		require.EqualValues(t, 3, w.Stats().CallerRuns)
 		release()
 		require.NoError(t, w.Shutdown(t.Context()))
-		pool.Close()
+		p.Close()
 	})
 }
 
-// What is discarded is passed on once; a job goes on to its next run, a Future ends, and a
-// key is gone. What was canceled in the last moment is not passed on.
+// A discarded task is passed on once. A job goes on to its next run, a Future ends, and a key is
+// gone. A task that was canceled at the last moment is not passed on.
 func TestPoolDiscards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var passed []func()
-		pool := New(1, 0, Discard(func(task func()) { passed = append(passed, task) }))
-		w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(1))
-		release := busyPool(pool, 1)
+		p := pool.New(1, 0, pool.Discard(func(task func()) { passed = append(passed, task) }))
+		w := timingwheel.New(timingwheel.WithExecutor(p), timingwheel.WithShards(1))
+		release := busyPool(p, 1)
 		var ran []string
 		note := func(name string) func() { return func() { ran = append(ran, name) } }
 
@@ -453,7 +456,7 @@ func TestPoolDiscards(t *testing.T) {
 		require.EqualValues(t, 1, rate.Runs())
 		require.NoError(t, w.Shutdown(t.Context()))
 		<-rate.Done()
-		pool.Close()
+		p.Close()
 	})
 }
 
@@ -462,14 +465,14 @@ func TestPoolDiscardsNothingThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var after []func() // called by the first that is discarded
 		passed := 0
-		pool := closedRealPool(Discard(func(func()) {
+		p := closedRealPool(pool.Discard(func(func()) {
 			passed++
 			for _, f := range after {
 				f()
 			}
 			after = nil
 		}))
-		w := manual(timingwheel.WithExecutor(pool))
+		w := manual(timingwheel.WithExecutor(p))
 		keyed := timingwheel.NewKeyed[int](w)
 		w.Schedule(time.Second, func() {})
 		keyed.Schedule(1, time.Second, func() { t.Error("ran") })
@@ -496,26 +499,26 @@ func TestPoolDiscardsNothingThatIsOver(t *testing.T) {
 	})
 }
 
-// Close waits for what the Pool has accepted, and any number may call it.
+// Close waits for the tasks that the Pool has accepted. Any number of goroutines may call it.
 func TestPoolClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(2, 8, Wait)
+		p := pool.New(2, 8, pool.Wait)
 		var ran atomic.Int64
 		for range 10 {
-			pool.Execute([]func(){func() { time.Sleep(time.Second); ran.Add(1) }})
+			p.Execute([]func(){func() { time.Sleep(time.Second); ran.Add(1) }})
 		}
 		start := time.Now()
 		var closes sync.WaitGroup
 		for range 3 {
 			closes.Go(func() {
-				pool.Close()
+				p.Close()
 				require.EqualValues(t, 10, ran.Load())
 			})
 		}
 		closes.Wait()
 		require.Equal(t, 5*time.Second, time.Since(start))
-		pool.Close()
-		New(1, 0, Wait).Close()
+		p.Close()
+		pool.New(1, 0, pool.Wait).Close()
 	})
 }
 
@@ -523,11 +526,11 @@ func TestPoolClose(t *testing.T) {
 // free: another task that waited has it by then.
 func TestPoolExecuteGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 1, Wait)
-		first, second := busyPool(pool, 1), busyPool(pool, 1)
+		p := pool.New(1, 1, pool.Wait)
+		first, second := busyPool(p, 1), busyPool(p, 1)
 		var accepted atomic.Bool
 		go func() {
-			pool.Execute([]func(){func() {}})
+			p.Execute([]func(){func() {}})
 			accepted.Store(true)
 		}()
 		synctest.Wait()
@@ -536,7 +539,7 @@ func TestPoolExecuteGoesOn(t *testing.T) {
 		synctest.Wait()
 		require.True(t, accepted.Load())
 		second()
-		pool.Close()
+		p.Close()
 	})
 }
 
@@ -544,16 +547,16 @@ func TestPoolExecuteGoesOn(t *testing.T) {
 // task itself.
 func TestPoolCloseEndsTheWaitOfExecute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 0, Wait)
-		release := busyPool(pool, 1)
+		p := pool.New(1, 0, pool.Wait)
+		release := busyPool(p, 1)
 		var ran atomic.Bool
-		go pool.Execute([]func(){func() { ran.Store(true) }})
+		go p.Execute([]func(){func() { ran.Store(true) }})
 		synctest.Wait()
 		require.False(t, ran.Load())
 		closed := make(chan struct{})
 		go func() {
 			defer close(closed)
-			pool.Close()
+			p.Close()
 		}()
 		synctest.Wait()
 		require.True(t, ran.Load())
@@ -562,29 +565,28 @@ func TestPoolCloseEndsTheWaitOfExecute(t *testing.T) {
 	})
 }
 
-// A closed Pool lets nothing in any more. What comes due stays pending, and Stop hands it
-// back.
+// A closed Pool lets nothing in. Tasks that come due stay pending, and Stop hands them back.
 func TestPoolCloseWhileTasksWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 0, Wait)
-		release := busyPool(pool, 1)
-		w := timingwheel.New(timingwheel.WithExecutor(pool))
+		p := pool.New(1, 0, pool.Wait)
+		release := busyPool(p, 1)
+		w := timingwheel.New(timingwheel.WithExecutor(p))
 		for range 10 {
 			w.Schedule(time.Millisecond, func() { t.Error("ran") })
 		}
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := pool.Shutdown(ctx)
+		err := p.Shutdown(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "pool: Pool.Shutdown: ")
 		release()
-		require.NoError(t, pool.Shutdown(t.Context()))
+		require.NoError(t, p.Shutdown(t.Context()))
 		w.AfterFunc(0, func() { t.Error("ran") })
 		time.Sleep(time.Second)
 		verify(t, w)
 		require.Len(t, w.Stop(), 11)
-		require.Zero(t, pool.Stats().Waiting)
+		require.Zero(t, p.Stats().Waiting)
 	})
 }
 
@@ -593,9 +595,9 @@ func TestExecutorsKeepNothing(t *testing.T) {
 	for name, executor := range map[string]timingwheel.Executor{
 		"goroutines":  timingwheel.Goroutines(),
 		"inline":      timingwheel.Inline(),
-		"block":       New(2, 1, Wait),
-		"caller runs": New(1, 0, CallerRuns),
-		"discard":     New(1, 0, Discard(func(func()) {})),
+		"block":       pool.New(2, 1, pool.Wait),
+		"caller runs": pool.New(1, 0, pool.CallerRuns),
+		"discard":     pool.New(1, 0, pool.Discard(func(func()) {})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			wheel, closures := useAndForget(executor)
@@ -612,8 +614,8 @@ func TestExecutorsKeepNothing(t *testing.T) {
 	}
 }
 
-// useAndForget lets a wheel of its own run tasks on the executor, and returns weak pointers
-// to it and to what the tasks hold.
+// useAndForget makes a wheel that runs tasks on the executor. It returns weak pointers to the wheel
+// and to the data of the tasks.
 func useAndForget(executor timingwheel.Executor) (weak.Pointer[timingwheel.TimingWheel], []weak.Pointer[[1024]byte]) {
 	w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithTick(50*time.Microsecond))
 	var closures []weak.Pointer[[1024]byte]
@@ -631,9 +633,9 @@ func TestWheelKeepsNothingThatRan(t *testing.T) {
 		"goroutines":  timingwheel.Goroutines(),
 		"inline":      timingwheel.Inline(),
 		"own":         timingwheel.ExecutorFunc(func(task func()) { task() }),
-		"block":       New(2, 500, Wait),
-		"caller runs": New(1, 0, CallerRuns),
-		"discard":     New(1, 500, Discard(func(func()) {})),
+		"block":       pool.New(2, 500, pool.Wait),
+		"caller runs": pool.New(1, 0, pool.CallerRuns),
+		"discard":     pool.New(1, 500, pool.Discard(func(func()) {})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithTick(50*time.Microsecond), timingwheel.WithShards(1))
@@ -657,21 +659,21 @@ func TestWheelKeepsNothingThatRan(t *testing.T) {
 	}
 }
 
-// A huge Pool is as good as none; what makes no sense is told.
+// A huge Pool acts like no limit. A size that makes no sense panics.
 func TestPoolSizes(t *testing.T) {
-	pool := New(math.MaxInt, math.MaxInt, Wait)
+	p := pool.New(math.MaxInt, math.MaxInt, pool.Wait)
 	var all sync.WaitGroup
 	all.Add(1000)
 	for range 1000 {
-		pool.Execute([]func(){func() { all.Done(); all.Wait() }})
+		p.Execute([]func(){func() { all.Done(); all.Wait() }})
 	}
-	pool.Close()
+	p.Close()
 	for want, f := range map[string]func(){
-		"pool: New: 0 workers, must be at least 1":                     func() { New(0, 1, Wait) },
-		"pool: New: -1 workers, must be at least 1":                    func() { New(-1, 1, Wait) },
-		"pool: New: negative queue -1":                                 func() { New(1, -1, Wait) },
-		"pool: New: WhenFull is zero: use Wait, CallerRuns or Discard": func() { New(1, 1, WhenFull{}) },
-		"pool: Discard(nil)":                                           func() { Discard(nil) },
+		"pool: New: 0 workers, must be at least 1":                     func() { pool.New(0, 1, pool.Wait) },
+		"pool: New: -1 workers, must be at least 1":                    func() { pool.New(-1, 1, pool.Wait) },
+		"pool: New: negative queue -1":                                 func() { pool.New(1, -1, pool.Wait) },
+		"pool: New: WhenFull is zero: use Wait, CallerRuns or Discard": func() { pool.New(1, 1, pool.WhenFull{}) },
+		"pool: Discard(nil)":                                           func() { pool.Discard(nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
@@ -680,35 +682,36 @@ func TestPoolSizes(t *testing.T) {
 // A job that only looks at the calendar takes no room in the Pool.
 func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 1, Wait)
-		w := timingwheel.New(timingwheel.WithExecutor(pool))
+		p := pool.New(1, 1, pool.Wait)
+		w := timingwheel.New(timingwheel.WithExecutor(p))
 		hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Add(time.Hour) })
 		ran := false
 		job := mustJob(t)(w.ScheduleFunc(hourly, func() { ran = true }))
 		time.Sleep(90 * time.Minute)
 		synctest.Wait()
-		require.Zero(t, pool.Stats().Running+pool.Stats().Queued)
+		require.Zero(t, p.Stats().Running+p.Stats().Queued)
 		require.True(t, ran)
 		require.True(t, job.Stop())
 		w.Stop()
-		pool.Close()
+		p.Close()
 	})
 }
 
-// What waits for room would go between two calls of Drive or Advance, whatever their clock says.
+// A task that waits for room would run between two calls of Drive or Advance, whatever their clock
+// says.
 func TestPoolThatWaitsIsNotDrivenByHand(t *testing.T) {
 	for want, byHand := range map[string]timingwheel.Option{
 		"timingwheel: New: WithManualDrive excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard": timingwheel.WithManualDrive(),
 		"timingwheel: New: WithManualClock excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard": timingwheel.WithManualClock(time.Now()),
 	} {
-		require.PanicsWithValue(t, want, func() { timingwheel.New(byHand, timingwheel.WithExecutor(New(1, 0, Wait))) })
-		timingwheel.New(byHand, timingwheel.WithExecutor(New(1, 0, CallerRuns))).Stop()
+		require.PanicsWithValue(t, want, func() { timingwheel.New(byHand, timingwheel.WithExecutor(pool.New(1, 0, pool.Wait))) })
+		timingwheel.New(byHand, timingwheel.WithExecutor(pool.New(1, 0, pool.CallerRuns))).Stop()
 	}
 }
 
 // closedRealPool returns a Pool that is full for ever.
-func closedRealPool(full WhenFull) *Pool {
-	p := New(1, 0, full)
+func closedRealPool(full pool.WhenFull) *pool.Pool {
+	p := pool.New(1, 0, full)
 	p.Close()
 	return p
 }
@@ -717,22 +720,22 @@ func closedRealPool(full WhenFull) *Pool {
 // room, since no worker comes later.
 func TestPoolServesWhoIsBehindNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 0, Wait)
-		release := busyPool(pool, 1)
-		front, behind := timingwheel.New(timingwheel.WithExecutor(pool)), timingwheel.New(timingwheel.WithExecutor(pool))
+		p := pool.New(1, 0, pool.Wait)
+		release := busyPool(p, 1)
+		front, behind := timingwheel.New(timingwheel.WithExecutor(p)), timingwheel.New(timingwheel.WithExecutor(p))
 		canceled, _ := front.Schedule(time.Millisecond, func() { t.Error("ran") })
 		time.Sleep(time.Second)
 		ran := 0
 		behind.Schedule(0, func() { ran++ })
 		synctest.Wait()
 		require.True(t, canceled.Cancel())
-		require.EqualValues(t, 1, pool.Stats().Waiting)
+		require.EqualValues(t, 1, p.Stats().Waiting)
 		release()
 		synctest.Wait()
 		require.Equal(t, 1, ran)
-		require.Zero(t, pool.Stats().Waiting)
+		require.Zero(t, p.Stats().Waiting)
 		require.NoError(t, front.Shutdown(t.Context()))
 		require.NoError(t, behind.Shutdown(t.Context()))
-		pool.Close()
+		p.Close()
 	})
 }

@@ -1,6 +1,8 @@
-package timingwheel
+package timingwheel_test
 
 import (
+	"github.com/tickwheel/tickwheel/timingwheel"
+
 	"encoding/json"
 	"math"
 	"math/rand/v2"
@@ -15,16 +17,16 @@ import (
 
 // newManual returns a wheel that moves only in Drive, with tasks that have run when Drive
 // returns.
-func newManual(opts ...Option) *TimingWheel {
-	return New(append([]Option{WithManualDrive(), WithExecutor(Inline())}, opts...)...)
+func newManual(opts ...timingwheel.Option) *timingwheel.TimingWheel {
+	return timingwheel.New(append([]timingwheel.Option{timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline())}, opts...)...)
 }
 
 func TestStatsInsideATask(t *testing.T) {
-	for name, e := range map[string]Executor{"goroutines": Goroutines(), "inline": Inline()} {
+	for name, e := range map[string]timingwheel.Executor{"goroutines": timingwheel.Goroutines(), "inline": timingwheel.Inline()} {
 		t.Run(name, func(t *testing.T) {
-			w := New(WithExecutor(e))
+			w := timingwheel.New(timingwheel.WithExecutor(e))
 			defer w.Stop()
-			seen := make(chan Stats, 1)
+			seen := make(chan timingwheel.Stats, 1)
 			w.AfterFunc(time.Millisecond, func() {
 				w.Snapshot(1)
 				seen <- w.Stats()
@@ -32,7 +34,7 @@ func TestStatsInsideATask(t *testing.T) {
 			st := <-seen
 			require.EqualValues(t, 1, st.Expired)
 			require.EqualValues(t, 1, st.Running, "the task itself")
-			waitUntil(t, func() bool { return w.Stats().Running == 0 })
+			waitFor(t, func() bool { return w.Stats().Running == 0 })
 		})
 	}
 }
@@ -40,7 +42,7 @@ func TestStatsInsideATask(t *testing.T) {
 // While real goroutines do everything at once, the figures of Stats belong together, and
 // what can only grow never shrinks.
 func TestStatsAtAnyTime(t *testing.T) {
-	w := New(WithShards(4), WithWheelSize(4), WithTick(10*time.Microsecond), WithMaxPending(500))
+	w := timingwheel.New(timingwheel.WithShards(4), timingwheel.WithWheelSize(4), timingwheel.WithTick(10*time.Microsecond), timingwheel.WithMaxPending(500))
 	var end atomic.Bool
 	var wg sync.WaitGroup
 	for range 4 {
@@ -48,7 +50,7 @@ func TestStatsAtAnyTime(t *testing.T) {
 	}
 	for range 2 {
 		wg.Go(func() {
-			var last Stats
+			var last timingwheel.Stats
 			for !end.Load() {
 				st := w.Stats()
 				checkStats(t, st)
@@ -66,7 +68,7 @@ func TestStatsAtAnyTime(t *testing.T) {
 		}
 	})
 	time.Sleep(300 * time.Millisecond)
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		st := w.Stats()
 		return st.Expired > 0 && st.Stopped > 0 && st.Reset > 0 && st.Cascaded > 0
 	})
@@ -80,7 +82,7 @@ func TestStatsAtAnyTime(t *testing.T) {
 }
 
 // churn uses all that comes to wait on a wheel.
-func churn(w *TimingWheel, end *atomic.Bool) {
+func churn(w *timingwheel.TimingWheel, end *atomic.Bool) {
 	for !end.Load() {
 		d := time.Duration(rand.Int64N(1<<(8+rand.IntN(16)))) - 100 // up to 8 ms
 		timeout, _ := w.Schedule(d, noop)
@@ -100,7 +102,7 @@ func churn(w *TimingWheel, end *atomic.Bool) {
 }
 
 func TestStatsAndSnapshotAreJSON(t *testing.T) {
-	w := newManual(WithShards(2))
+	w := newManual(timingwheel.WithShards(2))
 	defer w.Stop()
 	for i := range 100 {
 		w.AfterFunc(time.Duration(i)*time.Minute, noop)
@@ -129,7 +131,7 @@ func viaJSON[T any](t *testing.T, v T) (back T) {
 
 // The interval of the coarsest levels is longer than a time.Duration can say.
 func TestIntervalSaturates(t *testing.T) {
-	w := New(WithManualDrive(), WithShards(1), WithTick(time.Microsecond), WithWheelSize(65536))
+	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithShards(1), timingwheel.WithTick(time.Microsecond), timingwheel.WithWheelSize(65536))
 	defer w.Stop()
 	w.AfterFunc(math.MaxInt64, noop)
 	levels := w.Stats().Levels
@@ -140,7 +142,7 @@ func TestIntervalSaturates(t *testing.T) {
 	}
 }
 
-// What was pushed back has not left its level for a finer one.
+// A timer that was pushed back has not left its level for a finer one.
 func TestCascadedCountsNothingThatWasPushedBack(t *testing.T) {
 	w := virtual()
 	defer w.Stop()
@@ -159,7 +161,7 @@ func TestCascadedCountsNothingThatWasPushedBack(t *testing.T) {
 // waited for the executor.
 func TestLatenessOfWhatWasPushedBackAndWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithExecutor(Inline()), WithShards(1))
+		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1))
 		defer w.Stop()
 		w.Schedule(time.Second, func() { time.Sleep(9 * time.Second) })
 		timer := w.AfterFunc(2*time.Second, noop)
@@ -173,7 +175,7 @@ func TestLatenessOfWhatWasPushedBackAndWaited(t *testing.T) {
 
 // checkStats checks what is true of Stats at any time, whatever is under way. (It calls
 // require only when it fails, since it is called from other goroutines.)
-func checkStats(t testing.TB, st Stats) {
+func checkStats(t testing.TB, st timingwheel.Stats) {
 	t.Helper()
 	entries, cascaded := int64(0), int64(0)
 	for i, l := range st.Levels {

@@ -9,8 +9,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// A document is indexed 10 s after its last change, and a minute after the first at the latest. What
-// changes while it is indexed is indexed after that.
+// A document is indexed 10 s after its last change, and at most a minute after its first. Changes
+// that come while it is indexed are indexed after that.
 func ExampleOnKey() {
 	q, clock := open()
 	defer q.Close()

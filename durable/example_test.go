@@ -78,8 +78,7 @@ func ExampleQueue_AddMany() {
 	// durable: AddMany: job 1: durable: invalid: the kind is empty
 }
 
-// What an error of a handler leads to: another attempt after the backoff, until MaxAttempts
-// have begun.
+// An error of a handler leads to another attempt after the backoff, until MaxAttempts have begun.
 func ExampleQueue_Handle() {
 	q, clock := open(durable.WithBackoff(func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }))
 	defer q.Close()

@@ -89,8 +89,8 @@ func TestSecondCancelWaitsForTheDerived(t *testing.T) {
 	}
 }
 
-// Nothing is kept of what was derived and stopped, although a stop function and the context are
-// kept.
+// A stopped AfterFunc does not keep its function, even if the program keeps the stop function and
+// the context.
 func TestStoppedKeepsNothing(t *testing.T) {
 	w := New()
 	defer w.Stop()

@@ -25,7 +25,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
-// patience is how long a test waits for what must come. It is a bound, not a measure.
+// patience limits how long a test waits for an event. It is a bound, not a measure.
 const patience = 5 * time.Minute
 
 // evil is what a page must not run.

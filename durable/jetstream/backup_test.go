@@ -56,7 +56,7 @@ func (c *counted) ran() []durable.Ref {
 	return slices.Collect(maps.Keys(c.runs))
 }
 
-// load adds jobs until it is told to stop; then it returns those that were accepted.
+// load adds jobs until stop is called, which returns the accepted ones.
 func load(t testing.TB, q *durable.Queue) (accepted func() int, stop func() []durable.Ref) {
 	ctx, cancel := context.WithCancel(within(t))
 	var mu sync.Mutex

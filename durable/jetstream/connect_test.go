@@ -73,7 +73,7 @@ func (c deafConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A question that is lost, as it is when the leader that has it falls, is asked again.
+// A lost request is repeated. A request is lost when the leader that has it fails.
 func TestConnectAsksAgain(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -90,7 +90,7 @@ func TestConnectAsksAgain(t *testing.T) {
 	}
 }
 
-// What a server refuses is an error at once, with its text.
+// A refusal of the server is an error at once, with its text.
 func TestConnectIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

@@ -47,7 +47,7 @@ func denying(t *testing.T, publish, subscribe []string) *nats.Conn {
 	return dial("few")
 }
 
-// requireDenied requires that f is told at once what was denied.
+// requireDenied requires that f fails at once and names the denied subject.
 func requireDenied(t *testing.T, subject string, f func() error) {
 	t.Helper()
 	began := time.Now()
@@ -57,7 +57,7 @@ func requireDenied(t *testing.T, subject string, f func() error) {
 	require.Less(t, time.Since(began), soon)
 }
 
-// What Connect is denied it is told at once, and which subject that is.
+// Connect fails at once if the server denies a subject, and names the subject.
 func TestConnectDenied(t *testing.T) {
 	t.Parallel()
 	for subject, nc := range map[string]*nats.Conn{

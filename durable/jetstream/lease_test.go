@@ -14,7 +14,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-// What waits unclaimed in a worker for longer than marks are trusted runs, once.
+// A job that waits unclaimed in a worker for longer than marks are trusted runs, once.
 func TestHeldForLong(t *testing.T) {
 	t.Parallel()
 	const age = 2 * time.Second

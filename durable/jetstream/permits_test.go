@@ -398,7 +398,7 @@ func TestCounterThatHasChanged(t *testing.T) {
 	}
 }
 
-// What was put off is handed out again when the rules change.
+// Deferred jobs are handed out again when the rules change.
 func TestPutOffUntilTheRulesChange(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)

@@ -50,7 +50,7 @@ func TestMigrateAtOneTime(t *testing.T) {
 	}
 }
 
-// A schema of a newer version, one without tables, and another encoding are told by name.
+// The error names a schema of a newer version, one without tables, and another encoding.
 func TestWrongDatabase(t *testing.T) {
 	t.Parallel()
 	s := newStore(server(t))

@@ -269,7 +269,7 @@ func TestAddTxIsAnnounced(t *testing.T) {
 	require.Less(t, took[15], time.Second+10*slowest)
 }
 
-// Behind a proxy that drops announcements the same jobs are found by polling.
+// Polling finds the same jobs behind a proxy that drops announcements.
 func TestAddTxIsPolled(t *testing.T) {
 	s := newStore(server(t))
 	e := s.open(t)

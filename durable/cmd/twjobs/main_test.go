@@ -26,7 +26,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
-// patience is how long a test waits for what must come. It is a bound, not a measure.
+// patience limits how long a test waits for an event. It is a bound, not a measure.
 const patience = 2 * time.Minute
 
 // within returns a context that ends with patience: an engine tries for as long as it may.
@@ -214,7 +214,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// What is before the @ of an address is a secret, whatever is wrong with it.
+// The part of an address before the @ is a secret, even if the address is wrong.
 func TestShowsNoPassword(t *testing.T) {
 	address, _ := serve(t)
 	_, host, _ := strings.Cut(address, "@")

@@ -183,7 +183,7 @@ func TestShowsErrors(t *testing.T) {
 	require.WithinDuration(t, time.Now(), j.Errors[0].At, patience)
 }
 
-// What is wrong with a command is named.
+// The message names the mistake in a command.
 func TestNamesWhatIsWrong(t *testing.T) {
 	for want, args := range map[string]string{
 		`unknown command "lits"`: "-dir x lits",

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What was committed survives Kill, at the same address; Stop leaves nothing.
+// Committed data survives Kill, at the same address. Stop leaves nothing.
 func TestKillAndStart(t *testing.T) {
 	s := Test(t, "max_connections=20")
 	connect := func() *pgx.Conn {

@@ -21,7 +21,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 )
 
-// patience is how long a test waits for what must come. It is a bound, not a measure.
+// patience limits how long a test waits for an event. It is a bound, not a measure.
 const patience = 2 * time.Minute
 
 // within returns a context that ends with patience: an engine tries for as long as it may.

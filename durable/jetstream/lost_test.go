@@ -111,11 +111,11 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// cutter connects a client with a server, and cuts the connection when a write to a stream has gone
-// over it.
+// cutter connects a client with a server, and cuts the connection once, when a write to a stream has
+// gone over it, or the first answers of a page have come.
 type cutter struct {
-	srv *server.Server
-	set atomic.Bool
+	srv                *server.Server
+	inWrite, inAnswers atomic.Bool
 }
 
 func (c *cutter) InProcessConn() (net.Conn, error) {
@@ -129,10 +129,30 @@ type cutConn struct {
 }
 
 func (c cutConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("PUB TW_")) && c.cutter.set.CompareAndSwap(true, false) {
+	if bytes.Contains(b, []byte("PUB TW_")) && c.cutter.inWrite.CompareAndSwap(true, false) {
 		defer c.Conn.Close()
 	}
 	return c.Conn.Write(b)
+}
+
+func (c cutConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if bytes.Contains(b[:n], []byte("Nats-Num-Pending: ")) && c.cutter.inAnswers.CompareAndSwap(true, false) {
+		defer c.Conn.Close()
+	}
+	return n, err
+}
+
+// newCutter opens a queue whose connection can be cut.
+func newCutter(t *testing.T) (*cutter, *durable.Queue) {
+	s := newStore(t)
+	c := &cutter{srv: s.srv}
+	nc, err := nats.Connect("", nats.InProcessServer(c), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	e, err := jetstream.Connect(t.Context(), nc, s.opts...)
+	require.NoError(t, err)
+	return c, open(t, e)
 }
 
 // A write whose answer was lost with the connection is asked for when that is made anew, and not
@@ -141,26 +161,34 @@ func TestAnswerLostWithTheConnection(t *testing.T) {
 	for name, key := range map[string]string{"Add": "", "Add with a key": "key"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStore(t)
-			c := &cutter{srv: s.srv}
-			nc, err := nats.Connect("", nats.InProcessServer(c), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond))
-			require.NoError(t, err)
-			defer nc.Close()
-			e, err := jetstream.Connect(t.Context(), nc, s.opts...)
-			require.NoError(t, err)
-			q := open(t, e)
-			c.set.Store(true)
+			c, q := newCutter(t)
+			c.inWrite.Store(true)
 			began := time.Now()
 			ref, err := q.Add(t.Context(), durable.Job{Kind: "k", At: began.Add(time.Hour), Key: key})
 			require.NoError(t, err)
 			require.Less(t, time.Since(began), 9*time.Second)
-			require.False(t, c.set.Load())
+			require.False(t, c.inWrite.Load())
 			for info, err := range q.All(t.Context(), durable.Filter{}) { // maybe of two copies
 				require.NoError(t, err)
 				require.Equal(t, ref, info.Ref)
 			}
 		})
 	}
+}
+
+// A page of which a part has come is asked for again.
+func TestPageLostWithTheConnection(t *testing.T) {
+	t.Parallel()
+	c, q := newCutter(t)
+	jobs := make([]durable.Job, 600)
+	for i := range jobs {
+		jobs[i] = durable.Job{Kind: "k", At: time.Now().Add(time.Hour), Payload: make([]byte, 1000)}
+	}
+	_, err := q.AddMany(t.Context(), jobs...)
+	require.NoError(t, err)
+	c.inAnswers.Store(true)
+	require.Equal(t, len(jobs), kept(t, q))
+	require.False(t, c.inAnswers.Load())
 }
 
 func open(t *testing.T, e driver.Engine) *durable.Queue {

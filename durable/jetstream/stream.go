@@ -460,52 +460,67 @@ func (p *part) requestOnce(ctx context.Context, subject string, body []byte) (*n
 }
 
 // direct reads many messages at once from any server that has the stream, so that what
-// was written a moment ago may be missing.
-func (p *part) direct(ctx context.Context, request map[string]any, each func(stored) error) error {
+// was written a moment ago may be missing. It asks again if a part of the answer was lost: with the
+// connection, or since a message ended while the server was reading it.
+func (p *part) direct(ctx context.Context, request map[string]any) (all []stored, err error) {
 	body, err := json.Marshal(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p.closed.Err() != nil {
-		return p.over()
+		return nil, p.over()
 	}
 	api := p.api + "DIRECT.GET." + p.stream
 	ctx, stop := p.denials.during(ctx, about(api))
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
+	_, several := request["multi_last"]
+	for {
+		all, err = p.answers(ctx, api, body, several)
+		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || p.closed.Err() != nil {
+			return all, err
+		}
+		p.wait(ctx, 100*time.Millisecond)
+	}
+}
+
+var errIncomplete = errors.New("jetstream: a part of an answer is missing")
+
+// answers returns the messages that answer one question of direct, which may name several subjects.
+// A connection that is made anew gets the rest of an answer, without what was sent meanwhile. So each
+// message, and the end of all, names the one before.
+func (p *part) answers(ctx context.Context, api string, body []byte, several bool) (all []stored, err error) {
 	msgs, lost := make(chan *nats.Msg, maxAnswer+1), p.nc.lost() // one says that these are all
 	sub, err := p.nc.ask(ctx, api, body, msgs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unsubscribe(sub)
-	for answered := false; ; answered = true {
+	before := "0"
+	for {
 		select {
 		case m, ok := <-msgs:
 			if !ok {
-				return p.nc.closed(nats.ErrConnectionClosed)
+				return nil, p.nc.closed(nats.ErrConnectionClosed)
 			}
-			if m.Header.Get("Status") == "204" {
-				return nil
+			status, last := m.Header.Get("Status"), m.Header.Get("Nats-Last-Sequence")
+			if (status == "204" || status == "") && last != before ||
+				status == "404" && (len(all) > 0 || several && m.Header.Get("Description") != "No Results") {
+				return nil, errIncomplete
+			}
+			if status == "204" || status == "404" {
+				return all, nil
 			}
 			s, err := parseStored(m)
-			if errors.Is(err, driver.ErrNotFound) {
-				return nil
-			}
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if err := each(s); err != nil {
-				return err
-			}
+			all, before = append(all, s), m.Header.Get("Nats-Sequence")
 		case <-lost:
-			if answered {
-				return nats.ErrDisconnected
-			}
-			return p.direct(ctx, request, each)
+			return nil, nats.ErrDisconnected
 		case <-ctx.Done():
-			return denied(ctx, ctx.Err())
+			return nil, denied(ctx, ctx.Err())
 		}
 	}
 }
@@ -523,12 +538,12 @@ func (p *part) lasts(ctx context.Context, subjects []string) (map[string]stored,
 	found := make(map[string]stored, len(subjects))
 	for len(subjects) > 0 {
 		n := min(len(subjects), pageSize)
-		err := p.direct(ctx, map[string]any{"multi_last": subjects[:n]}, func(s stored) error {
-			found[s.Subject] = s
-			return nil
-		})
+		all, err := p.direct(ctx, map[string]any{"multi_last": subjects[:n]})
 		if err != nil {
 			return nil, err
+		}
+		for _, s := range all {
+			found[s.Subject] = s
 		}
 		subjects = subjects[n:]
 	}
@@ -595,11 +610,7 @@ func (p *part) pages(ctx context.Context, filter string, from uint64, since time
 			} else {
 				request["start_time"] = since.UTC()
 			}
-			var page []stored
-			err := p.direct(ctx, request, func(s stored) error {
-				page = append(page, s)
-				return nil
-			})
+			page, err := p.direct(ctx, request)
 			if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && p.closed.Err() == nil {
 				continue // the end of the answer was lost
 			}

@@ -108,8 +108,8 @@ func BenchmarkContextCall(b *testing.B) {
 	}
 }
 
-// BenchmarkContextParent cancels a parent that 100,000 contexts have, each of which was asked
-// for Done: the unit parent-ns/context. Then it cancels each: cpu-ns/context is of both.
+// BenchmarkContextParent cancels a parent of 100,000 contexts, after a call of Done of each:
+// the unit parent-ns/context. Then it cancels each: cpu-ns/context is of both.
 func BenchmarkContextParent(b *testing.B) {
 	n := size(100_000, 100)
 	compare(b, contexts(), func(b *testing.B, s beside[withTimeout]) {

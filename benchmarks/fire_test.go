@@ -202,7 +202,7 @@ func alone(b *testing.B, t timers, rate int, spell time.Duration) {
 	b.ReportMetric(float64(after.Switches-before.Switches)/float64(n), "switches/timer")
 }
 
-// BenchmarkCrowd has a thousand timers come due in a second, at random moments, while so many
+// In BenchmarkCrowd a thousand timers come due in a second, at random moments, while so many
 // goroutines do nothing but start other timers and cancel them. The goroutines that run what
 // is due wait for a processor like these, and with some subjects for a lock. Adds are what
 // the crowd did meanwhile: a subject that stands in its own way has fewer.

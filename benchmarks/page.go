@@ -88,7 +88,7 @@ Written by ` + "`make bench`" + `; see [how to run the benchmarks](README.md).
 
 ## Summary
 
-The wheel beside package time or context, or beside code that a program has otherwise. Times
+The wheel beside package time or context, or beside a program's own code. Times
 are medians of the rounds. A ratio is the median of the ratios within each round, and the last
 column has the lowest and the highest of these. A ratio with 1 between its lowest and its
 highest says nothing. To measure a row, run ` + "`go test -bench=NAME`" + ` in this folder.

@@ -16,92 +16,121 @@ import (
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
-// AddTx, AddSQL and add_job do with what waits under a key what Add does, and a signal is a part of the
-// caller's transaction.
-func TestOnKeyInTransactions(t *testing.T) {
-	t.Parallel()
-	withEach(t, func(t *testing.T, s *store, e *postgres.Engine, begin func(context.Context) (transaction, error)) {
-		ctx := t.Context()
-		q, err := durable.Open(ctx, e)
+// keyed is a Queue with a job that waits under the key k, has the payload 1 and takes a signal, and a way
+// to begin transactions.
+type keyed struct {
+	*testing.T
+	*durable.Queue
+	begin func(context.Context) (transaction, error)
+	first durable.Ref
+	found durable.Ref // Found of all jobs that job returns
+}
+
+func withKeyed(t *testing.T, f func(k *keyed)) {
+	withEach(t, func(t *testing.T, _ *store, e *postgres.Engine, begin func(context.Context) (transaction, error)) {
+		q, err := durable.Open(t.Context(), e)
 		require.NoError(t, err)
 		defer q.Close()
-		in := func(end func(transaction) error, do func(tx transaction)) {
-			t.Helper()
-			tx, err := begin(ctx)
-			require.NoError(t, err)
-			defer tx.rollback() // in a test that has failed
-			do(tx)
-			require.NoError(t, end(tx))
-		}
-		commit := func(tx transaction) error { return tx.commit() }
-		rollback := func(tx transaction) error { return tx.rollback() }
-		waits := func(value string) durable.Info {
-			t.Helper()
-			i, err := q.Lookup(ctx, "k")
-			require.NoError(t, err)
-			require.Equal(t, value, string(i.Job.Payload))
-			return i
-		}
-		first, err := q.Add(ctx, durable.Job{Kind: "k", Key: "k", Payload: []byte("1"), After: time.Hour, Signals: true})
+		k := &keyed{T: t, Queue: q, begin: begin}
+		k.first, err = q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", Payload: []byte("1"), After: time.Hour, Signals: true})
 		require.NoError(t, err)
+		f(k)
+	})
+}
 
-		var found durable.Ref
+func (k *keyed) job(on durable.OnKey, value string) durable.Job {
+	return durable.Job{Kind: "k", Key: "k", OnKey: on, Found: &k.found, Payload: []byte(value), After: time.Hour, Signals: true}
+}
+
+// in calls do in a transaction, and ends that.
+func (k *keyed) in(end func(transaction) error, do func(tx transaction)) {
+	k.Helper()
+	tx, err := k.begin(k.Context())
+	require.NoError(k, err)
+	defer tx.rollback() // in a test that has failed
+	do(tx)
+	require.NoError(k, end(tx))
+}
+
+// waits returns the job that waits, whose payload must be value.
+func (k *keyed) waits(value string) durable.Info {
+	k.Helper()
+	i, err := k.Lookup(k.Context(), "k")
+	require.NoError(k, err)
+	require.Equal(k, value, string(i.Job.Payload))
+	return i
+}
+
+func (k *keyed) signal(end func(transaction) error, payload string, want bool) {
+	k.Helper()
+	k.in(end, func(tx transaction) {
+		ok, err := tx.signal(k.Context(), "k", []byte(payload))
+		require.NoError(k, err)
+		require.Equal(k, want, ok)
+	})
+}
+
+func commit(tx transaction) error   { return tx.commit() }
+func rollback(tx transaction) error { return tx.rollback() }
+
+// AddTx and AddSQL treat a job that waits under a key as Add does.
+func TestOnKeyInTransactions(t *testing.T) {
+	t.Parallel()
+	withKeyed(t, func(k *keyed) {
+		ctx := k.Context()
 		var refs []durable.Ref
-		job := func(on durable.OnKey, value string) durable.Job {
-			return durable.Job{Kind: "k", Key: "k", OnKey: on, Found: &found, Payload: []byte(value), After: time.Hour, Signals: true}
-		}
-		in(rollback, func(tx transaction) {
-			refs, err = tx.add(ctx, job(durable.Replace, "2"), job(durable.Replace, "3"))
-			require.NoError(t, err)
-			require.Equal(t, refs[0], found)
-			waits("1")
+		var err error
+		k.in(rollback, func(tx transaction) {
+			refs, err = tx.add(ctx, k.job(durable.Replace, "2"), k.job(durable.Replace, "3"))
+			require.NoError(k, err)
+			require.Equal(k, refs[0], k.found)
+			k.waits("1")
 		})
-		require.Equal(t, first, waits("1").Ref)
-		in(commit, func(tx transaction) {
-			refs, err = tx.add(ctx, job(durable.Replace, "2"))
-			require.NoError(t, err)
-			require.Equal(t, first, found)
-			_, err = tx.add(ctx, job(durable.Refuse, "3"), job(durable.Keep, "4"))
-			require.ErrorIs(t, err, durable.ErrExists)
-			require.Equal(t, refs[0], found)
+		require.Equal(k, k.first, k.waits("1").Ref)
+		k.in(commit, func(tx transaction) {
+			refs, err = tx.add(ctx, k.job(durable.Replace, "2"))
+			require.NoError(k, err)
+			require.Equal(k, k.first, k.found)
+			_, err = tx.add(ctx, k.job(durable.Refuse, "3"), k.job(durable.Keep, "4"))
+			require.ErrorIs(k, err, durable.ErrExists)
+			require.Equal(k, refs[0], k.found)
 		})
-		require.Equal(t, refs[0], waits("2").Ref)
-		in(commit, func(tx transaction) {
-			later := job(durable.Later, "3")
+		require.Equal(k, refs[0], k.waits("2").Ref)
+		k.in(commit, func(tx transaction) {
+			later := k.job(durable.Later, "3")
 			later.After, later.MaxWait = 3*time.Hour, 2*time.Hour
 			_, err = tx.add(ctx, later)
-			require.NoError(t, err)
-			require.Equal(t, refs[0], found)
+			require.NoError(k, err)
+			require.Equal(k, refs[0], k.found)
 		})
-		require.Less(t, time.Until(waits("3").Due), 150*time.Minute)
+		require.Less(k, time.Until(k.waits("3").Due), 150*time.Minute)
+	})
+}
 
-		signal := func(end func(transaction) error, payload string, want bool) {
-			t.Helper()
-			in(end, func(tx transaction) {
-				ok, err := tx.signal(ctx, "k", []byte(payload))
-				require.NoError(t, err)
-				require.Equal(t, want, ok)
-			})
-		}
-		signal(rollback, "rolled back", true)
-		require.Greater(t, time.Until(waits("3").Due), time.Minute)
-		signal(commit, "\x00 a signal", true)
-		signal(commit, "second", false)
-		require.LessOrEqual(t, time.Until(waits("3").Due), time.Duration(0))
+// A signal is a part of the caller's transaction.
+func TestSignalInTransactions(t *testing.T) {
+	t.Parallel()
+	withKeyed(t, func(k *keyed) {
+		ctx := k.Context()
+		k.signal(rollback, "rolled back", true)
+		require.Greater(k, time.Until(k.waits("1").Due), time.Minute)
+		k.signal(commit, "\x00 a signal", true)
+		k.signal(commit, "second", false)
+		require.LessOrEqual(k, time.Until(k.waits("1").Due), time.Duration(0))
 		signals := make(chan string, 1)
-		q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+		k.Handle("k", func(_ context.Context, a *durable.Attempt) error {
 			signals <- string(a.Signal)
 			return nil
 		})
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error)
-		go func() { ended <- q.Run(running) }()
-		require.Equal(t, "\x00 a signal", <-signals)
+		go func() { ended <- k.Queue.Run(running) }()
+		require.Equal(k, "\x00 a signal", <-signals)
 		stop()
-		require.NoError(t, <-ended)
-		in(rollback, func(tx transaction) {
-			_, err = tx.signal(ctx, "k", make([]byte, durable.MaxPayload+1))
-			require.ErrorIs(t, err, durable.ErrInvalid)
+		require.NoError(k, <-ended)
+		k.in(rollback, func(tx transaction) {
+			_, err := tx.signal(ctx, "k", make([]byte, durable.MaxPayload+1))
+			require.ErrorIs(k, err, durable.ErrInvalid)
 		})
 	})
 	require.PanicsWithValue(t, "postgres: SignalTx: nil tx", func() { (&postgres.Engine{}).SignalTx(t.Context(), nil, "k", nil) })

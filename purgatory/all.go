@@ -6,11 +6,11 @@ package purgatory
 //
 // Step goes to the heap, with all that it captures. See visit.all for a walk that may not
 // allocate.
-func (n *nest) all(step func() bool) {
+func (t *trampoline) all(step func() bool) {
 	finished := false
 	defer func() {
 		if !finished {
-			n.rest(step)
+			t.rest(step)
 		}
 	}()
 	for step() {
@@ -25,9 +25,9 @@ func (n *nest) all(step func() bool) {
 // leave nowhere to go on but in a deferred call inside that step: a million such steps
 // would be a stack of a million calls. And if a deferred call of such a step panics, the
 // goroutine ends all the same when that is recovered, without a way to go on.
-func (n *nest) rest(step func() bool) {
-	n.apart.Add(1)
-	defer n.apart.Add(-1)
+func (t *trampoline) rest(step func() bool) {
+	t.apart.Add(1)
+	defer t.apart.Add(-1)
 	for more := true; more; {
 		ended := make(chan struct{})
 		go func() {

@@ -104,7 +104,7 @@
 //
 // Read the files in this order: core.go (how an operation ends), op.go (how its try is
 // called), ring.go and stripe.go (where it waits), visit.go (Notify's walk),
-// purgatory.go; then nest.go and all.go (a user's functions do no harm), threshold.go and
+// purgatory.go; then trampoline.go and all.go (a user's functions do no harm), threshold.go and
 // treap.go.
 //
 // # Invariants

@@ -79,14 +79,14 @@ func TestWalkKeepsNothing(t *testing.T) {
 // The queue of calls that would nest too deep keeps none that has ended.
 func TestNestKeepsNothing(t *testing.T) {
 	const n = 100
-	var nest nest
+	var bounce trampoline
 	var captured []weak.Pointer[ballast]
 	called := 0
-	nest.put(call{func(Outcome) {
+	bounce.put(call{func(Outcome) {
 		for range n {
 			b := new(ballast)
 			captured = append(captured, weak.Make(b))
-			nest.put(call{func(Outcome) {
+			bounce.put(call{func(Outcome) {
 				b[0]++
 				if called++; called == n {
 					collected(t, captured, 2)
@@ -95,8 +95,8 @@ func TestNestKeepsNothing(t *testing.T) {
 		}
 	}, Satisfied})
 	require.Equal(t, n, called)
-	require.Nil(t, nest.waiting)
-	runtime.KeepAlive(&nest)
+	require.Nil(t, bounce.waiting)
+	runtime.KeepAlive(&bounce)
 }
 
 // An operation that has ended, and that its user keeps, holds none that were beside it.

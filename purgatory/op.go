@@ -155,7 +155,7 @@ func (o *Op[K]) leave(outcome Outcome) {
 }
 
 func (o *Op[K]) call(done func(Outcome), outcome Outcome) {
-	o.purgatory.nest.run(&o.home().running, done, outcome)
+	o.purgatory.trampoline.run(&o.home().running, done, outcome)
 }
 
 // opOnWheel is an Op as the wheel sees it. It is a type of its own so that Op has no

@@ -15,12 +15,12 @@ import (
 // Keys name the possible causes. Make one with [New]; the zero value panics. All methods
 // are safe for concurrent use, and may be called from done and from a try.
 type Purgatory[K comparable] struct {
-	wheel   *timingwheel.TimingWheel
-	seed    maphash.Seed
-	closed  atomic.Bool
-	after   timingwheel.Executor // runs what is left to do after the wheel's Stop
-	nest    nest
-	stripes [stripes]stripe[K]
+	wheel      *timingwheel.TimingWheel
+	seed       maphash.Seed
+	closed     atomic.Bool
+	after      timingwheel.Executor // runs what is left to do after the wheel's Stop
+	trampoline trampoline
+	stripes    [stripes]stripe[K]
 }
 
 // New returns a purgatory whose deadlines are kept by w. A wheel may have any number of
@@ -255,7 +255,7 @@ func (p *Purgatory[K]) visit(key K, cancel bool, most int) (ended int) {
 	if most == 1 && first != nil {
 		v.beginWith(first)
 	}
-	return v.all(&p.nest)
+	return v.all(&p.trampoline)
 }
 
 func (o *Op[K]) visit(cancel bool) (ended bool) {
@@ -275,7 +275,7 @@ func (p *Purgatory[K]) Close() {
 	for i := range p.stripes {
 		ops = append(ops, p.stripes[i].close()...)
 	}
-	p.nest.all(func() bool {
+	p.trampoline.all(func() bool {
 		if len(ops) == 0 {
 			return false
 		}

@@ -26,7 +26,7 @@ type stripe[K comparable] struct {
 	watched int64 // links in this stripe
 
 	checks  atomic.Int64 // of those operations
-	running atomic.Int32 // calls of their done, see nest
+	running atomic.Int32 // calls of their done, see trampoline
 	_       [12]byte     // keeps the next stripe's lock out of this one's cache lines, with 64 bits
 }
 

@@ -21,10 +21,10 @@ import (
 // Make one with [NewThreshold]; the zero value panics. All methods are safe for
 // concurrent use, and may be called from a done.
 type Threshold[V cmp.Ordered] struct {
-	wheel   *timingwheel.TimingWheel
-	after   timingwheel.Executor // runs what is left to do after the wheel's Stop
-	nest    nest
-	running atomic.Int32 // calls of done, see nest
+	wheel      *timingwheel.TimingWheel
+	after      timingwheel.Executor // runs what is left to do after the wheel's Stop
+	trampoline trampoline
+	running    atomic.Int32 // calls of done, see trampoline
 
 	mu     sync.Mutex // guards what follows; never held together with a lock of the wheel
 	closed bool
@@ -208,7 +208,7 @@ func (t *Threshold[V]) raise(v V) (reached *waiter[V]) {
 // endAll ends the waiters of a tree that is nobody's any more.
 func (t *Threshold[V]) endAll(root *waiter[V], o Outcome) (ended int) {
 	ws := inOrder(root, nil)
-	t.nest.all(func() bool {
+	t.trampoline.all(func() bool {
 		if len(ws) == 0 {
 			return false
 		}
@@ -273,7 +273,7 @@ func (w *waiter[V]) accept() {
 }
 
 func (w *waiter[V]) call(done func(Outcome), o Outcome) {
-	w.threshold.nest.run(&w.threshold.running, done, o)
+	w.threshold.trampoline.run(&w.threshold.running, done, o)
 }
 
 // waiterOnWheel is a waiter as the wheel sees it.

@@ -36,9 +36,9 @@ func (p *Purgatory[K]) verify(t testing.TB) Stats {
 		}
 		require.Zero(t, n, "an operation is under a key that is not its own")
 	}
-	require.Empty(t, p.nest.waiting)
-	require.False(t, p.nest.calling)
-	require.Zero(t, p.nest.apart.Load())
+	require.Empty(t, p.trampoline.waiting)
+	require.False(t, p.trampoline.calling)
+	require.Zero(t, p.trampoline.apart.Load())
 	st := p.Stats()
 	require.EqualValues(t, links, st.Watched)
 	require.EqualValues(t, len(ops), st.Pending)

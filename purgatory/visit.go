@@ -37,14 +37,14 @@ func (v *visit[K]) beginWith(o *Op[K]) {
 	v.asked = o
 }
 
-// all visits them all, and returns how many the visit has ended. It does what nest.all
+// all visits them all, and returns how many the visit has ended. It does what trampoline.all
 // does, without an allocation: only a visit that is interrupted goes to the heap.
-func (v *visit[K]) all(n *nest) (ended int) {
+func (v *visit[K]) all(t *trampoline) (ended int) {
 	finished := false
 	defer func() {
 		if !finished {
 			rest := *v
-			n.rest(rest.step)
+			t.rest(rest.step)
 		}
 	}()
 	for v.step() {

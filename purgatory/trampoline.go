@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// nest calls done, and keeps such calls from nesting without bound. A done that ends
+// trampoline calls done, and keeps such calls from nesting without bound. A done that ends
 // another operation has that one's done called inside its own, and a chain of a million
 // would be a stack of a million calls. From a certain depth on, what is to be called is
 // put into a queue instead, and whoever began that queue, further up on the same stack,
@@ -14,7 +14,7 @@ import (
 //
 // It is not known which goroutine one is on. So when chains of two goroutines are that
 // deep at the same time, what the one has put there may be called by the other.
-type nest struct {
+type trampoline struct {
 	mu      sync.Mutex
 	waiting []call
 	calling bool // somebody calls what waits, until nothing does
@@ -42,10 +42,10 @@ const (
 )
 
 // run calls done(o). Running counts the calls under way.
-func (n *nest) run(running *atomic.Int32, done func(Outcome), o Outcome) {
-	if running.Add(1) > freeCalls && (isDeep() || n.apart.Load() > manyApart) {
+func (t *trampoline) run(running *atomic.Int32, done func(Outcome), o Outcome) {
+	if running.Add(1) > freeCalls && (isDeep() || t.apart.Load() > manyApart) {
 		running.Add(-1)
-		n.put(call{done, o})
+		t.put(call{done, o})
 		return
 	}
 	defer running.Add(-1)
@@ -57,40 +57,40 @@ func isDeep() bool {
 	return runtime.Callers(deepStack, pc[:]) > 0
 }
 
-func (n *nest) put(c call) {
-	if n.add(c) {
-		n.all(n.next)
+func (t *trampoline) put(c call) {
+	if t.add(c) {
+		t.all(t.next)
 	}
 }
 
 // add reports whether the caller has to call what waits.
-func (n *nest) add(c call) (first bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.waiting = append(n.waiting, c)
-	first = !n.calling
-	n.calling = true
+func (t *trampoline) add(c call) (first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting = append(t.waiting, c)
+	first = !t.calling
+	t.calling = true
 	return first
 }
 
 // next calls one, and reports false if none waits.
-func (n *nest) next() bool {
-	c, ok := n.take()
+func (t *trampoline) next() bool {
+	c, ok := t.take()
 	if ok {
 		c.done(c.o)
 	}
 	return ok
 }
 
-func (n *nest) take() (call, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.waiting) == 0 {
-		n.waiting, n.calling = nil, false
+func (t *trampoline) take() (call, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.waiting) == 0 {
+		t.waiting, t.calling = nil, false
 		return call{}, false
 	}
-	c := n.waiting[0]
-	n.waiting[0] = call{} // keep no closure
-	n.waiting = n.waiting[1:]
+	c := t.waiting[0]
+	t.waiting[0] = call{} // keep no closure
+	t.waiting = t.waiting[1:]
 	return c, true
 }

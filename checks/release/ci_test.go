@@ -79,7 +79,7 @@ func TestPinnedShardsAreForTheReleasesOfGo(t *testing.T) {
 	minors := regexp.MustCompile(`go1\.(\d+)\.\d+`).FindAllStringSubmatch(string(makefile), -1)
 	last, err := strconv.Atoi(minors[len(minors)-1][1])
 	require.NoError(t, err)
-	for _, name := range []string{"spread_pinned.go", "spread_pinned.s", "spread_pinned_test.go"} {
+	for _, name := range []string{"shardpicker_pinned.go", "shardpicker_pinned.s", "shardpicker_pinned_test.go"} {
 		text, err := os.ReadFile(filepath.Join(root, "timingwheel/internal/engine", name))
 		require.NoError(t, err)
 		require.Contains(t, string(text), fmt.Sprintf("//go:build gc && go1.%s && !go1.%d && ", minors[0][1], last+1), name)

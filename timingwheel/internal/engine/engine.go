@@ -26,7 +26,7 @@ import (
 // driver, which makes it fire.
 type Engine struct {
 	clock clock
-	spread
+	shardPicker
 	cancel  context.CancelCauseFunc // of ctx
 	driver  driver                  // here, at the start of a cache line, where an add finds its lateHint in the first
 	ctx     context.Context         // ends when the engine stops
@@ -52,7 +52,7 @@ var (
 type Config struct {
 	Tick     time.Duration
 	Slots    int // of a wheel, rounded up to a power of two
-	Shards   int // rounded up to a power of two; 0: see spread
+	Shards   int // rounded up to a power of two; 0: see shardPicker
 	Executor run.Executor
 	Room     run.Admission // of the executor; nil: it has room for everything
 	MayBlock bool          // the executor may run a user's function on the driver
@@ -79,7 +79,7 @@ func New(c *Config, attached any) *Engine {
 		start = time.Now()
 	}
 	e := &Engine{clock: newClock(c.Tick, start, c.Virtual), attached: attached}
-	e.spread.init(c.Shards)
+	e.shardPicker.init(c.Shards)
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.runner = &run.Runner{PanicHandler: c.PanicHandler, Tracer: c.Tracer, Log: c.Log}
 	d := &e.driver // rather than a driver that is copied

@@ -190,7 +190,7 @@ func TestLayout(t *testing.T) {
 	var s shard
 	require.Zero(t, unsafe.Sizeof(s)%line, "the second shard begins within a line")
 	require.Equal(t, unsafe.Offsetof(s.mu)/line, unsafe.Offsetof(s.nextSample)/line)
-	if unsafe.Sizeof(picker{}) == 0 { // and not spread_pool.go's
+	if unsafe.Sizeof(processorShards{}) == 0 { // and not shardpicker_pool.go's
 		require.Zero(t, unsafe.Offsetof(Engine{}.driver)%line)
 	}
 	require.Less(t, unsafe.Offsetof(hub{}.lateHint), uintptr(line))

@@ -2,16 +2,16 @@ package engine
 
 import "runtime"
 
-// spread gives shards to processors. Its method lock is in spread_pinned.go.
+// shardPicker gives shards to processors. Its method lock is in shardpicker_pinned.go.
 //
 // Unless the user has chosen the number of shards, there is one for each processor that the
 // process may ever have, since entries cannot move between shards. In use are only as many as
 // GOMAXPROCS says, which changes while the process runs. The others have yet to make their
 // first wheel and the first chunk of their arena, 80 KB together.
-type spread struct {
+type shardPicker struct {
 	shards []shard // a power of two
 	chosen bool    // their number, by the user
-	picker
+	processorShards
 }
 
 // mostChosen is where more shards no longer pay by default: each shard that has something
@@ -22,7 +22,7 @@ const mostChosen = 64
 // init makes n shards, or, if n is 0, as many as there may be processors. NumCPU is what the
 // process could use when it began. The limit of its cgroup, which GOMAXPROCS follows, may be
 // lower, and rise.
-func (p *spread) init(n int) {
+func (p *shardPicker) init(n int) {
 	if p.chosen = n != 0; !p.chosen {
 		n = min(max(runtime.NumCPU(), runtime.GOMAXPROCS(0)), mostChosen)
 	}

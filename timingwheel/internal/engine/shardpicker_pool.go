@@ -8,21 +8,21 @@ import (
 	"sync/atomic"
 )
 
-// picker gives shards to processors in turn, and notes who has which with a sync.Pool: the
+// processorShards gives shards to processors in turn, and notes who has which with a sync.Pool: the
 // only thing in the standard library that is kept by processor.
 //
 // As many shards are in use as there are processors, rounded up. Otherwise two processors
 // would wander over 64 shards: each collision would lead them on to one that is cold.
-type picker struct {
+type processorShards struct {
 	tokens sync.Pool     // of *shard: that of each processor. When GOMAXPROCS rises, it drops all
 	joined atomic.Uint32 // how often a processor was given a shard
 	used   atomic.Uint32 // the first so many are in use; a power of two, and 0 before the first join
 }
 
-// lock returns the shard of the processor that it runs on, locked, as in spread_pinned.go.
+// lock returns the shard of the processor that it runs on, locked, as in shardpicker_pinned.go.
 // A processor that finds its shard locked moves on to the next shard for good. So two
 // processors that share a shard by chance part.
-func (p *spread) lock() *shard {
+func (p *shardPicker) lock() *shard {
 	s, ok := p.tokens.Get().(*shard)
 	if !ok {
 		s = p.join()
@@ -40,7 +40,7 @@ func (p *spread) lock() *shard {
 // an add and a cancel would take 512 to 800 ns instead of 110 to 130.
 //
 // When GOMAXPROCS rises, every processor comes here.
-func (p *spread) join() *shard {
+func (p *shardPicker) join() *shard {
 	p.follow()
 	return &p.shards[(p.joined.Add(1)-1)&(p.used.Load()-1)]
 }
@@ -48,7 +48,7 @@ func (p *spread) join() *shard {
 // after returns the next of the shards in use. A processor that has come past the last looks
 // whether there are fewer processors now. So after GOMAXPROCS has fallen, those that are left
 // stay on their shards until they collide, and come back to the first ones when they do.
-func (p *spread) after(s *shard) *shard {
+func (p *shardPicker) after(s *shard) *shard {
 	next := uint32(s.id) + 1
 	if next < p.used.Load() {
 		return &p.shards[next]
@@ -57,10 +57,10 @@ func (p *spread) after(s *shard) *shard {
 	return &p.shards[0]
 }
 
-// follow has as many shards in use as there are processors now, rounded up.
+// follow puts as many shards to use as there are processors now, rounded up.
 //
 // It is not for every add: GOMAXPROCS takes a lock of the scheduler.
-func (p *spread) follow() {
+func (p *shardPicker) follow() {
 	n := len(p.shards)
 	if !p.chosen {
 		n = min(n, 1<<log2(runtime.GOMAXPROCS(0)))

@@ -21,23 +21,23 @@ type client struct {
 	http http.RoundTripper // of its own, calls the handler
 	head http.Header
 
-	place *place // where it asks
+	target *target // the queue that it asks
 }
 
 // newClient returns a client of an address. A user and a password in it are sent as such.
-func newClient(p *place) (*client, error) {
-	u, err := url.Parse(p.url)
+func newClient(t *target) (*client, error) {
+	u, err := url.Parse(t.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errors.New("-url: not an address of http or https") // the error has parts of it
 	}
-	c := &client{http: http.DefaultTransport, head: http.Header{}, place: p}
+	c := &client{http: http.DefaultTransport, head: http.Header{}, target: t}
 	if u.User != nil {
 		password, _ := u.User.Password()
 		r := http.Request{Header: c.head}
 		r.SetBasicAuth(u.User.Username(), password)
 		u.User = nil
 	}
-	for _, h := range p.headers {
+	for _, h := range t.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
 			return nil, errors.New("-header: not name: value")
@@ -92,7 +92,7 @@ func (c *client) post(ctx context.Context, what string, command admin.Command, v
 }
 
 func (c *client) do(r *http.Request, v any) (json.RawMessage, error) {
-	ctx, cancel := c.place.bound(r.Context())
+	ctx, cancel := c.target.bound(r.Context())
 	defer cancel()
 	body, err := c.ask(r.WithContext(ctx), v)
 	return body, late(ctx, err)

@@ -121,8 +121,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// place is where the queue is.
-type place struct {
+// target is the queue that the command works on.
+type target struct {
 	url, dir, postgres, context string
 	access                      // to NATS
 	headers                     pairs
@@ -137,46 +137,46 @@ var (
 )
 
 // checkQueue says what is wrong with the queue's name.
-func (p *place) checkQueue() error {
+func (t *target) checkQueue() error {
 	switch {
-	case p.queue == "":
-	case p.url != "":
+	case t.queue == "":
+	case t.url != "":
 		return wrong("-queue: not with -url, since a handler has one queue")
-	case p.postgres != "" && !schemaName.MatchString(p.queue):
-		return fmt.Errorf("-queue %q: a schema's name has lower-case letters, digits and _", p.queue)
-	case p.postgres == "" && !queueName.MatchString(p.queue):
-		return fmt.Errorf("-queue %q: a queue's name has letters, digits, - and _", p.queue)
+	case t.postgres != "" && !schemaName.MatchString(t.queue):
+		return fmt.Errorf("-queue %q: a schema's name has lower-case letters, digits and _", t.queue)
+	case t.postgres == "" && !queueName.MatchString(t.queue):
+		return fmt.Errorf("-queue %q: a queue's name has letters, digits, - and _", t.queue)
 	}
 	return nil
 }
 
-// check says what is wrong with the place.
-func (p *place) check() error {
+// check says what is wrong with the target.
+func (t *target) check() error {
 	set := 0
-	for _, s := range []string{p.url, p.dir, cmp.Or(p.access.URL, p.context), p.postgres} {
+	for _, s := range []string{t.url, t.dir, cmp.Or(t.access.URL, t.context), t.postgres} {
 		if s != "" {
 			set++
 		}
 	}
 	switch {
 	case set == 0:
-		return wrong("the place of the queue is missing: set -url, -dir, -nats, -context or -postgres")
+		return wrong("the queue is missing: set -url, -dir, -nats, -context or -postgres")
 	case set > 1:
-		return wrong("more than one place is set")
-	case p.timeout < 0:
-		return wrong("-timeout %v: negative", p.timeout)
-	case p.partitions < 0 || p.partitions > 1000:
-		return wrong("-partitions %d: not from 0 to 1000", p.partitions)
+		return wrong("more than one queue is set")
+	case t.timeout < 0:
+		return wrong("-timeout %v: negative", t.timeout)
+	case t.partitions < 0 || t.partitions > 1000:
+		return wrong("-partitions %d: not from 0 to 1000", t.partitions)
 	}
-	return p.checkQueue()
+	return t.checkQueue()
 }
 
-// bound is ctx for one answer of the place.
-func (p *place) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if p.timeout == 0 {
+// bound is ctx for one answer of the target.
+func (t *target) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t.timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("no answer within %v from %s: try again with a longer -timeout", p.timeout, p.name()))
+	return context.WithTimeoutCause(ctx, t.timeout, fmt.Errorf("no answer within %v from %s: try again with a longer -timeout", t.timeout, t.name()))
 }
 
 // late returns why ctx has ended, if the error came after that.
@@ -187,46 +187,46 @@ func late(ctx context.Context, err error) error {
 	return err
 }
 
-// name is what errors call the place. It has no password.
-func (p *place) name() string {
+// name is what errors call the target. It has no password.
+func (t *target) name() string {
 	switch {
-	case p.url != "":
-		if u, err := url.Parse(p.url); err == nil {
+	case t.url != "":
+		if u, err := url.Parse(t.url); err == nil {
 			u.User = nil
 			return u.String()
 		}
 		return "-url"
-	case p.dir != "":
-		return p.dir
-	case p.context != "":
-		return "the context " + p.context
-	case p.postgres != "":
-		if c, err := pgconn.ParseConfig(p.postgres); err == nil {
+	case t.dir != "":
+		return t.dir
+	case t.context != "":
+		return "the context " + t.context
+	case t.postgres != "":
+		if c, err := pgconn.ParseConfig(t.postgres); err == nil {
 			return fmt.Sprintf("the database %s at %s, port %d", c.Database, c.Host, c.Port)
 		}
 		return "-postgres"
 	}
-	return redact(p.access.URL, p.access.URL)
+	return redact(t.access.URL, t.access.URL)
 }
 
-func (p *place) flags(f *flag.FlagSet) {
-	f.StringVar(&p.url, "url", "", "the address of an admin handler")
-	f.Var(&p.headers, "header", "a header to send to -url")
-	f.StringVar(&p.dir, "dir", "", "the directory of an embedded engine")
-	f.StringVar(&p.access.URL, "nats", "", "the URL of a NATS server or cluster")
-	f.StringVar(&p.context, "context", "", "a context of the command nats")
-	f.StringVar(&p.postgres, "postgres", "", "the address of a PostgreSQL database")
-	f.StringVar(&p.queue, "queue", "", "the name of the queue, in PostgreSQL that of its schema")
-	f.DurationVar(&p.timeout, "timeout", time.Minute, "the bound of each answer; 0: none")
-	f.IntVar(&p.partitions, "partitions", 0, "the number of its streams; 0: as stored")
-	p.access.flags(f)
+func (t *target) flags(f *flag.FlagSet) {
+	f.StringVar(&t.url, "url", "", "the address of an admin handler")
+	f.Var(&t.headers, "header", "a header to send to -url")
+	f.StringVar(&t.dir, "dir", "", "the directory of an embedded engine")
+	f.StringVar(&t.access.URL, "nats", "", "the URL of a NATS server or cluster")
+	f.StringVar(&t.context, "context", "", "a context of the command nats")
+	f.StringVar(&t.postgres, "postgres", "", "the address of a PostgreSQL database")
+	f.StringVar(&t.queue, "queue", "", "the name of the queue, in PostgreSQL that of its schema")
+	f.DurationVar(&t.timeout, "timeout", time.Minute, "the bound of each answer; 0: none")
+	f.IntVar(&t.partitions, "partitions", 0, "the number of its streams; 0: as stored")
+	t.access.flags(f)
 }
 
 func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f, p := newFlags("twjobs", stderr), place{}
+	f, to := newFlags("twjobs", stderr), target{}
 	o := &output{out: stdout, err: stderr}
 	f.BoolVar(&o.json, "json", false, "print the answers of the admin handler")
-	p.flags(f)
+	to.flags(f)
 	if err := parse(f, args); err != nil {
 		return err
 	}
@@ -237,13 +237,13 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case !ok && f.Arg(0) != "migrate":
 		return wrong("unknown command %q", f.Arg(0))
 	}
-	if err := p.check(); err != nil {
+	if err := to.check(); err != nil {
 		return err
 	}
 	if f.Arg(0) == "migrate" {
-		return p.migrate(ctx, o, f.Args()[1:])
+		return to.migrate(ctx, o, f.Args()[1:])
 	}
-	c, closeAll, err := p.client(ctx)
+	c, closeAll, err := to.client(ctx)
 	if err != nil {
 		return err
 	}
@@ -252,25 +252,25 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // client returns one of the handler behind the address, or of one on a queue that is opened.
-func (p *place) client(ctx context.Context) (*client, func(), error) {
-	if p.url != "" {
-		c, err := newClient(p)
+func (t *target) client(ctx context.Context) (*client, func(), error) {
+	if t.url != "" {
+		c, err := newClient(t)
 		return c, func() {}, err
 	}
-	q, closeAll, err := p.open(ctx)
+	q, closeAll, err := t.open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	silent := slog.New(slog.DiscardHandler) // who has typed the command knows of it
 	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(silent))
-	return &client{base: "http://twjobs/", http: local{h}, place: p}, closeAll, nil
+	return &client{base: "http://twjobs/", http: local{h}, target: t}, closeAll, nil
 }
 
 // open opens the queue, and returns how it is closed.
-func (p *place) open(ctx context.Context) (*durable.Queue, func(), error) {
-	ctx, cancel := p.bound(ctx)
+func (t *target) open(ctx context.Context) (*durable.Queue, func(), error) {
+	ctx, cancel := t.bound(ctx)
 	defer cancel()
-	e, disconnect, err := p.engine(ctx)
+	e, disconnect, err := t.engine(ctx)
 	if err != nil {
 		disconnect()
 		return nil, nil, late(ctx, err)
@@ -286,30 +286,30 @@ func (p *place) open(ctx context.Context) (*durable.Queue, func(), error) {
 
 // engine connects to what keeps the queue. It makes nothing: a name that was mistyped is an
 // error.
-func (p *place) engine(ctx context.Context) (e driver.Engine, disconnect func(), err error) {
+func (t *target) engine(ctx context.Context) (e driver.Engine, disconnect func(), err error) {
 	opts := []jetstream.Option{jetstream.Existing()}
-	if p.queue != "" {
-		opts = append(opts, jetstream.Queue(p.queue))
+	if t.queue != "" {
+		opts = append(opts, jetstream.Queue(t.queue))
 	}
-	if p.partitions > 0 {
-		opts = append(opts, jetstream.Partitions(p.partitions))
+	if t.partitions > 0 {
+		opts = append(opts, jetstream.Partitions(t.partitions))
 	}
 	switch {
-	case p.postgres != "":
-		return p.connectPostgres(ctx)
-	case p.context != "":
-		a, err := p.access.under(p.context)
+	case t.postgres != "":
+		return t.connectPostgres(ctx)
+	case t.context != "":
+		a, err := t.access.under(t.context)
 		if err != nil {
 			return nil, func() {}, err
 		}
 		return a.connect(ctx, opts)
-	case p.access.URL != "":
-		return p.access.connect(ctx, opts)
+	case t.access.URL != "":
+		return t.access.connect(ctx, opts)
 	}
-	if _, err := os.Stat(filepath.Join(p.dir, "jetstream")); err != nil {
+	if _, err := os.Stat(filepath.Join(t.dir, "jetstream")); err != nil {
 		return nil, func() {}, fmt.Errorf("-dir: there is no queue: %w", err)
 	}
-	if e, err = embedded.Open(ctx, p.dir, embedded.With(opts...)); errors.Is(err, durable.ErrLocked) {
+	if e, err = embedded.Open(ctx, t.dir, embedded.With(opts...)); errors.Is(err, durable.ErrLocked) {
 		err = fmt.Errorf("%w: use -url with the address of that process's admin handler", err)
 	}
 	return e, func() {}, err

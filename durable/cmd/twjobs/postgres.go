@@ -11,20 +11,20 @@ import (
 )
 
 // connectPostgres makes no tables: a queue that is not there is an error.
-func (p place) connectPostgres(ctx context.Context) (driver.Engine, func(), error) {
-	e, disconnect, err := p.schema(ctx)
+func (t target) connectPostgres(ctx context.Context) (driver.Engine, func(), error) {
+	e, disconnect, err := t.schema(ctx)
 	if err != nil { // a nil Engine
 		return nil, disconnect, err
 	}
 	return e, disconnect, nil
 }
 
-func (p place) schema(ctx context.Context) (*postgres.Engine, func(), error) {
+func (t target) schema(ctx context.Context) (*postgres.Engine, func(), error) {
 	var opts []postgres.Option
-	if p.queue != "" {
-		opts = append(opts, postgres.Schema(p.queue))
+	if t.queue != "" {
+		opts = append(opts, postgres.Schema(t.queue))
 	}
-	pool, err := pgxpool.New(ctx, p.postgres)
+	pool, err := pgxpool.New(ctx, t.postgres)
 	if err != nil {
 		return nil, func() {}, err
 	}
@@ -34,19 +34,19 @@ func (p place) schema(ctx context.Context) (*postgres.Engine, func(), error) {
 
 // migrate brings a schema to the version of this program, or prints the statements that
 // would. It makes one only if it is told to.
-func (p place) migrate(ctx context.Context, o *output, args []string) error {
+func (t target) migrate(ctx context.Context, o *output, args []string) error {
 	f := newFlags("migrate", o.err)
 	show := f.Bool("print", false, "print the statements, and run none")
 	create := f.Bool("create", false, "also if the schema has no queue yet")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	if f.NArg() > 0 || p.postgres == "" {
+	if f.NArg() > 0 || t.postgres == "" {
 		return wrong("migrate: of -postgres, without more words")
 	}
-	connecting, cancel := p.bound(ctx)
+	connecting, cancel := t.bound(ctx)
 	defer cancel()
-	e, disconnect, err := p.schema(connecting)
+	e, disconnect, err := t.schema(connecting)
 	defer disconnect()
 	if err != nil {
 		return late(connecting, err)

@@ -43,11 +43,15 @@ var mayImport = map[string][]string{
 	"internal/once":            {},
 	"internal/valid":           {},
 	"memory":                   {module + "/driver", module + "/internal/once"},
-	"jetstream":                {module + "/driver", module + "/internal/clock", module + "/internal/once", core + "timingwheel"},
-	"jetstream/embedded":       {module + "/driver", module + "/jetstream"},
-	"enginetest":               {module, module + "/driver", module + "/memory"},
-	"crashtest":                {module, module + "/driver", module + "/memory"},
-	"admin":                    {module, core + "timingwheel"},
+	"jetstream": {
+		module + "/driver", module + "/internal/clock", module + "/internal/once", module + "/jetstream/internal/options",
+		core + "timingwheel",
+	},
+	"jetstream/embedded":         {module + "/driver", module + "/jetstream", module + "/jetstream/internal/options"},
+	"jetstream/internal/options": {},
+	"enginetest":                 {module, module + "/driver", module + "/memory"},
+	"crashtest":                  {module, module + "/driver", module + "/memory"},
+	"admin":                      {module, core + "timingwheel"},
 }
 
 func TestImportsPointOneWay(t *testing.T) {

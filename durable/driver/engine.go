@@ -170,11 +170,11 @@ type WorkConfig struct {
 	Retention time.Duration // The time for which a dead job is kept.
 	Polled    func()        // Fetch calls it after each successful poll, also an empty one; may be nil.
 
-	// Tell, if not nil, receives notices while Fetch is under way, and from Heartbeat. It
+	// Notify, if not nil, receives notices while Fetch is under way, and from Heartbeat. It
 	// does not block. Several goroutines may call it at once. A notice may come twice, or
 	// late. Notices of FlowControl and Freed may be lost, since the Queue polls every
 	// second.
-	Tell func(Notice)
+	Notify func(Notice)
 }
 
 // Unhandled is a kind with a due job, for which no worker has a handler.

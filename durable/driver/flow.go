@@ -308,7 +308,7 @@ type Usage struct {
 	Counter
 }
 
-// Notice is a message of an engine to a worker, by WorkConfig.Tell.
+// Notice is a message of an engine to a worker, by WorkConfig.Notify.
 type Notice struct {
 	FlowControl bool       // It was changed, and must be read.
 	Freed       []LimitKey // A permit of these may have become free.

@@ -430,7 +430,7 @@ func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
 func work(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) driver.Worker {
 	c := driver.WorkConfig{
 		Name: name, Kinds: driver.NewKindGate([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond,
-		Retention: time.Hour, Tell: func(driver.Notice) {},
+		Retention: time.Hour, Notify: func(driver.Notice) {},
 	}
 	for _, f := range change {
 		f(&c)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
 // A backup has a directory for each stream, with these files, as the NATS command makes
@@ -48,7 +49,7 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 	c := backupConfig("Backup", nc, opts)
 	d := watch(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := fmt.Sprintf("TW_%s_%d", c.queue, i)
+		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
 		b, err := c.backUp(ctx, d, stream, filepath.Join(dir, stream))
 		if err != nil {
 			return fmt.Errorf("jetstream: Backup: stream %s: %w", stream, err)
@@ -66,7 +67,7 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) err
 	c := backupConfig("Restore", nc, opts)
 	d := watch(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := fmt.Sprintf("TW_%s_%d", c.queue, i)
+		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
 		b, err := c.restore(ctx, d, stream, filepath.Join(dir, stream))
 		if err != nil {
 			return fmt.Errorf("jetstream: Restore: stream %s: %w", stream, err)
@@ -80,12 +81,12 @@ func backupConfig(name string, nc *nats.Conn, opts []Option) *config {
 	if nc == nil {
 		panic(fmt.Sprintf("jetstream: %s: nil connection", name))
 	}
-	c := &config{queue: "default"}
+	c := &config{options.Options{Queue: "default"}}
 	for _, opt := range opts {
 		if opt == nil {
 			panic(fmt.Sprintf("jetstream: %s: nil Option", name))
 		}
-		opt(c)
+		opt(&c.Options)
 	}
 	return c
 }
@@ -136,8 +137,8 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 	if b.Config["name"] != stream {
 		return b, fmt.Errorf("%w: this is a backup of the stream %v", driver.ErrInvalid, b.Config["name"])
 	}
-	if slices.ContainsFunc(c.asked, func(a asked) bool { return a.name == "Replicas" }) {
-		b.Config["num_replicas"] = c.replicas
+	if slices.Contains(c.Given, replicasName) {
+		b.Config["num_replicas"] = c.Replicas
 	}
 	f, err := os.Open(filepath.Join(dir, dataFile))
 	if err != nil {
@@ -203,7 +204,7 @@ func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, bod
 	}
 	err = parseAnswer(m.Data, answer)
 	if isCode(err, codeNoStream) {
-		return fmt.Errorf("%w: %q", ErrNoQueue, c.queue)
+		return fmt.Errorf("%w: %q", ErrNoQueue, c.Queue)
 	}
 	return err
 }

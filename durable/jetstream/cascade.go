@@ -48,9 +48,9 @@ func (f *fetcher) cascade(ctx context.Context, h int64) {
 		}
 		done, closeErr := f.closeFar(ctx, h)
 		if done || closeErr != nil {
-			return // or another look begins anew
+			return // or another poll begins anew
 		}
-		f.wait(ctx, lookEvery)
+		f.wait(ctx, pollEvery)
 	}
 }
 
@@ -200,7 +200,7 @@ func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) er
 
 // replaced reports whether a newer version of a job is there, or was and has ended, and
 // returns the sequence of the forward: 0 if there is none.
-func (p *part) replaced(ctx context.Context, at place) (uint64, bool, error) {
+func (p *part) replaced(ctx context.Context, at location) (uint64, bool, error) {
 	m, err := p.last(ctx, p.forward(at.id))
 	switch {
 	case err != nil:

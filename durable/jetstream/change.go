@@ -83,7 +83,7 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (ok bool, 
 // closed before and is closed once more: nobody knows, and the status goes with the
 // bucket. If it is after the mark it is taken back, and no other than that: another may
 // have written what is right.
-func (p *part) confirmCancel(ctx context.Context, a address, at place, forward, written uint64) (bool, error) {
+func (p *part) confirmCancel(ctx context.Context, a address, at location, forward, written uint64) (bool, error) {
 	mark, err := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
 	open := false
 	if err == nil {
@@ -103,7 +103,7 @@ func (p *part) confirmCancel(ctx context.Context, a address, at place, forward, 
 // leaveFar removes the message of a canceled job from its far bucket. Else its payload would
 // keep its room until that bucket is moved down, maybe a year later. A near bucket is removed
 // as a whole soon. A message that cannot be removed now is left for that, too.
-func (p *part) leaveFar(ctx context.Context, a address, at place, forward uint64) {
+func (p *part) leaveFar(ctx context.Context, a address, at location, forward uint64) {
 	far := p.farOf(at.bucket)
 	if !p.now().Before(p.cascadeAt(far)) {
 		return
@@ -116,7 +116,7 @@ func (p *part) leaveFar(ctx context.Context, a address, at place, forward uint64
 
 // remove removes one message, if the user has the right to. The caller has stored the end of its job before.
 func (p *part) remove(ctx context.Context, m stored) {
-	if p.mayNotRemove.Load() || p.spare() != nil {
+	if p.mayNotRemove.Load() || p.checkDisk() != nil {
 		return
 	}
 	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
@@ -142,7 +142,7 @@ func (p *part) signal(ctx context.Context, key string, payload []byte, now time.
 // whether it is to be moved. A write whose answer was lost is recognized by its token, in the status
 // of the version that it ends. If another write has changed that status, it was refused.
 func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, error), edit func(*driver.Record) bool) (ok bool, err error) {
-	if err := p.room(ctx); err != nil { // a move takes room before it gives some back, and not all of it
+	if err := p.admit(ctx); err != nil { // a move takes room before it gives some back, and not all of it
 		return false, err
 	}
 	missed, token := 0, rand.Text()
@@ -189,7 +189,7 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 // status is as it was read, and if there was none, the bucket of the old version is open,
 // so that what has ended does not come back. A status that is there says as much, in a
 // closed bucket too: it is removed after its job.
-func (p *part) moveGroup(r *driver.Record, at place, s status, token string, to, now time.Time) group {
+func (p *part) moveGroup(r *driver.Record, at location, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
 	if s.fate == freed {
@@ -260,7 +260,7 @@ func (p *part) replaceDead(ctx context.Context, a address, by func(dead stored) 
 
 // purge removes the messages of a subject up to a sequence, 0 for all.
 func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
-	if err := p.spare(); err != nil {
+	if err := p.checkDisk(); err != nil {
 		return err
 	}
 	request := map[string]any{"filter": filter}
@@ -270,4 +270,4 @@ func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
 	return p.ask(ctx, "STREAM.PURGE."+p.stream, request, nil)
 }
 
-func (a place) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }
+func (a location) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }

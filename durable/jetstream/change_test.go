@@ -55,7 +55,7 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 			require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
 			require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
 		}
-		at := place{id: a.id, bucket: a.bucket}
+		at := location{id: a.id, bucket: a.bucket}
 		late := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode(), last: seq(0)}
 		require.NoError(t, p.write(t.Context(), late))
 		ok, err := p.cancelAs(t.Context(), a, "t")

@@ -14,14 +14,14 @@ import (
 // A near bucket is closed in this order, and by any worker:
 //
 //  1. all that was handed out of it is acknowledged, that is, has ended, or was set aside into
-//     another of its queues; so all queues are looked at once more after that;
+//     another of its queues; so all queues are polled once more after that;
 //  2. the mark m.<bucket> is written, and the watermark with it: from now on no copy enters;
 //  3. its jobs are removed, up to the last one that was acknowledged;
 //  4. it is empty: what was on its way when the mark was written has arrived by now,
 //     since the removal was behind it;
 //  5. the statuses are removed, up to the last message of the stream at that time.
 //
-// Any error ends it, and it begins anew with the next look; the message p.<bucket>, which
+// Any error ends it, and it begins anew with the next poll; the message p.<bucket>, which
 // is written with the mark and removed at the end, says after a crash that it is to. A
 // status must outlive its job: if it were gone first, the job would look as if it waited.
 
@@ -64,7 +64,7 @@ func (f *fetcher) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last 
 	return last, err == nil && next.Seq == 0, err
 }
 
-// closeBuckets closes what has ended, as the looks show it. It is not part of a look: it
+// closeBuckets closes what has ended, as the polls show it. It is not part of a poll: it
 // takes several commits and questions a bucket.
 func (f *fetcher) closeBuckets(ctx context.Context, views <-chan view) error {
 	for n := 0; ; n++ {

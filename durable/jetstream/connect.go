@@ -13,6 +13,7 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
 // ErrNoQueue is the error of Connect with [Existing] if the queue does not exist.
@@ -24,41 +25,33 @@ var errDiffers = errors.New("jetstream: the queue exists and differs")
 // Existing prevents Connect from making the queue: it returns ErrNoQueue if the queue
 // does not exist. Use it in tools, where a mistyped name must not become a queue.
 func Existing() Option {
-	return func(c *config) { c.existing = true }
+	return func(o *options.Options) { o.Existing = true }
 }
 
-// asked is what an option asks for: its name, and what a stream has of it and what it
-// should have.
-type asked struct {
-	name string
-	of   func(*natsjs.StreamConfig) (there, asked string)
-}
+// The options that a queue stores. Connect compares those that it is called with.
+const (
+	replicasName   = "Replicas"
+	partitionsName = "Partitions"
+	maxBytesName   = "MaxBytes"
+	bucketsName    = "Buckets, in microseconds"
+)
 
-const maxBytesName = "MaxBytes"
-
-func (c *config) ask(name string, of func(*natsjs.StreamConfig) (there, asked string)) {
-	for i := range c.asked {
-		if c.asked[i].name == name { // the last one counts
-			c.asked[i].of = of
-			return
-		}
-	}
-	c.asked = append(c.asked, asked{name, of})
-}
-
-// compare returns an error if a stream is not what the options ask for. Options that were
-// not given ask for nothing. A process that has the queue alone may change its limit; see limit.
+// compare returns an error if an option that was given contradicts a stream. A process that has
+// its own server may change the limit of a stream; see limit.
 func (c *config) compare(s *natsjs.StreamConfig) error {
 	if n, err := strconv.Atoi(s.Metadata[metaPartitions]); err != nil || n < 1 || n > maxPartitions {
 		return fmt.Errorf("%w: cannot read its number of partitions %q", driver.ErrStorage, s.Metadata[metaPartitions])
 	}
-	for _, a := range c.asked {
-		if a.name == maxBytesName && c.alone {
+	for _, o := range []struct{ name, stored, given string }{
+		{replicasName, strconv.Itoa(s.Replicas), strconv.Itoa(c.Replicas)},
+		{partitionsName, s.Metadata[metaPartitions], strconv.Itoa(c.Partitions)},
+		{maxBytesName, strconv.FormatInt(max(0, s.MaxBytes), 10), strconv.FormatInt(c.MaxBytes, 10)},
+		{bucketsName, s.Metadata[metaBuckets], geometryOf(c.Buckets).String()},
+	} {
+		if o.stored == o.given || !slices.Contains(c.Given, o.name) || o.name == maxBytesName && c.Own != nil {
 			continue
 		}
-		if there, want := a.of(s); there != want {
-			return fmt.Errorf("%w: %s: the stream has %s, the program asks for %s", errDiffers, a.name, there, want)
-		}
+		return fmt.Errorf("%w: %s: the stream has %s, the program asks for %s", errDiffers, o.name, o.stored, o.given)
 	}
 	return nil
 }
@@ -70,20 +63,20 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 	if !isCode(err, codeNoStream) {
 		return info, err
 	}
-	if c.existing {
-		return nil, fmt.Errorf("%w: %q", ErrNoQueue, c.queue)
+	if c.Existing {
+		return nil, fmt.Errorf("%w: %q", ErrNoQueue, c.Queue)
 	}
-	maxBytes := c.maxBytes
+	maxBytes := c.MaxBytes
 	if maxBytes == 0 {
 		maxBytes = -1
 	}
 	err = p.ask(ctx, "STREAM.CREATE."+p.stream, natsjs.StreamConfig{
 		Name: p.stream, Subjects: []string{p.stream + ".>"}, Storage: natsjs.FileStorage,
-		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.replicas, MaxBytes: maxBytes,
+		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.Replicas, MaxBytes: maxBytes,
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
 		Metadata: map[string]string{
-			metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts), metaVersion: strconv.Itoa(wireVersion),
+			metaBuckets: geometryOf(c.Buckets).String(), metaPartitions: strconv.Itoa(c.Partitions), metaVersion: strconv.Itoa(wireVersion),
 		},
 	}, info)
 	if isCode(err, codeNameInUse) { // another one was faster
@@ -113,11 +106,11 @@ func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamI
 // limit returns how large a stream may get. A process that has the queue alone says so anew
 // each time, but leaves room for the ends of the jobs that are there.
 func (c *config) limit(info *natsjs.StreamInfo) int64 {
-	if !c.alone || c.existing || c.maxBytes == 0 {
+	if c.Own == nil || c.Existing || c.MaxBytes == 0 {
 		return info.Config.MaxBytes
 	}
 	used := int64(info.State.Bytes)
-	return max(c.maxBytes, used+used/4)
+	return max(c.MaxBytes, used+used/4)
 }
 
 const (

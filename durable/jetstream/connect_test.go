@@ -133,9 +133,9 @@ func TestConnectCompares(t *testing.T) {
 	} {
 		require.ErrorContains(t, connect(opt), text)
 	}
-	require.NoError(t, connect(jetstream.Alone(), jetstream.Existing(), jetstream.MaxBytes(20<<20)))
+	require.NoError(t, connect(jetstream.Own(), jetstream.Existing(), jetstream.MaxBytes(20<<20)))
 	require.NoError(t, connect(jetstream.MaxBytes(10<<20)), "it has stayed")
-	require.NoError(t, connect(jetstream.Alone(), jetstream.MaxBytes(20<<20)))
+	require.NoError(t, connect(jetstream.Own(), jetstream.MaxBytes(20<<20)))
 	require.NoError(t, connect(jetstream.MaxBytes(20<<20)), "it was changed")
 }
 

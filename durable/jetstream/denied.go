@@ -14,18 +14,19 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// A server does not answer what it denies: it tells the connection, and whoever waits for
-// an answer would wait in vain. So who asks says what about, and is told.
+// A server does not answer a request that it denies. It sends the connection an error, and the
+// caller would wait for an answer in vain. So a caller registers its subject, and fails if the
+// server denies it.
 
-// denials are those who wait on a connection.
+// denials are the callers that wait on a connection.
 type denials struct {
 	nc    *nats.Conn
-	inbox string // what the subjects of answers begin with
+	inbox string // the prefix of the subjects of answers
 
 	mu      sync.Mutex
 	waiting map[*waiting]bool
 	deaf    error  // not nil: no answer comes
-	since   uint64 // reconnects when that was told; a new connection is told anew
+	since   uint64 // the number of reconnects at that time; the server repeats it to a new connection
 }
 
 type waiting struct {
@@ -33,26 +34,26 @@ type waiting struct {
 	deny     context.CancelCauseFunc
 }
 
-// watch has a connection tell of what it is denied, before it tells its user.
+// watch reports the errors of a connection here, before its own handler gets them.
 func watch(nc *nats.Conn) *denials {
 	d := &denials{nc: nc, waiting: map[*waiting]bool{}, inbox: cmp.Or(nc.Opts.InboxPrefix, "_INBOX") + "."}
 	next := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
-		d.tell(err)
+		d.report(err)
 		if next != nil {
 			next(nc, sub, err)
 		}
 	})
-	d.tell(nc.LastError()) // the client has asked for its answers before
+	d.report(nc.LastError()) // the client subscribed to its answers before
 	return d
 }
 
-// deniedSubject is how a server says what it denies.
+// deniedSubject matches the subject in a server's error.
 var deniedSubject = regexp.MustCompile(`for (Publish|Subscription) to "([^"]+)"`)
 
-// tell ends the wait of those whom an error concerns. A client subscribes once to the
-// answers to all that it asks, so where that is denied nobody gets any.
-func (d *denials) tell(err error) {
+// report fails the callers that an error concerns. A client subscribes once to the answers to
+// all its requests, so if that is denied, no caller gets an answer.
+func (d *denials) report(err error) {
 	if !isDenial(err) {
 		return
 	}
@@ -75,12 +76,12 @@ func (d *denials) tell(err error) {
 	}
 }
 
-// deafError is of what may have been done, but whose answer is denied.
+// deafError is the error of a request that may have been carried out, but whose answer is denied.
 type deafError struct{ error }
 
 func (e *deafError) Unwrap() error { return e.error }
 
-// during returns a context that ends when something is denied that concerns its owner,
+// during returns a context that ends when the server denies a subject that concerns the caller,
 // until stop is called.
 func (d *denials) during(ctx context.Context, concerns func(subject string) bool) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -99,20 +100,20 @@ func (d *denials) during(ctx context.Context, concerns func(subject string) bool
 	}
 }
 
-// about concerns itself with one subject.
+// about matches one subject.
 func about(subject string) func(string) bool {
 	return func(denied string) bool { return denied == subject }
 }
 
-// api concerns itself with what the server is asked about a stream, and told.
+// api matches the requests to the server's API about a stream.
 func api(stream string) func(string) bool {
 	return func(denied string) bool {
 		return strings.HasPrefix(denied, "$JS.") && strings.Contains(denied+".", "."+stream+".")
 	}
 }
 
-// working concerns itself with what a worker does in a stream that nobody is told of.
-// Others may add, and be denied that, in the same process.
+// working matches the subjects of a worker's requests that have no caller of their own. Adds of
+// the same process may be denied without harm to the worker.
 func (p *part) working() func(string) bool {
 	asked := api(p.stream)
 	return func(denied string) bool {
@@ -121,7 +122,7 @@ func (p *part) working() func(string) bool {
 	}
 }
 
-// denied returns what was denied, if that is why ctx has ended, and else the error.
+// denied returns the denial that has ended ctx, or err if there is none.
 func denied(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); isDenial(cause) {
 		return cause

@@ -120,7 +120,7 @@ func TestVerbsDenied(t *testing.T) {
 	require.ErrorIs(t, <-told, nats.ErrPermissionViolation)
 }
 
-// A worker that is denied what it needs says so: a beat by Run, all else by Fetch, also if
+// A worker that is denied what it needs says so: a heartbeat by Run, all else by Fetch, also if
 // its claims are denied, which fail by asking once more.
 func TestWorkerDenied(t *testing.T) {
 	t.Parallel()

@@ -203,9 +203,9 @@ func deposedLeader(t *testing.T) error {
 	// What was handed out before is claimed and canceled; the connection moves in between.
 	e := &engine{parts: []*part{p}, salt: p.salt}
 	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 30 * time.Second}}
-	hd := &handle{p: p, at: place{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
+	hd := &handle{p: p, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
-	at := place{id: "canceled", bucket: b}
+	at := location{id: "canceled", bucket: b}
 	res := p.commit(t.Context(), []group{
 		{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)}},
 		{{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode(), last: seq(0)}},

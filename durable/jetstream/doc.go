@@ -86,7 +86,7 @@ package jetstream
 //	m.<near>, m.h<far>            the bucket is closed (for a day)
 //	t                             the watermark: how far buckets were ever closed
 //	p.<near>                      it is being removed
-//	w.<worker>                    the worker's last beat
+//	w.<worker>                    the worker's last heartbeat
 //	r                             limits and pauses (in the first partition)
 //	l.<limit>.<lane>.<number>     a permit of a limit, and which job has it
 //	g.<limit>.<lane>              when a limit has its next token, and whose turn it is
@@ -138,7 +138,7 @@ package jetstream
 //     the permit was taken; it is freed if it is as it was read.
 //   - The limits are read again after a claim: if others were stored meanwhile, the claim
 //     is given back. So each claim started after that sees the new limits.
-//   - A beat that comes later than a lease after the one before, by the server's clock,
+//   - A heartbeat that comes later than a lease after the one before, by the server's clock,
 //     tells its worker that the lease is lost. A clock that is set forward by as much
 //     costs each worker a lease: the contexts of its handlers end.
 //   - The bucket of a version is that of the subject where it is stored. If that is not
@@ -163,5 +163,5 @@ package jetstream
 //
 // Read it in this order: geometry.go and watermark.go (time), wire.go (what is stored),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), insert.go, keys.go, feed.go, worker.go (claim and end), permits.go, limits.go and rules.go (limits,
+// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and rules.go (limits,
 // pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

@@ -13,43 +13,29 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/once"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
 // Option sets up an engine that [Connect] returns.
-type Option func(*config)
+type Option func(*options.Options)
 
+// config is the options of one engine, with the defaults.
 type config struct {
-	queue    string
-	replicas int
-	parts    int
-	maxBytes int64
-	geometry geometry
-	local    bool
-	alone    bool
-	existing bool
-	asked    []asked
-	domain   string
-	free     func() (int64, error)
-	until    context.Context
-
-	// For tests: another age, and what the clock of the server that leads shows at a time.
-	staleAge time.Duration
-	shift    func(leader string, t time.Time) time.Time
+	options.Options
 }
 
 // Queue sets the name of the queue: letters, digits, - and _. The default is "default".
 // Queues of one server are independent. Connect panics on another name.
 func Queue(name string) Option {
-	return func(c *config) {
+	return func(o *options.Options) {
 		if !validName(name) {
 			panic(fmt.Sprintf("jetstream: Queue(%q): use letters, digits, - and _", name))
 		}
-		c.queue = name
+		o.Queue = name
 	}
 }
 
@@ -66,14 +52,12 @@ func validName(name string) bool {
 // 1, the default, 3 or 5. Connect returns an error if the queue exists with another
 // number. It panics on less than 1.
 func Replicas(n int) Option {
-	return func(c *config) {
+	return func(o *options.Options) {
 		if n < 1 {
 			panic(fmt.Sprintf("jetstream: Replicas(%d): less than 1", n))
 		}
-		c.replicas = n
-		c.ask("Replicas", func(s *natsjs.StreamConfig) (there, asked string) {
-			return strconv.Itoa(s.Replicas), strconv.Itoa(n)
-		})
+		o.Replicas = n
+		o.Given = append(o.Given, replicasName)
 	}
 }
 
@@ -82,14 +66,12 @@ func Replicas(n int) Option {
 // error, and without this option it takes the stored number. A partition carries some
 // 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
 func Partitions(n int) Option {
-	return func(c *config) {
+	return func(o *options.Options) {
 		if n < 1 || n > maxPartitions {
 			panic(fmt.Sprintf("jetstream: Partitions(%d): not from 1 to %d", n, maxPartitions))
 		}
-		c.parts = n
-		c.ask("Partitions", func(s *natsjs.StreamConfig) (there, asked string) {
-			return s.Metadata[metaPartitions], strconv.Itoa(n)
-		})
+		o.Partitions = n
+		o.Given = append(o.Given, partitionsName)
 	}
 }
 
@@ -98,17 +80,14 @@ const maxPartitions = 1000
 // MaxBytes sets how large each partition may get on a server's disk when it is made. A
 // fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
 // rest is full. The default, 0, leaves only the server's limit. Connect returns an error
-// if the queue exists with another limit, except with [Alone]. It panics on less than 1
-// MiB.
+// if the queue exists with another limit. It panics on less than 1 MiB.
 func MaxBytes(n int64) Option {
-	return func(c *config) {
+	return func(o *options.Options) {
 		if n != 0 && n < 1<<20 {
 			panic(fmt.Sprintf("jetstream: MaxBytes(%d): less than 1 MiB", n))
 		}
-		c.maxBytes = n
-		c.ask(maxBytesName, func(s *natsjs.StreamConfig) (there, asked string) {
-			return strconv.FormatInt(max(0, s.MaxBytes), 10), strconv.FormatInt(n, 10)
-		})
+		o.MaxBytes = n
+		o.Given = append(o.Given, maxBytesName)
 	}
 }
 
@@ -121,17 +100,12 @@ func MaxBytes(n int64) Option {
 // exists with other values. It panics if one is not positive, or far is not a multiple of
 // near.
 func Buckets(near, far, lead, settle time.Duration) Option {
-	return func(c *config) {
+	return func(o *options.Options) {
 		if near < time.Millisecond || far <= 0 || far%near != 0 || lead <= 0 || settle <= 0 {
 			panic(fmt.Sprintf("jetstream: Buckets(%v, %v, %v, %v)", near, far, lead, settle))
 		}
-		c.geometry = geometry{
-			near: near.Microseconds(), far: far.Microseconds(), lead: lead.Microseconds(), settle: settle.Microseconds(),
-		}
-		want := c.geometry.String()
-		c.ask("Buckets, in microseconds", func(s *natsjs.StreamConfig) (there, asked string) {
-			return s.Metadata[metaBuckets], want
-		})
+		o.Buckets = options.Buckets{Near: near, Far: far, Lead: lead, Settle: settle}
+		o.Given = append(o.Given, bucketsName)
 	}
 }
 
@@ -139,50 +113,12 @@ func Buckets(near, far, lead, settle time.Duration) Option {
 // of it, such as a leaf node that has a JetStream of its own. By default it is that of the
 // server. Connect panics on a name that is not of letters, digits, - and _.
 func Domain(name string) Option {
-	return func(c *config) {
+	return func(o *options.Options) {
 		if !validName(name) {
 			panic(fmt.Sprintf("jetstream: Domain(%q): use letters, digits, - and _", name))
 		}
-		c.domain = name
+		o.Domain = name
 	}
-}
-
-// LocalClock declares that the server's clock is that of this machine, so that the engine
-// need not query it.
-func LocalClock() Option {
-	return func(c *config) { c.local = true }
-}
-
-// Alone declares that no other process uses the queue, so that the leases of earlier
-// workers have ended, and the limit of MaxBytes can be changed; with Existing the limit
-// stays. It is for a server within the process.
-func Alone() Option {
-	return func(c *config) { c.alone = true }
-}
-
-// Disk sets a function that returns how many bytes are free on the server's disk. The
-// limit of MaxBytes is lower while the disk has less room. While free returns an error
-// that wraps durable.ErrFull, the engine sends the server no request that writes, and
-// returns that error. Use it with a server within the process: a server whose disk is
-// full does not answer any more until it is restarted. The engine ignores any other error
-// of free. Connect panics on nil.
-func Disk(free func() (int64, error)) Option {
-	return func(c *config) {
-		if free == nil {
-			panic("jetstream: Disk(nil)")
-		}
-		c.free = free
-	}
-}
-
-// Until ends the engine for good when ctx ends: all calls then return the cause of ctx.
-// If that wraps durable.ErrClosed it also ends Queue.Run. Use it for the failure of a
-// server within the process. Connect panics on nil.
-func Until(ctx context.Context) Option {
-	if ctx == nil {
-		panic("jetstream: Until(nil)")
-	}
-	return func(c *config) { c.until = ctx }
 }
 
 // engine is a [driver.Engine] on one or more streams.
@@ -195,7 +131,7 @@ type engine struct {
 	rules atomic.Pointer[knownRules]
 
 	mu      sync.Mutex
-	workers []*worker // that are told, while they are fed
+	workers []*worker // whose Fetch is under way: they are notified
 }
 
 // part is a stream, and what is known of it.
@@ -221,11 +157,11 @@ type part struct {
 	turns   [32]chan struct{} // of inserts that may replace a job, by the hash of their key
 	quotas  quotas
 
-	mu        sync.Mutex // guards what the last look at the stream has shown
-	looked    time.Time
+	mu        sync.Mutex // guards what the last poll of the stream has shown
+	synced    time.Time
 	bytes     uint64
 	watermark watermark
-	beats     map[string]sighting // of other workers
+	sightings map[string]sighting // of other workers
 
 	fleet      atomic.Pointer[fleet] // nil: not read yet
 	consulting sync.Mutex
@@ -252,21 +188,21 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	if nc == nil {
 		panic("jetstream: Connect: nil connection")
 	}
-	c := config{queue: "default", replicas: 1, parts: 1, geometry: defaultGeometry, until: context.Background(), staleAge: staleAge}
+	c := config{options.Options{Queue: "default", Replicas: 1, Partitions: 1, Buckets: defaultBuckets, StaleAge: staleAge}}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("jetstream: Connect: nil Option")
 		}
-		opt(&c)
+		opt(&c.Options)
 	}
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
 		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
 	}
-	closed, cancel := context.WithCancelCause(c.until)
+	closed, cancel := context.WithCancelCause(c.alive())
 	bound := newConn(nc, closed)
 	denials := watch(nc)
-	e := &engine{queue: c.queue, close: cancel}
-	for i := 0; i < c.parts; i++ { // the first one tells how many there are
+	e := &engine{queue: c.Queue, close: cancel}
+	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
 		err := patiently(ctx, func(try context.Context) error {
 			p, err := openPart(try, &c, denials, i, bound)
 			if err == nil {
@@ -286,20 +222,28 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	return e, nil
 }
 
-// api is what the subjects of its API begin with.
+// alive returns a context that ends when the server has failed for good.
+func (c *config) alive() context.Context {
+	if c.Own == nil || c.Own.Alive == nil {
+		return context.Background()
+	}
+	return c.Own.Alive
+}
+
+// api returns the prefix of the subjects of the server's API.
 func (c *config) api() string {
-	if c.domain == "" {
+	if c.Domain == "" {
 		return "$JS.API."
 	}
-	return "$JS." + c.domain + ".API."
+	return "$JS." + c.Domain + ".API."
 }
 
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry.
 func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
 	p := &part{
-		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: nc.ended, batches: make(chan struct{}, maxBatches),
-		beats: map[string]sighting{}, staleAge: c.staleAge, shift: c.shift, quotas: quotas{all: map[string]*quota{}},
+		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.Queue, i), local: c.Own != nil, closed: nc.ended, batches: make(chan struct{}, maxBatches),
+		sightings: map[string]sighting{}, staleAge: c.StaleAge, shift: c.Shift, quotas: quotas{all: map[string]*quota{}},
 	}
 	for i := range p.turns {
 		p.turns[i] = make(chan struct{}, 1)
@@ -331,15 +275,18 @@ func (p *part) open(ctx context.Context, c *config) error {
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
 		return err
 	}
-	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has looked at it
-	Partitions(n)(c)                                           // what the first one says the others have to say
+	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
+	Partitions(n)(&c.Options)                                  // all partitions have to agree with the first
 	p.of = n
-	p.salt, p.replicas = c.queue, info.Config.Replicas
-	p.maxBytes, p.free = max(0, info.Config.MaxBytes), c.free
-	if p.clock, err = clock.New(ctx, p.look); err == nil {
+	p.salt, p.replicas = c.Queue, info.Config.Replicas
+	p.maxBytes = max(0, info.Config.MaxBytes)
+	if c.Own != nil {
+		p.free = c.Own.Free
+	}
+	if p.clock, err = clock.New(ctx, p.readServer); err == nil {
 		err = p.findWatermark(ctx)
 	}
-	if err == nil && c.alone {
+	if err == nil && c.Own != nil {
 		err = p.purge(ctx, p.workerSubject("*"), 0)
 	}
 	return err
@@ -352,8 +299,8 @@ const (
 	metaComplete   = "tickwheel-complete"
 )
 
-// look reads the server's clock, and how full the stream is.
-func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
+// readServer reads the server's clock, and how full the stream is.
+func (p *part) readServer(ctx context.Context) (time.Time, time.Duration, error) {
 	if p.closed.Err() != nil {
 		return time.Time{}, 0, p.over()
 	}
@@ -419,7 +366,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		}
 		p.created.Store(answer.Created.UnixNano())
 		p.mu.Lock()
-		p.looked, p.bytes = time.Now(), answer.State.Bytes
+		p.synced, p.bytes = time.Now(), answer.State.Bytes
 		p.mu.Unlock()
 		total.now, total.leader = answer.Now, answer.Cluster.Leader
 		total.last, total.metadata = answer.State.LastSeq, answer.Config.Metadata
@@ -460,15 +407,15 @@ func (p *part) most() int64 {
 	return limit
 }
 
-// room returns ErrFull in the last fifth. It looks twice a second at most, and before
+// admit returns ErrFull in the last fifth. It asks the server twice a second at most, and before
 // that last fifth more often, and adds up what is written from here in between.
-func (p *part) room(ctx context.Context) error {
+func (p *part) admit(ctx context.Context) error {
 	age := 500 * time.Millisecond
 	if p.pressed() {
 		age = 20 * time.Millisecond
 	}
 	p.mu.Lock()
-	old := time.Since(p.looked) > age
+	old := time.Since(p.synced) > age
 	p.mu.Unlock()
 	if old {
 		if err := p.sync(ctx); err != nil {
@@ -483,9 +430,9 @@ func (p *part) room(ctx context.Context) error {
 	return nil
 }
 
-// spare returns ErrFull while the disk has no room. The server must not be asked for a write
+// checkDisk returns ErrFull while the disk has no room. The server must not be asked for a write
 // then: one that fails for want of room is the last that the stream takes.
-func (p *part) spare() error {
+func (p *part) checkDisk() error {
 	if p.free == nil {
 		return nil
 	}
@@ -536,7 +483,7 @@ func (p *part) forward(id string) string      { return p.subject("f." + id) }
 func (p *part) deadSubject(id string) string  { return p.subject("x." + id) }
 func (p *part) workerSubject(n string) string { return p.subject("w." + n) }
 
-func (p *part) fateSubject(at place) string {
+func (p *part) fateSubject(at location) string {
 	return p.subject("c." + itoa(at.bucket) + "." + at.id + "." + strconv.Itoa(at.version))
 }
 
@@ -553,11 +500,11 @@ func (p *part) refOf(r *driver.Record) driver.Ref {
 	return address{part: p.number, bucket: p.nearOf(r.At), born: r.Born.UnixMicro(), id: r.ID}.ref(p.salt)
 }
 
-// placeOf returns the place of a version that was read under a subject: the bucket is that
+// locationOf returns the location of a version that was read under a subject: the bucket is that
 // of a near subject, which may be later than that of its time, and the latter in a far
 // one.
-func (p *part) placeOf(subject string, r *driver.Record) place {
-	at := place{id: r.ID, bucket: p.nearOf(r.Due), version: r.Version}
+func (p *part) locationOf(subject string, r *driver.Record) location {
+	at := location{id: r.ID, bucket: p.nearOf(r.Due), version: r.Version}
 	if b, _, near := p.parseNear(subject); near {
 		at.bucket = b
 	}

@@ -5,15 +5,19 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
 // StaleAge makes handles stale sooner than after an hour.
-func StaleAge(d time.Duration) Option { return func(c *config) { c.staleAge = d } }
+func StaleAge(d time.Duration) Option { return func(o *options.Options) { o.StaleAge = d } }
 
-// Shift has the server's clock show what f returns: for the time that it really shows, on
-// the server of this name, or for a message's time, without a name.
+// Own declares that the server is the engine's own.
+func Own() Option { return func(o *options.Options) { o.Own = &options.OwnServer{} } }
+
+// Shift changes the time that the server's clock shows to the one that f returns. The name is
+// that of the server, or empty for the time of a message.
 func Shift(f func(server string, t time.Time) time.Time) Option {
-	return func(c *config) { c.shift = f }
+	return func(o *options.Options) { o.Shift = f }
 }
 
 // ClosedUntil returns the time up to which near buckets were closed.
@@ -25,8 +29,8 @@ func ClosedUntil(e driver.Engine) time.Time {
 	return p.end(p.lowest().near)
 }
 
-// HasBeat reports whether the last beat of a worker is there.
-func HasBeat(ctx context.Context, e driver.Engine, worker string) bool {
+// HasHeartbeat reports whether the last heartbeat of a worker is there.
+func HasHeartbeat(ctx context.Context, e driver.Engine, worker string) bool {
 	p := e.(*engine).parts[0]
 	m, err := p.last(ctx, p.workerSubject(worker))
 	return err == nil && m.Seq > 0

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	lookEvery   = 500 * time.Millisecond
+	pollEvery   = 500 * time.Millisecond
 	resumeEvery = 120 // closings: a minute or more
 	fetchSize   = 256
 	fetchWait   = time.Second
@@ -48,17 +48,17 @@ type fetcher struct {
 	ctx     context.Context     // ends with the Fetch
 	readers sync.WaitGroup
 
-	viewed    time.Time // when a look has shown all buckets
+	viewed    time.Time // when a poll has shown all buckets
 	viewTook  time.Duration
 	regrouped time.Time
 	said      life // as of then
 
 	mu     sync.Mutex
 	near   map[spot]*reader
-	todo   []spot             // what is to be read in rounds, until the next look
+	todo   []spot             // what is to be read in rounds, until the next poll
 	rounds int                // under way
 	far    map[int64]bool     // being moved
-	swept  map[spot]time.Time // when endedNobodys has looked
+	swept  map[spot]time.Time // when endedNobodys has checked it
 }
 
 // spot is what one reader reads: a queue of a near bucket.
@@ -108,7 +108,7 @@ func (f *fetcher) run(ctx context.Context) error {
 	views, failed := make(chan view), make(chan error, 1)
 	f.readers.Go(func() { failed <- f.closeBuckets(ctx, views) })
 	for {
-		v, err := f.lookAround(ctx)
+		v, err := f.poll(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -124,7 +124,7 @@ func (f *fetcher) run(ctx context.Context) error {
 			default: // the closing is not done with an earlier one
 			}
 		}
-		next := time.NewTimer(f.untilLook(f.now()))
+		next := time.NewTimer(f.untilPoll(f.now()))
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
@@ -137,7 +137,7 @@ func (f *fetcher) run(ctx context.Context) error {
 	}
 }
 
-// view is what a look has found: how many messages each bucket has, and each queue of a near
+// view is the result of a poll: how many messages each bucket has, and each queue of a near
 // one.
 type view struct {
 	near map[int64]map[string]uint64
@@ -146,9 +146,9 @@ type view struct {
 	all  bool // else near is empty
 }
 
-// lookAround finds out what is due, and has it read or moved. It does no more than that:
-// while a look takes long, what comes due is late.
-func (f *fetcher) lookAround(ctx context.Context) (v view, err error) {
+// poll finds out what is due, and has it read or moved. It does no more than that:
+// while a poll takes long, jobs that come due are late.
+func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
 	if err := f.sync(try); err != nil {
@@ -173,10 +173,10 @@ func (f *fetcher) lookAround(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// untilLook returns when to look again: after lookEvery, or when the next far bucket
+// untilPoll returns the time until the next poll: after pollEvery, or when the next far bucket
 // begins to be moved, whose lead may be short.
-func (f *fetcher) untilLook(now time.Time) time.Duration {
-	return min(lookEvery, f.nextCascade(now).Sub(now))
+func (f *fetcher) untilPoll(now time.Time) time.Duration {
+	return min(pollEvery, f.nextCascade(now).Sub(now))
 }
 
 // buckets returns the numbers of the buckets of a level that have something.
@@ -227,12 +227,12 @@ func sorted[V any](m map[int64]V) []int64 {
 	return keys
 }
 
-// startNear attends the own queues of those buckets whose time comes before the next look, and
+// startNear attends the own queues of those buckets whose time comes before the next poll, and
 // of those that are current, which may get something at any moment. What else is there up to
 // then is read in rounds. Of the buckets whose time has not come any up to the first one above
 // the watermark may have what is due now, if the clock was set back.
 func (f *fetcher) startNear(v *view) {
-	current, ahead, first := f.nearOf(v.now), f.nearOf(v.now.Add(f.w.c.Ahead+lookEvery)), f.openFor(v.now)
+	current, ahead, first := f.nearOf(v.now), f.nearOf(v.now.Add(f.w.c.Ahead+pollEvery)), f.openFor(v.now)
 	own := f.own()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -420,7 +420,7 @@ func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 // back for no longer than a lease, because the clock may be set forward meanwhile.
 func (f *fetcher) early(h *driver.Delivery) time.Duration {
 	bucket := time.Duration(f.geometry.near) * time.Microsecond
-	return h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket
+	return h.Record.Due.Sub(f.now()) - f.w.c.Ahead - pollEvery - bucket
 }
 
 // setAside stores jobs in the queues of those who can run them, and acknowledges them where

@@ -13,11 +13,11 @@ import (
 )
 
 // status returns what became of a version of a job.
-func (p *part) status(ctx context.Context, at place) (status, error) {
+func (p *part) status(ctx context.Context, at location) (status, error) {
 	return p.statusBy(at, p.lastNow(ctx))
 }
 
-func (p *part) statusBy(at place, last lastRead) (status, error) {
+func (p *part) statusBy(at location, last lastRead) (status, error) {
 	m, err := last(p.fateSubject(at))
 	if err != nil || m.Seq == 0 {
 		return status{}, err
@@ -29,20 +29,20 @@ func (p *part) statusBy(at place, last lastRead) (status, error) {
 // a job is moved, or else where it was stored first. Forwards have no message while a job
 // has not been moved. The sequence is that of the message, before which the record is
 // not.
-func (p *part) forwarded(ctx context.Context, a address) (place, uint64, error) {
+func (p *part) forwarded(ctx context.Context, a address) (location, uint64, error) {
 	return p.forwardedBy(a, p.lastNow(ctx))
 }
 
-func (p *part) forwardedBy(a address, last lastRead) (place, uint64, error) {
+func (p *part) forwardedBy(a address, last lastRead) (location, uint64, error) {
 	m, err := last(p.forward(a.id))
 	if err != nil || len(m.Data) == 0 {
-		return place{id: a.id, bucket: a.bucket}, 0, err
+		return location{id: a.id, bucket: a.bucket}, 0, err
 	}
 	at, err := parseForward(a.id, m.Data)
 	return at, m.Seq, err
 }
 
-func parseForward(id string, data []byte) (at place, err error) {
+func parseForward(id string, data []byte) (at location, err error) {
 	bucket, version, _ := strings.Cut(string(data), " ")
 	at.id = id
 	if at.bucket, err = strconv.ParseInt(bucket, 10, 64); err == nil {
@@ -61,8 +61,8 @@ func (p *part) forwardWrite(r *driver.Record, bucket int64) write {
 // current returns where the newest version of a job is, the sequence of the forward to it, and its
 // status: final if it has ended. A job whose bucket is closed has left nothing, and counts
 // as done, too.
-func (p *part) current(ctx context.Context, a address) (place, uint64, status, error) {
-	first := place{id: a.id, bucket: a.bucket}
+func (p *part) current(ctx context.Context, a address) (location, uint64, status, error) {
+	first := location{id: a.id, bucket: a.bucket}
 	last, err := p.lastOf(ctx, p.forward(a.id), p.fateSubject(first), p.nearMark(a.bucket))
 	if err != nil {
 		return first, 0, status{}, err
@@ -106,7 +106,7 @@ const markTTL = 24 * time.Hour
 // After that, and below the watermark, where a clock that was set may have passed over the mark's
 // time or over the bucket, what counts is whether the job is there. That others are in its
 // bucket says nothing: it may have been stored elsewhere, and have ended.
-func (p *part) isOpenBy(ctx context.Context, a address, at place, forward uint64, mark stored) (bool, error) {
+func (p *part) isOpenBy(ctx context.Context, a address, at location, forward uint64, mark stored) (bool, error) {
 	if mark.Seq > 0 {
 		return false, nil
 	}
@@ -127,7 +127,7 @@ func (p *part) isOpenBy(ctx context.Context, a address, at place, forward uint64
 
 // leaderHas reports whether the leader has the message of a version. It reads one message of the bucket at a
 // time, since only another server, which may be behind, answers for many at once.
-func (p *part) leaderHas(ctx context.Context, at place) (bool, error) {
+func (p *part) leaderHas(ctx context.Context, at location) (bool, error) {
 	for _, filter := range p.filtersOf(at.bucket) {
 		for from := uint64(1); ; {
 			m, err := p.ofLeader(ctx, map[string]any{"next_by_subj": filter, "seq": from})
@@ -156,7 +156,7 @@ func (p *part) filtersOf(bucket int64) []string {
 // find finds the message of a version of a job, and what it says. It was
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
-func (p *part) find(ctx context.Context, a address, at place, forward uint64) (driver.Record, stored, error) {
+func (p *part) find(ctx context.Context, a address, at location, forward uint64) (driver.Record, stored, error) {
 	if forward > 0 { // they are written together
 		if r, m, err := p.versionAt(ctx, forward+1, at); err != nil || m.Seq > 0 {
 			return r, m, err
@@ -166,7 +166,7 @@ func (p *part) find(ctx context.Context, a address, at place, forward uint64) (d
 }
 
 // versionAt returns the message with a sequence, if it is that of a version; see direct.
-func (p *part) versionAt(ctx context.Context, n uint64, at place) (r driver.Record, m stored, err error) {
+func (p *part) versionAt(ctx context.Context, n uint64, at location) (r driver.Record, m stored, err error) {
 	m, err = p.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, n))
 	b, _, near := p.parseNear(m.Subject)
 	if err != nil || m.Subject != p.farSubject(p.farOf(at.bucket)) && !(near && b == at.bucket) {
@@ -179,7 +179,7 @@ func (p *part) versionAt(ctx context.Context, n uint64, at place) (r driver.Reco
 }
 
 // findIn is find among the messages of some filters.
-func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, filters ...string) (r driver.Record, found stored, err error) {
+func (p *part) findIn(ctx context.Context, a address, at location, forward uint64, filters ...string) (r driver.Record, found stored, err error) {
 	if at.version > 0 && forward == 0 {
 		return r, found, driver.ErrNotFound
 	}
@@ -275,7 +275,7 @@ func deadInfo(ref driver.Ref, data []byte) (driver.Info, error) {
 func (p *part) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		for _, jobs := range []iter.Seq2[driver.Info, error]{
-			p.kept(ctx, f, map[place]bool{}, p.subject("h.*"), p.subject("q.>")), p.deadJobs(ctx, f),
+			p.kept(ctx, f, map[location]bool{}, p.subject("h.*"), p.subject("q.>")), p.deadJobs(ctx, f),
 		} {
 			for i, err := range jobs {
 				if !yield(i, err) || err != nil {
@@ -312,7 +312,7 @@ func (p *part) deadJobs(ctx context.Context, f driver.Filter) iter.Seq2[driver.I
 
 // kept yields the jobs of some filters that wait or run, and that match. While a far bucket is
 // being moved its jobs are in it and in their near buckets, so these are remembered in seen.
-func (p *part) kept(ctx context.Context, f driver.Filter, seen map[place]bool, filters ...string) iter.Seq2[driver.Info, error] {
+func (p *part) kept(ctx context.Context, f driver.Filter, seen map[location]bool, filters ...string) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		for v, err := range p.versions(ctx, filters...) {
 			if err != nil {
@@ -336,7 +336,7 @@ func (p *part) kept(ctx context.Context, f driver.Filter, seen map[place]bool, f
 type version struct {
 	r   driver.Record
 	seq uint64
-	at  place
+	at  location
 	s   status
 }
 
@@ -371,7 +371,7 @@ func (p *part) versionsOf(ctx context.Context, page []stored) ([]version, error)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = version{r: r, seq: m.Seq, at: p.placeOf(m.Subject, &r)}
+		all[i] = version{r: r, seq: m.Seq, at: p.locationOf(m.Subject, &r)}
 		subjects[i] = p.fateSubject(all[i].at)
 	}
 	found, err := p.lasts(ctx, subjects)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
 // geometry is how time is cut into subjects: two levels of a hierarchical timing wheel. A
@@ -16,11 +18,12 @@ type geometry struct {
 	settle int64 // how long after its end a near bucket is closed, at the earliest
 }
 
-var defaultGeometry = geometry{
-	near:   (5 * time.Second).Microseconds(),
-	far:    time.Hour.Microseconds(),
-	lead:   (10 * time.Minute).Microseconds(),
-	settle: (10 * time.Second).Microseconds(),
+var defaultBuckets = options.Buckets{Near: 5 * time.Second, Far: time.Hour, Lead: 10 * time.Minute, Settle: 10 * time.Second}
+
+func geometryOf(b options.Buckets) geometry {
+	return geometry{
+		near: b.Near.Microseconds(), far: b.Far.Microseconds(), lead: b.Lead.Microseconds(), settle: b.Settle.Microseconds(),
+	}
 }
 
 func (g geometry) nearOf(t time.Time) int64     { return floorDiv(t.UnixMicro(), g.near) }

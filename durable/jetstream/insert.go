@@ -16,7 +16,7 @@ import (
 func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	p.consult(ctx)
-	err := p.room(ctx)
+	err := p.admit(ctx)
 	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
 		err = p.sync(ctx) // the clock was set back, maybe just now
 	}
@@ -33,7 +33,7 @@ func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, 
 			refs[i], errs[i] = p.insertKeyed(ctx, &recs[i])
 			continue
 		}
-		groups = append(groups, p.place(&recs[i]))
+		groups = append(groups, p.insertion(&recs[i]))
 		of = append(of, i)
 	}
 	for k, err := range p.insertGroups(ctx, groups) {
@@ -52,10 +52,10 @@ type inserting struct {
 	tried     bool // an earlier try may have stored it
 }
 
-// place returns what stores a record for the first time. If the bucket of its time is
+// insertion returns what stores a record for the first time. If the bucket of its time is
 // below the watermark it goes to the first open one, as its second version, but only if it is
 // fresh: otherwise it may have been stored, and run, before that bucket was closed.
-func (p *part) place(r *driver.Record) *inserting {
+func (p *part) insertion(r *driver.Record) *inserting {
 	bucket := p.openFor(r.Due)
 	if bucket == p.nearOf(r.Due) || !p.fresh(r) {
 		return &inserting{r: r, group: group{p.recordWrite(r, p.nearOf(r.Due), r.Born, false)}}
@@ -152,7 +152,7 @@ func (p *part) refused(ctx context.Context, in *inserting) (again bool, err erro
 	if in.tried || !p.fresh(in.r) {
 		return false, errTooLate
 	}
-	*in = *p.place(in.r)
+	*in = *p.insertion(in.r)
 	return true, errTooLate
 }
 

@@ -120,7 +120,7 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 	if err != nil {
 		return err
 	}
-	last, seen := p.now().Add(claimedAhead), map[place]bool{}
+	last, seen := p.now().Add(claimedAhead), map[location]bool{}
 	for _, s := range spans {
 		if !s.end.After(found.after.At) {
 			continue
@@ -213,7 +213,7 @@ func (p *part) backlog(ctx context.Context, b *backlog) error {
 		return err
 	}
 	for _, bucket := range sorted(near) {
-		seen := map[place]bool{} // copies count once
+		seen := map[location]bool{} // copies count once
 		for queue, n := range near[bucket] {
 			kind, known := b.tokens[queue]
 			switch {
@@ -246,7 +246,7 @@ func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 }
 
 // backlogOf reads a queue of n messages, as far as there is reason to: a page at least.
-func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[place]bool) error {
+func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[location]bool) error {
 	var last *driver.Overdue
 	one, least := isToken(at.queue), b.read+pageSize
 	for v, err := range p.versions(ctx, p.queueSubject(at.bucket, at.queue)) {
@@ -304,9 +304,9 @@ func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
 	return sorted, nil
 }
 
-// workers adds what a partition knows. Of the beats in several the oldest counts.
+// workers adds what a partition knows. Of the heartbeats in several the oldest counts.
 func (p *part) workers(ctx context.Context, all map[string]*driver.WorkerInfo) error {
-	lives, beats, err := p.lives(ctx)
+	lives, heartbeats, err := p.lives(ctx)
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (p *part) workers(ctx context.Context, all map[string]*driver.WorkerInfo) e
 	}
 	for subject, l := range lives {
 		w := of(strings.TrimPrefix(subject, p.workerSubject("")))
-		if until := p.serverTime(beats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
+		if until := p.serverTime(heartbeats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
 			w.Until = until
 		}
 		w.Kinds, w.AllKinds = l.Names, cmp.Or(l.All, len(l.Kinds))

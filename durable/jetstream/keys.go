@@ -45,7 +45,7 @@ type holder struct {
 	alive bool
 
 	job     address
-	at      place
+	at      location
 	forward uint64
 	s       status
 }
@@ -178,7 +178,7 @@ func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
 			return true, uncertain
 		}
 	}
-	forward, fate := p.forward(r.ID), p.fateSubject(place{id: r.ID, bucket: p.nearOf(r.At)})
+	forward, fate := p.forward(r.ID), p.fateSubject(location{id: r.ID, bucket: p.nearOf(r.At)})
 	last, err := p.lastOf(ctx, forward, fate)
 	if err != nil {
 		return false, err
@@ -223,7 +223,7 @@ func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, f
 // placeKeyed returns what stores a record for the first time with its key, whose condition is
 // that of both. An earlier try may have stored it.
 func (p *part) placeKeyed(r *driver.Record) group {
-	in := p.place(r)
+	in := p.insertion(r)
 	if in.displaced {
 		in.group[0].last = nil
 	}

@@ -25,8 +25,8 @@ import (
 // that one subject. A kind is apart if it has a limit, or was shut, in some worker: that one
 // leaves its queue alone while it has no room for it, and takes from the others.
 //
-// Each beat says which kinds its worker can run. Whoever stores a job chooses the queue by the
-// beats as they were some seconds ago. That may be wrong, and then costs time and no job: a
+// Each heartbeat says which kinds its worker can run. Whoever stores a job chooses the queue by the
+// heartbeats as they were some seconds ago. That may be wrong, and then costs time and no job: a
 // worker reads all queues but those that it knows to be others', and what it is handed there
 // and cannot run it stores in the right one (setAside).
 
@@ -49,7 +49,7 @@ func isToken(queue string) bool { return queue != "" && queue[0] != '_' }
 // maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
 const maxApart = 64
 
-// life is what a beat says: the tokens of the kinds that its worker can run, sorted, and those
+// life is what a heartbeat says: the tokens of the kinds that its worker can run, sorted, and those
 // of them that are apart.
 type life struct {
 	Lease time.Duration `json:"lease"`
@@ -82,7 +82,7 @@ func (l *life) setApart(token string) {
 	}
 }
 
-// fleet is what the beats of all workers say.
+// fleet is what the heartbeats of all workers say.
 type fleet struct {
 	read   time.Time
 	queues map[string]string   // of each kind that a worker can run, by its token
@@ -142,12 +142,12 @@ func (fl *fleet) isNobodys(queue string) bool {
 	return isToken(queue) && !ok
 }
 
-// isOld reports whether the beats are to be read again, where no worker does that all the time.
+// isOld reports whether the heartbeats are to be read again, where no worker does that all the time.
 func (fl *fleet) isOld() bool {
-	return fl == nil || time.Since(fl.read) > 5*time.Second || len(fl.queues) == 0 && time.Since(fl.read) > lookEvery
+	return fl == nil || time.Since(fl.read) > 5*time.Second || len(fl.queues) == 0 && time.Since(fl.read) > pollEvery
 }
 
-// consult reads what the beats say, if that was not done lately. Without an answer, or while
+// consult reads what the heartbeats say, if that was not done lately. Without an answer, or while
 // another call reads them, what was known before counts: a job may be stored in any queue.
 func (p *part) consult(ctx context.Context) {
 	if !p.fleet.Load().isOld() || !p.consulting.TryLock() {
@@ -168,24 +168,24 @@ func (p *part) consult(ctx context.Context) {
 	p.fleet.CompareAndSwap(was, fl) // a worker knows it better
 }
 
-// lives returns what the beats of all workers say.
+// lives returns what the heartbeats of all workers say.
 func (p *part) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
-	beats, err := p.lasts(ctx, []string{p.workerSubject("*")})
+	heartbeats, err := p.lasts(ctx, []string{p.workerSubject("*")})
 	if err != nil {
 		return nil, nil, err
 	}
-	lives := make(map[string]life, len(beats))
-	for subject, m := range beats {
+	lives := make(map[string]life, len(heartbeats))
+	for subject, m := range heartbeats {
 		var l life
 		if err := json.Unmarshal(m.Data, &l); err != nil {
 			continue // it is none: leaseOf says so
 		}
 		lives[subject] = l
 	}
-	return lives, beats, nil
+	return lives, heartbeats, nil
 }
 
-// regroupEvery is how often a worker reads the beats of others.
+// regroupEvery is how often a worker reads the heartbeats of others.
 const regroupEvery = 2 * time.Second
 
 // regroup finds out which queues there are, now and then.

@@ -61,7 +61,7 @@ func eventuallyNone(t *testing.T, p *part, filters ...string) {
 }
 
 // Kinds that the same workers can run share a queue, and one that has a limit anywhere has its
-// own, in whatever order the beats are read.
+// own, in whatever order the heartbeats are read.
 func TestFleet(t *testing.T) {
 	of := func(lives ...life) (all [][]string) {
 		fl := fleetOf(lives)

@@ -111,11 +111,11 @@ func (w *two) claim(t *testing.T) driver.ClaimStatus {
 	return w.other.Claim(within(t), []*driver.Delivery{w.offered})[0].Status
 }
 
-// A dead worker whose last beat lies in the future, since the clock was set back, keeps its
-// jobs for its lease, not for the length of the step, nor for as long as the beat is kept.
+// A dead worker whose last heartbeat lies in the future, since the clock was set back, keeps its
+// jobs for its lease, not for the length of the step, nor for as long as the heartbeat is kept.
 func TestDeadWorkerFromTheFuture(t *testing.T) {
 	t.Parallel()
-	for range 5 { // this machine may be too busy to see the beat once more
+	for range 5 { // this machine may be too busy to see the heartbeat once more
 		w := newTwo(t)
 		w.clock.set(0)
 		await(t, func() string {
@@ -124,11 +124,11 @@ func TestDeadWorkerFromTheFuture(t *testing.T) {
 			}
 			return ""
 		})
-		if jetstream.HasBeat(within(t), w.e, "owner") {
+		if jetstream.HasHeartbeat(within(t), w.e, "owner") {
 			return
 		}
 	}
-	require.FailNow(t, "taken over when the beat was gone")
+	require.FailNow(t, "taken over when the heartbeat was gone")
 }
 
 // A worker that lives keeps its jobs when the clock is set forward by more than a lease.

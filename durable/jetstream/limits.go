@@ -509,7 +509,7 @@ func (w *worker) takeBack(ctx context.Context, hd *handle) error {
 	if len(hd.status.permits) > 0 {
 		g := []group{hd.p.freeGroup(hd.at, hd.status, false)}
 		res := hd.p.commit(ctx, g)
-		w.tellFreed(hd.p, g, res, func(int) string { return hd.record.Lane })
+		w.notifyFreed(hd.p, g, res, func(int) string { return hd.record.Lane })
 		if errors.Is(res[0].err, errConflict) {
 			return nil
 		}
@@ -543,7 +543,7 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 	for k, res := range p.commit(ctx, pick(groups, of)) {
 		results[of[k]] = res
 	}
-	w.tellFreed(p, groups, results, func(i int) string { return handles[i].record.Lane })
+	w.notifyFreed(p, groups, results, func(i int) string { return handles[i].record.Lane })
 	return results
 }
 

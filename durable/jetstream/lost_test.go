@@ -241,8 +241,8 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A lease that is over in one partition is renewed when the beats of all are written, and
-// said to have been lost then: no job may begin in one without a beat.
+// A lease that is over in one partition is renewed when the heartbeats of all are written, and
+// said to have been lost then: no job may begin in one without a heartbeat.
 func TestLostLeaseInOnePartition(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, jetstream.Partitions(2))

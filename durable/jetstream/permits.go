@@ -54,9 +54,9 @@ type quota struct {
 
 // permit is a permit.
 type permit struct {
-	seq    uint64 // of its message
-	at     place  // the version of a job that has it
-	worker string // likewise; "": it is free
+	seq    uint64   // of its message
+	at     location // the version of a job that has it
+	worker string   // likewise; "": it is free
 }
 
 // quotas are those that were of use lately.
@@ -90,7 +90,7 @@ func parsePermit(s string) (quota string, i int, ok bool) {
 }
 
 // permitWrite is what has a permit be a job's. The lane is there for who lists them.
-func (p *part) permitWrite(permit string, at place, worker, lane string) write {
+func (p *part) permitWrite(permit string, at location, worker, lane string) write {
 	data := fmt.Appendf(nil, "%d %s %d %s %s", at.bucket, at.id, at.version, worker, lane)
 	return write{subject: p.permitSubject(permit), data: data, rollup: true}
 }
@@ -154,7 +154,7 @@ func decodeCounter(m stored) (c driver.Counter, lane string, err error) {
 const (
 	quotaAge  = time.Minute           // from when on one is forgotten that nobody has read
 	believed  = 20 * time.Millisecond // for how long one is not read again that has nothing free, or that others use, too
-	sweepWait = time.Second           // between two looks whether those that have the permits live
+	sweepWait = time.Second           // between two checks whether those that have the permits live
 )
 
 // readQuotas reads those that are not known, or that have seemed to be full for a while. Where
@@ -395,7 +395,7 @@ func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s per
 		g = p.freeGroup(s.at, is, true)
 	}
 	res := p.commit(ctx, []group{g})
-	w.tellFreed(p, []group{g}, res, func(int) string { return lane })
+	w.notifyFreed(p, []group{g}, res, func(int) string { return lane })
 	return res[0].err == nil
 }
 

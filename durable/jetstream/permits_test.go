@@ -32,7 +32,7 @@ func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
 	return &limited{t: t, p: e.parts[0], e: e}
 }
 
-// worker returns one that beats no more.
+// worker returns one that sends no more heartbeats.
 func (l *limited) worker(name string) *worker {
 	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{"k"}), Lease: limitedLease, Retention: time.Hour})
 	require.NoError(l.t, err)
@@ -54,7 +54,7 @@ func (l *limited) held(lane string) *driver.Delivery {
 	now := l.p.now().Truncate(time.Microsecond)
 	r := recordAt(fmt.Sprint("job", l.n), now, now)
 	r.Kind, r.Lane, r.MaxAttempts = "k", lane, 5
-	g := l.p.place(&r).group
+	g := l.p.insertion(&r).group
 	res := l.p.commit(l.t.Context(), []group{g})[0]
 	require.NoError(l.t, res.err)
 	return l.again(&driver.Delivery{Ref: l.p.refOf(&r), Record: r}, res.first)
@@ -65,7 +65,7 @@ func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
 	if hd, ok := h.Handle.(*handle); ok {
 		at = hd.seq
 	}
-	hd := &handle{p: l.p, at: place{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
+	hd := &handle{p: l.p, at: location{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
 	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
 }
 
@@ -306,7 +306,7 @@ func TestCancelRunningOfOneClaim(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "other", Running: 1})
 	told := make(chan driver.Notice, 10)
 	w := l.worker("w")
-	w.c.Tell = func(n driver.Notice) { told <- n }
+	w.c.Notify = func(n driver.Notice) { told <- n }
 	h := l.held("")
 	ok, err := l.e.CancelRunning(t.Context(), h.Ref)
 	require.NoError(t, err)
@@ -317,7 +317,7 @@ func TestCancelRunningOfOneClaim(t *testing.T) {
 	require.True(t, ok)
 	for range 2 {
 		require.NoError(t, w.Heartbeat(t.Context()))
-		require.Equal(t, []durable.Ref{h.Ref}, (<-told).Canceled, "with each beat")
+		require.Equal(t, []durable.Ref{h.Ref}, (<-told).Canceled, "with each heartbeat")
 	}
 	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{h}, 0))
 	require.Equal(t, driver.Granted, l.claim(w, l.again(h, 0)).Status)
@@ -404,7 +404,7 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
 	w := l.worker("w")
-	w.c.Tell, w.c.Ahead = func(driver.Notice) {}, time.Second
+	w.c.Notify, w.c.Ahead = func(driver.Notice) {}, time.Second
 	given := make(chan *driver.Delivery, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	fed := make(chan error)
@@ -439,7 +439,7 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 // What is stored of places and counters is read as it was written.
 func TestPlaceRoundTrip(t *testing.T) {
 	p := &part{stream: "S"}
-	at := place{id: "AB-1_c", bucket: -5, version: 3}
+	at := location{id: "AB-1_c", bucket: -5, version: 3}
 	w := p.permitWrite("7.-.2", at, "w", "a b ä")
 	s, lane, err := decodePermit(stored{Seq: 9, Data: w.data})
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func TestPageLost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	l.request.Store(true)
-	_, _, err := p.find(ctx, address{born: now.UnixMicro()}, place{id: "x", bucket: p.nearOf(r.Due)}, 0)
+	_, _, err := p.find(ctx, address{born: now.UnixMicro()}, location{id: "x", bucket: p.nearOf(r.Due)}, 0)
 	require.NoError(t, err)
 	require.False(t, l.request.Load())
 }

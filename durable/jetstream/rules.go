@@ -151,7 +151,7 @@ const maxRules = 768 << 10
 func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
 	_, _ = e.FlowControl(ctx) // else the next claim finds out
 	e.publish("rules", nil)
-	e.tellAll(driver.Notice{FlowControl: true})
+	e.notifyAll(driver.Notice{FlowControl: true})
 	for _, l := range was.Limits() {
 		if !slices.ContainsFunc(now.Limits(), func(other *driver.StoredLimit) bool { return other.ID == l.ID }) {
 			for _, p := range e.parts {
@@ -243,7 +243,7 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 		})
 		if ok = err == nil; ok {
 			e.publish("cancel."+s.worker, []byte(ref))
-			e.tellWorker(ctx, s.worker)
+			e.notifyWorker(ctx, s.worker)
 		}
 		return false, err
 	})
@@ -252,10 +252,10 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 
 func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }
 
-// tellCanceled tells a worker for which of its claims there are marks, and removes those of
-// claims that are no more.
-func (w *worker) tellCanceled(ctx context.Context, p *part) error {
-	if w.c.Tell == nil {
+// notifyCanceled notifies a worker of the requests to cancel its claims, and removes the requests
+// for claims that have ended.
+func (w *worker) notifyCanceled(ctx context.Context, p *part) error {
+	if w.c.Notify == nil {
 		return nil
 	}
 	marks, err := p.lasts(ctx, []string{p.cancelSubject(w.c.Name, "*")})
@@ -264,7 +264,7 @@ func (w *worker) tellCanceled(ctx context.Context, p *part) error {
 	}
 	var refs []driver.Ref
 	for subject, m := range marks {
-		var at place
+		var at location
 		var claim uint64
 		var ref string
 		if _, err := fmt.Sscanf(string(m.Data), "%d %d %d %s", &at.bucket, &at.version, &claim, &ref); err != nil {
@@ -282,61 +282,61 @@ func (w *worker) tellCanceled(ctx context.Context, p *part) error {
 		}
 	}
 	if len(refs) > 0 {
-		w.c.Tell(driver.Notice{Canceled: refs})
+		w.c.Notify(driver.Notice{Canceled: refs})
 	}
 	return nil
 }
 
-// wireFreed tells of permits that are free now.
+// wireFreed is the form in which freed permits are published.
 type wireFreed struct {
 	Part    int               `json:"part"`
 	Permits map[string]uint64 `json:"seats"` // with the sequences of the messages that say so
 	Keys    []driver.LimitKey `json:"places"`
 }
 
-// tellFreed tells all workers which permits the groups have left that were written, of jobs of
-// these lanes.
-func (w *worker) tellFreed(p *part, groups []group, results []result, lane func(i int) string) {
-	told := wireFreed{Part: p.number, Permits: map[string]uint64{}}
+// notifyFreed notifies all workers of the permits that the written groups have freed. lane
+// returns the lane of a group's job.
+func (w *worker) notifyFreed(p *part, groups []group, results []result, lane func(i int) string) {
+	freed := wireFreed{Part: p.number, Permits: map[string]uint64{}}
 	for i, g := range groups {
 		if results[i].err != nil {
 			continue
 		}
 		for name, at := range permitsLeft(p, g, results[i].first) {
-			told.Permits[name] = at
-			if key, ok := limitKeyOf(name, lane(i)); ok && !slices.Contains(told.Keys, key) {
-				told.Keys = append(told.Keys, key)
+			freed.Permits[name] = at
+			if key, ok := limitKeyOf(name, lane(i)); ok && !slices.Contains(freed.Keys, key) {
+				freed.Keys = append(freed.Keys, key)
 			}
 		}
 	}
-	if len(told.Permits) == 0 {
+	if len(freed.Permits) == 0 {
 		return
 	}
-	p.freed(told.Permits)
-	if data, err := json.Marshal(told); err == nil {
+	p.freed(freed.Permits)
+	if data, err := json.Marshal(freed); err == nil {
 		w.e.publish("freed", data)
 	}
-	w.e.tellAll(driver.Notice{Freed: told.Keys})
+	w.e.notifyAll(driver.Notice{Freed: freed.Keys})
 }
 
-// noticePrefix is what the subjects begin with of what no stream keeps.
+// noticePrefix is the prefix of the subjects of notices, which no stream stores.
 func (e *engine) noticePrefix() string { return "TWA_" + e.queue + "." }
 
 func (e *engine) publish(what string, data []byte) {
 	e.parts[0].nc.post(e.noticePrefix()+what, data)
 }
 
-// tellAll tells the workers of this engine.
-func (e *engine) tellAll(n driver.Notice) {
+// notifyAll notifies the workers of this engine.
+func (e *engine) notifyAll(n driver.Notice) {
 	e.mu.Lock()
 	workers := slices.Clone(e.workers)
 	e.mu.Unlock()
 	for _, w := range workers {
-		w.c.Tell(n)
+		w.c.Notify(n)
 	}
 }
 
-// recall has the workers of this engine ask again for what they have put off.
+// recall makes the workers of this engine ask for their deferred jobs again.
 func (e *engine) recall() {
 	e.mu.Lock()
 	workers := slices.Clone(e.workers)
@@ -346,22 +346,22 @@ func (e *engine) recall() {
 	}
 }
 
-// tellWorker has a worker of this engine look for what is canceled.
-func (e *engine) tellWorker(ctx context.Context, name string) {
+// notifyWorker notifies one worker of this engine of its canceled claims.
+func (e *engine) notifyWorker(ctx context.Context, name string) {
 	e.mu.Lock()
 	workers := slices.Clone(e.workers)
 	e.mu.Unlock()
 	for _, w := range workers {
 		if w.c.Name == name {
-			_ = w.each(func(p *part) error { return w.tellCanceled(ctx, p) }) // or its next beat does
+			_ = w.each(func(p *part) error { return w.notifyCanceled(ctx, p) }) // or its next heartbeat does
 		}
 	}
 }
 
-// listen has a worker told what other processes publish, until stop is called. Without the
-// permission to subscribe it is told later.
+// listen passes notices of other processes to a worker, until stop is called. Without the
+// permission to subscribe the worker finds the same by its polls, later.
 func (e *engine) listen(ctx context.Context, w *worker) (stop func()) {
-	if w.c.Tell == nil {
+	if w.c.Notify == nil {
 		return func() {}
 	}
 	e.mu.Lock()
@@ -388,15 +388,15 @@ func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
 	switch what := strings.TrimPrefix(m.Subject, e.noticePrefix()); what {
 	case "rules":
 		if _, err := e.FlowControl(ctx); err == nil {
-			w.c.Tell(driver.Notice{FlowControl: true})
+			w.c.Notify(driver.Notice{FlowControl: true})
 		}
 	case "freed":
-		var told wireFreed
-		if json.Unmarshal(m.Data, &told) == nil && told.Part >= 0 && told.Part < len(e.parts) {
-			e.parts[told.Part].freed(told.Permits)
-			w.c.Tell(driver.Notice{Freed: told.Keys})
+		var freed wireFreed
+		if json.Unmarshal(m.Data, &freed) == nil && freed.Part >= 0 && freed.Part < len(e.parts) {
+			e.parts[freed.Part].freed(freed.Permits)
+			w.c.Notify(driver.Notice{Freed: freed.Keys})
 		}
 	case "cancel." + w.c.Name:
-		_ = w.each(func(p *part) error { return w.tellCanceled(ctx, p) })
+		_ = w.each(func(p *part) error { return w.notifyCanceled(ctx, p) })
 	}
 }

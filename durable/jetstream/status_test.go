@@ -20,7 +20,7 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
-	at := place{id: r.ID, bucket: p.nearOf(now)}
+	at := location{id: r.ID, bucket: p.nearOf(now)}
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(at.bucket))))
 	put := func(s status) uint64 {
 		res := p.commit(t.Context(), []group{{{subject: p.fateSubject(at), data: s.encode()}}})[0]
@@ -62,7 +62,7 @@ func TestCancelBeforeTheMark(t *testing.T) {
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
-	at := place{id: a.id, bucket: a.bucket}
+	at := location{id: a.id, bucket: a.bucket}
 	require.NoError(t, p.insertOne(t.Context(), r))
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
@@ -78,7 +78,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	f := &fetcher{part: p}
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
-	at := place{id: r.ID, bucket: p.nearOf(now)}
+	at := location{id: r.ID, bucket: p.nearOf(now)}
 	left := write{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}
 	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
 	require.NoError(t, p.write(t.Context(), left, end, p.mark(p.nearMark(at.bucket)), write{subject: p.closingSubject(at.bucket)}))
@@ -103,7 +103,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
-		at := place{id: r.ID, bucket: p.nearOf(now)}
+		at := location{id: r.ID, bucket: p.nearOf(now)}
 		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}}})[0]
 		require.NoError(t, res.err)
 		ok, err := p.markClosed(t.Context(), p.nearMark(at.bucket), func(fl *watermark) { fl.near = at.bucket })
@@ -140,7 +140,7 @@ func TestCancelBelowTheWatermark(t *testing.T) {
 		return ok
 	}
 	require.False(t, cancel(ended))
-	s, err := p.status(t.Context(), place{id: ended.ID, bucket: b})
+	s, err := p.status(t.Context(), location{id: ended.ID, bucket: b})
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate, "nothing is written of it")
 	require.True(t, cancel(there))
@@ -164,7 +164,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 		_, err := caller.cancel(t.Context(), a)
 		result <- err
 	}()
-	at := place{id: r.ID, bucket: a.bucket}
+	at := location{id: r.ID, bucket: a.bucket}
 	require.Eventually(t, func() bool {
 		s, err := p.status(t.Context(), at)
 		return err == nil && s.fate == canceled
@@ -213,7 +213,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	f := &fetcher{part: p}
-	at := place{id: "x", bucket: p.nearOf(p.now())}
+	at := location{id: "x", bucket: p.nearOf(p.now())}
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	_, err := p.markBackup(t.Context())
 	require.NoError(t, err)
@@ -243,7 +243,7 @@ func TestGroupsOfOneSubject(t *testing.T) {
 	p := newPart(t)
 	var groups []group
 	for _, id := range []string{"a", "b", "c"} {
-		end := write{subject: p.fateSubject(place{id: id}), data: status{fate: done, token: id}.encode()}
+		end := write{subject: p.fateSubject(location{id: id}), data: status{fate: done, token: id}.encode()}
 		groups = append(groups, group{end, grave(p.permitSubject("1.-." + map[string]string{"a": "0", "b": "0", "c": "1"}[id]))})
 	}
 	for _, res := range p.commit(t.Context(), groups) {

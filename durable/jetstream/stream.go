@@ -202,7 +202,7 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 			msgs = append(msgs, g[i].msg())
 		}
 	}
-	if err := p.spare(); err != nil {
+	if err := p.checkDisk(); err != nil {
 		return 0, err
 	}
 	last := msgs[len(msgs)-1]

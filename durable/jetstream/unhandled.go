@@ -33,13 +33,13 @@ func (f *fetcher) endedNobodys(ctx context.Context, at spot) (last uint64, err e
 
 // handled returns the tokens of the kinds that workers can run which live.
 func (p *part) handled(ctx context.Context, now time.Time) (map[string]bool, error) {
-	lives, beats, err := p.lives(ctx)
+	lives, heartbeats, err := p.lives(ctx)
 	if err != nil {
 		return nil, err
 	}
 	tokens := map[string]bool{}
 	for subject, l := range lives {
-		if p.serverTime(beats[subject].Time).Add(l.Lease).After(now) {
+		if p.serverTime(heartbeats[subject].Time).Add(l.Lease).After(now) {
 			for _, token := range l.Kinds {
 				tokens[token] = true
 			}

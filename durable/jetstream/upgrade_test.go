@@ -55,7 +55,7 @@ func TestSeriesOfVersion2(t *testing.T) {
 		require.NoError(t, p.write(t.Context(), w, p.keyWrite(&r, 0)))
 		if name == upgradetest.Claimed {
 			s := status{fate: claimed, token: "t", worker: "one-that-is-no-more", attempt: 1}
-			require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(place{id: r.ID, bucket: b}), data: s.encode()}))
+			require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(location{id: r.ID, bucket: b}), data: s.encode()}))
 		}
 		stored[name] = p.refOf(&r)
 	}
@@ -75,7 +75,7 @@ func TestLimitsOfVersion3(t *testing.T) {
 	for i := range jobs {
 		r := recordAt("j"+strconv.Itoa(i), now, now)
 		require.NoError(t, p.insertOne(t.Context(), r))
-		at := place{id: r.ID, bucket: p.nearOf(r.Due)}
+		at := location{id: r.ID, bucket: p.nearOf(r.Due)}
 		text := ""
 		switch i {
 		case 1:

@@ -19,7 +19,7 @@ import (
 //
 // All later versions can read what one stores. It is kept in each stream's metadata. A
 // Connect raises it to its own, and one whose version is lower refuses the stream. So
-// does a worker that is at work when it is raised: it is told with its next look at the
+// does a worker that is at work when it is raised: it is told with its next poll of the
 // clock. It would pass what it does not know on without it, or count it differently.
 const wireVersion = 6
 

@@ -54,7 +54,7 @@ func (p *part) learn(f watermark) {
 	p.watermark = f
 }
 
-// sync reads the server's clock and the watermark: before a look, and after a conflict.
+// sync reads the server's clock and the watermark: before a poll, and after a conflict.
 func (p *part) sync(ctx context.Context) error {
 	if err := p.readWatermark(ctx); err != nil {
 		return err

@@ -97,7 +97,7 @@ func TestInsertBelowTheWatermark(t *testing.T) {
 		require.NoError(t, insert(p, "above", p.end(b), now))
 		old := now.Add(-time.Minute)
 		require.ErrorIs(t, insert(p, "late", old, old), durable.ErrUncertain)
-		for id, want := range map[string]place{
+		for id, want := range map[string]location{
 			"unknown": {"unknown", b + 1, 1}, "known": {"known", b + 1, 1}, "above": {"above", b + 1, 0},
 		} {
 			r := recordAt(id, p.start(b), now)

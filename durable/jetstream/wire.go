@@ -106,8 +106,8 @@ type address struct {
 	id     string
 }
 
-// place is where a version of a job is.
-type place struct {
+// location is where a version of a job is stored.
+type location struct {
 	id      string
 	bucket  int64
 	version int

@@ -110,14 +110,14 @@ func TestForgedRef(t *testing.T) {
 		require.False(t, oks[0], "%.100q", string(ref))
 		require.ErrorIs(t, errs[0], driver.ErrNotFound, "%.100q", string(ref))
 	}
-	s, err := p.status(t.Context(), p.placeOf(p.nearSubject(p.nearOf(r.Due), "k"), &r))
+	s, err := p.status(t.Context(), p.locationOf(p.nearSubject(p.nearOf(r.Due), "k"), &r))
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate, "the job that is there waits")
 }
 
 // Every moment is in one near bucket, which is in one far bucket, also before 1970.
 func TestGeometry(t *testing.T) {
-	g := defaultGeometry
+	g := geometryOf(defaultBuckets)
 	for range 10000 {
 		at := time.UnixMicro(rand.Int64N(1<<50) - 1<<49)
 		b := g.nearOf(at)

@@ -20,18 +20,18 @@ import (
 )
 
 // worker claims and runs jobs. It is known to others by one message of the subject
-// w.<name>, which it writes anew with every beat: whoever finds a job claimed looks there
+// w.<name>, which it writes anew with every heartbeat: whoever finds a job claimed looks there
 // whether its worker lives, by the server's time of that message.
 type worker struct {
 	e *engine
 	c driver.WorkConfig
 	budgets
 
-	mu       sync.Mutex
-	beats    []stored   // the last one of each partition, as the server has it
-	over     bool       // a beat has found the lease over, and Heartbeat has not said so yet
-	life     life       // what beats say
-	deferred []deferred // recall.go
+	mu         sync.Mutex
+	heartbeats []stored   // the last one of each partition, as the server has it
+	over       bool       // a heartbeat has found the lease over, and Heartbeat has not said so yet
+	life       life       // what heartbeats say
+	deferred   []deferred // recall.go
 
 	others atomic.Int64 // workers beside this one, as far as it is known
 }
@@ -39,7 +39,7 @@ type worker struct {
 // handle is what the engine has to know of a job that it has handed out.
 type handle struct {
 	p      *part
-	at     place
+	at     location
 	acks   string    // where the message is acknowledged
 	since  time.Time // when it was handed out
 	steps  int64     // of the clock before that
@@ -82,7 +82,7 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	if !validName(c.Name) {
 		return nil, fmt.Errorf("%w: the worker's name %q has characters other than letters, digits, - and _", driver.ErrInvalid, c.Name)
 	}
-	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts)), life: newLife(c)}
+	w := &worker{e: e, c: c, budgets: newBudgets(), heartbeats: make([]stored, len(e.parts)), life: newLife(c)}
 	e.parts[0].nc.expect(c.Lease)
 	for {
 		err := w.Heartbeat(ctx)
@@ -108,7 +108,7 @@ func isUnanswered(err error) bool {
 // begin.
 func (w *worker) Heartbeat(ctx context.Context) error {
 	err := w.each(func(p *part) error {
-		written, err := w.beat(ctx, p)
+		written, err := w.writeHeartbeat(ctx, p)
 		if err != nil {
 			return err
 		}
@@ -119,10 +119,10 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 		if err := p.clock.Sync(ctx); err != nil {
 			return err
 		}
-		w.beaten(p, now)
+		w.noteHeartbeat(p, now)
 		asking, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
-		_ = w.tellCanceled(asking, p) // or the next beat does: the lease is renewed
+		_ = w.notifyCanceled(asking, p) // or the next heartbeat does: the lease is renewed
 		if p == w.e.parts[0] {
 			_, _ = w.e.rulesSince(asking, p, written)
 		}
@@ -140,8 +140,8 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// beat writes the beat of a partition, and returns it as a witness.
-func (w *worker) beat(ctx context.Context, p *part) (witness, error) {
+// writeHeartbeat writes the heartbeat of a partition, and returns it as a witness.
+func (w *worker) writeHeartbeat(ctx context.Context, p *part) (witness, error) {
 	own, _ := w.own(life{})
 	data, err := json.Marshal(own)
 	if err != nil {
@@ -152,16 +152,16 @@ func (w *worker) beat(ctx context.Context, p *part) (witness, error) {
 	return witness{subject, written}, err
 }
 
-// beaten notes a beat, and whether the lease was over before. Of two beats at one time the
+// noteHeartbeat notes a heartbeat, and whether the lease was over before. Of two heartbeats at one time the
 // later one tells.
-func (w *worker) beaten(p *part, now stored) {
+func (w *worker) noteHeartbeat(p *part, now stored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.beats[p.number]
+	before := w.heartbeats[p.number]
 	if now.Seq <= before.Seq {
 		return
 	}
-	w.beats[p.number] = now
+	w.heartbeats[p.number] = now
 	w.over = w.over || before.Seq > 0 && now.Time.Sub(before.Time) > w.c.Lease
 }
 
@@ -182,23 +182,23 @@ func (w *worker) each(f func(p *part) error) error {
 	return errors.Join(errs...)
 }
 
-// sighting is a beat that was seen here first at a time of this machine's clock.
+// sighting is a heartbeat that was seen here first at a time of this machine's clock.
 type sighting struct {
-	beat uint64 // the sequence of its message; 0 for none
-	at   time.Time
+	seq uint64 // the sequence of its message; 0 for none
+	at  time.Time
 }
 
 // leaseOf returns for how long a worker's lease is not over. It is over if there is no
 // message: that of a worker that has taken leave is removed, that of one that died is
 // kept for longer than its lease.
 //
-// That is so by the server's clock, if that was not set. It was if a beat lies in the
-// future; and a clock that is set forward makes beats look old, or removes them. Then a
-// beat is watched by the clock of this machine: if it is the same for the length of a
+// That is so by the server's clock, if that was not set. It was if a heartbeat lies in the
+// future; and a clock that is set forward makes heartbeats look old, or removes them. Then a
+// heartbeat is watched by the clock of this machine: if it is the same for the length of a
 // lease, that is over.
 //
-// Before a lease is said to be over the beat is read once more, as of now: a leader that
-// was deposed and does not know shows old ones. The clock is read before each look: a beat
+// Before a lease is said to be over the heartbeat is read once more, as of now: a leader that
+// was deposed and does not know shows old ones. The clock is read before each poll: a heartbeat
 // that comes after that is in time.
 func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Duration, error) {
 	now, off := p.clock.Now()
@@ -213,7 +213,7 @@ func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Dura
 		return 0, err
 	}
 	if p.replicas > 1 && worker != w.c.Name {
-		written, err := w.beat(ctx, p)
+		written, err := w.writeHeartbeat(ctx, p)
 		if err != nil {
 			return 0, err
 		}
@@ -225,7 +225,7 @@ func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Dura
 	return w.leaseBy(p, worker, now.Add(-off), m)
 }
 
-// leaseBy is leaseOf by the beat that was read, at a time that is not later than the server's.
+// leaseBy is leaseOf by the heartbeat that was read, at a time that is not later than the server's.
 func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.Duration, error) {
 	l := life{Lease: w.c.Lease} // one that is not there any more is taken to have had the same
 	if m.Seq > 0 {
@@ -243,16 +243,16 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
 }
 
-// watch returns for how long a worker's beat has been the same, as far as it was looked at
+// watch returns for how long a worker's heartbeat has been the same, as far as it was polled
 // from here.
-func (p *part) watch(worker string, beat uint64) time.Duration {
+func (p *part) watch(worker string, seq uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s, ok := p.beats[worker]; ok && s.beat == beat {
+	if s, ok := p.sightings[worker]; ok && s.seq == seq {
 		return time.Since(s.at)
 	}
-	maps.DeleteFunc(p.beats, func(_ string, s sighting) bool { return time.Since(s.at) > time.Hour })
-	p.beats[worker] = sighting{beat: beat, at: time.Now()}
+	maps.DeleteFunc(p.sightings, func(_ string, s sighting) bool { return time.Since(s.at) > time.Hour })
+	p.sightings[worker] = sighting{seq: seq, at: time.Now()}
 	return 0
 }
 
@@ -269,7 +269,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 // claim claims jobs: those that limits cover first.
 func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
 	results := make([]driver.ClaimResult, len(held))
-	if p.spare() != nil { // nothing can be claimed before there is room
+	if p.checkDisk() != nil { // nothing can be claimed before there is room
 		for i := range results {
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 		}
@@ -416,7 +416,7 @@ func (w *worker) gone(ctx context.Context, h *driver.Delivery) driver.ClaimResul
 }
 
 // tidy removes the key and the forward of a job that was canceled.
-func (p *part) tidy(ctx context.Context, r *driver.Record, at place) error {
+func (p *part) tidy(ctx context.Context, r *driver.Record, at location) error {
 	if r.Key == "" && at.version == 0 {
 		return nil
 	}
@@ -487,7 +487,7 @@ func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) 
 		}
 	}
 	results := p.commit(ctx, groups)
-	w.tellFreed(p, groups, results, func(k int) string { return outs[of[k]].Delivery.Record.Lane })
+	w.notifyFreed(p, groups, results, func(k int) string { return outs[of[k]].Delivery.Record.Lane })
 	for k, res := range results {
 		i, err := of[k], res.err
 		if err != nil {
@@ -654,7 +654,7 @@ func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error 
 
 // freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
 // makes the job a suspect.
-func (p *part) freeGroup(at place, s status, dead bool) group {
+func (p *part) freeGroup(at location, s status, dead bool) group {
 	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
 	if dead {
 		free.attempt, free.crashes = s.begun()
@@ -688,7 +688,7 @@ func (p *part) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 	}
 	d := &driver.Delivery{Ref: p.refOf(&r), Record: r}
 	d.Handle = &handle{
-		p: p, at: p.placeOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
+		p: p, at: p.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
 		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, stream: p.created.Load(), record: &d.Record,
 	}
 	return d, nil

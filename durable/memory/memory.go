@@ -57,7 +57,7 @@ type engine struct {
 type worker struct {
 	e    *engine
 	c    driver.WorkConfig
-	beat time.Time
+	heartbeat time.Time
 }
 
 // handle is what Delivery.Handle holds.
@@ -480,7 +480,7 @@ func (e *engine) Work(_ context.Context, c driver.WorkConfig) (driver.Worker, er
 	if e.m.workers[c.Name] != nil {
 		return nil, fmt.Errorf("%w: another worker has the name %q", driver.ErrInvalid, c.Name)
 	}
-	w := &worker{e: e, c: c, beat: time.Now()}
+	w := &worker{e: e, c: c, heartbeat: time.Now()}
 	e.m.workers[c.Name] = w
 	return w, nil
 }
@@ -491,7 +491,7 @@ func (m *Store) lease(name string) time.Duration {
 	if w == nil {
 		return 0
 	}
-	return time.Until(w.beat.Add(w.c.Lease))
+	return time.Until(w.heartbeat.Add(w.c.Lease))
 }
 
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
@@ -719,8 +719,8 @@ func (m *Store) free(j *entry) {
 // tell tells all workers. They may be about to call this engine with a lock of theirs.
 func (m *Store) tell(n driver.Notice) {
 	for _, w := range m.workers {
-		if w.c.Tell != nil {
-			go w.c.Tell(n)
+		if w.c.Notify != nil {
+			go w.c.Notify(n)
 		}
 	}
 }
@@ -898,12 +898,12 @@ func (w *worker) Heartbeat(context.Context) error {
 		return err
 	}
 	for ref, j := range m.jobs {
-		if j.state == driver.Running && j.by == w.c.Name && j.ending && w.c.Tell != nil {
-			go w.c.Tell(driver.Notice{Canceled: []driver.Ref{ref}})
+		if j.state == driver.Running && j.by == w.c.Name && j.ending && w.c.Notify != nil {
+			go w.c.Notify(driver.Notice{Canceled: []driver.Ref{ref}})
 		}
 	}
 	lost := m.workers[w.c.Name] != w || m.lease(w.c.Name) <= 0
-	m.workers[w.c.Name], w.beat = w, time.Now()
+	m.workers[w.c.Name], w.heartbeat = w, time.Now()
 	if lost {
 		return driver.ErrLeaseLost
 	}

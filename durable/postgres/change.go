@@ -77,7 +77,7 @@ func (e *Engine) change(ctx context.Context, ref driver.Ref, statement string, a
 		return ask(ctx, e, pgx.RowTo[string], statement, []any{id, at}, hot)
 	})
 	if len(found) > 0 && at.Before(e.now().Add(window)) {
-		e.ring(news{}) // of whatever kind it is
+		e.announce(announcement{}) // of whatever kind it is
 	}
 	return len(found), err
 }

@@ -105,6 +105,6 @@
 //     counters, by limit and lane. No claim uses limits other than those in the row.
 //
 // Read it in this order: sql/1.sql to sql/8.sql (the tables, and add_job), ref.go, insert.go, onkey.go, tx.go
-// with caller.go, change.go, feed.go with bell.go, worker.go with flow.go, complete.go, schedule.go,
-// sweep.go, find.go, retry.go. Each statement is a file in sql.
+// with caller.go, change.go, fetch.go with notifier.go, worker.go with flow.go and notices.go, complete.go, schedule.go,
+// sweep.go, find.go, inspect.go, retry.go. Each statement is a file in sql.
 package postgres

@@ -41,11 +41,11 @@ type Engine struct {
 	owner once.Owner
 	config
 	statements
-	pool  *pgxpool.Pool
-	clock *clock.Clock
-	feeds *bell // those of this engine
-	news  *bell // what announce sends, of what is stored here
-	poll  time.Duration
+	pool      *pgxpool.Pool
+	clock     *clock.Clock
+	fetches   *notifier // wakes each Fetch of this engine
+	outgoing  *notifier // wakes sendAnnouncements
+	pollEvery time.Duration
 
 	notices *notices
 	read    atomic.Pointer[driver.FlowControl] // as they were read last
@@ -82,15 +82,15 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		opt(&c)
 	}
 	e := &Engine{config: c, statements: newStatements(c.schema), pool: pool,
-		feeds: newBell(), news: newBell(), poll: everyPoll, notices: newNotices(),
+		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(),
 	}
 	e.closed, e.close = context.WithCancel(context.Background())
 	if err := e.connect(ctx); err != nil {
 		e.close()
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e.wg.Go(e.announce)
-	e.wg.Go(e.announceNotices)
+	e.wg.Go(e.sendAnnouncements)
+	e.wg.Go(e.sendNotices)
 	e.wg.Go(e.watchVersion)
 	return e, nil
 }

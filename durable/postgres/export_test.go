@@ -7,8 +7,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// SetPoll changes how often the engine's Feeds look if nobody rings, before they do.
-func (e *Engine) SetPoll(d time.Duration) { e.poll = d }
+// SetPoll changes how often a Fetch of the engine polls without an announcement. Call it before
+// the first Fetch.
+func (e *Engine) SetPoll(d time.Duration) { e.pollEvery = d }
 
 // Sweep makes one pass of what workers do all the time.
 func (e *Engine) Sweep(ctx context.Context) { e.sweepPass(ctx, e.sweep) }
@@ -16,11 +17,11 @@ func (e *Engine) Sweep(ctx context.Context) { e.sweepPass(ctx, e.sweep) }
 // Expire makes one pass of what workers do now and then.
 func (e *Engine) Expire(ctx context.Context) { e.sweepPass(ctx, e.expire) }
 
-// Look makes one look of a worker's Fetch, at all that is due.
-func Look(ctx context.Context, w driver.Worker) ([]*driver.Delivery, error) {
-	f := newFeed(w.(*worker))
-	f.ear = &ear{} // nobody rings
-	return f.look(ctx, func([]*driver.Delivery) {})
+// Poll polls once, as a worker's Fetch does, for all that is due.
+func Poll(ctx context.Context, w driver.Worker) ([]*driver.Delivery, error) {
+	f := newFetcher(w.(*worker))
+	f.listener = &listener{} // nothing is announced
+	return f.poll(ctx, func([]*driver.Delivery) {})
 }
 
 // LoseClaim does what a claim does that is neither written nor answered.
@@ -32,16 +33,16 @@ func WorkerID(w driver.Worker) int64 { return w.(*worker).id }
 // EndHung does what workers do all the time.
 func (e *Engine) EndHung(ctx context.Context, after time.Duration) { e.endHung(ctx, after) }
 
-// News is what an announcement says.
-func News(old bool, kinds ...string) string {
+// Announcement returns the text of an announcement.
+func Announcement(old bool, kinds ...string) string {
 	if len(kinds) == 0 {
-		return news{old: old}.encode()
+		return announcement{old: old}.encode()
 	}
-	return newsOf(kinds, old).encode()
+	return announcementOf(kinds, old).encode()
 }
 
-// Announces reports whether an announcement is one of a kind.
+// Announces reports whether an announcement is for a kind.
 func Announces(text, kind string) bool {
-	n := decodeNews(text)
+	n := decodeAnnouncement(text)
 	return n.kinds == nil || n.kinds[kind]
 }

@@ -13,61 +13,62 @@ import (
 )
 
 const (
-	batch       = 1000 // jobs that are handed out at a time, shared among the kinds that are looked at
-	leastOfKind = 8    // of each kind, however many these are
+	batch       = 1000 // jobs that a poll hands out at most, shared among the kinds that it polls
+	leastOfKind = 8    // jobs of each kind, however many kinds there are
 
-	// everyPoll is how often a Fetch looks if nobody rings. It bounds how late a job is
-	// found that nobody has announced.
+	// everyPoll is the pause between two polls if nothing is announced. It bounds the
+	// lateness of a job that is found without an announcement.
 	everyPoll = 200 * time.Millisecond
 
-	// reach is how much further a look goes than the worker has asked for: by what may
-	// pass until the next one.
+	// reach is how much further ahead a poll reads than the worker has asked for: the next
+	// poll may come that much later.
 	reach = 2 * everyPoll
 
-	// pace is the least time between two looks, so that a flood of rings costs little.
+	// pace is the least time between two polls, so that a flood of announcements costs little.
 	pace = 5 * time.Millisecond
 
-	// recent is how far back a quick look goes. The remains of jobs that have ended are
-	// in the index on due until a vacuum, and a full look has to pass it: 13 to 94 ms
-	// over a million of them, against 0.05 ms.
+	// recent is how far back a quick poll reads. Rows of jobs that have ended stay in the
+	// index on due until a vacuum, and a full poll has to pass them: 13 to 94 ms over a
+	// million of them, against 0.05 ms.
 	recent = time.Second
 
-	// share is how much of the time full looks may take: one in so many.
+	// share bounds the time that full polls take: to 1/share of all time.
 	share = 20
 
-	longestPause = 5 * time.Second // between full looks
+	longestPause = 5 * time.Second // between full polls
 
-	// missed is after how long a kind is looked at in full that was shut whenever all were.
+	// missed is how long a kind may go without a full poll: it may be shut whenever all kinds
+	// are polled in full.
 	missed = 2 * longestPause
 
-	feedTimeout = 5 * time.Second // of a look, with all its tries
+	fetchTimeout = 5 * time.Second // of a poll, with all its tries
 )
 
-// feed is one call of Fetch.
-type feed struct {
+// fetcher is one call of Fetch.
+type fetcher struct {
 	*worker
-	ear      *ear
-	rung     bool
-	news     news // heard and not looked at yet, if rung
-	polled   bool // the next look is a poll: at all kinds
-	pollFrom time.Time
-	far      bool // and it reaches as far ahead as the worker has asked for
-	owed     bool // a full look is to be made
-	fullFrom time.Time
-	marks    map[string]*mark
-	rest     map[string]*mark // of those that have more
-	opened   <-chan struct{}  // closed when a kind is opened or shut
+	listener  *listener
+	notified  bool
+	announced announcement // not polled for yet, if notified
+	all       bool         // the next poll reads all kinds
+	allFrom   time.Time    // the time of the next poll of all kinds
+	far       bool         // the next poll reads as far ahead as the worker has asked for
+	owed      bool         // a full poll is to be made
+	fullFrom  time.Time    // the time from which it may be made
+	cursors   map[string]*cursor
+	rest      map[string]*cursor // the kinds that have more jobs
+	opened    <-chan struct{}    // closed when a kind is opened or shut
 }
 
-// mark is how far a kind has been looked at.
-type mark struct {
-	more bool
-	from time.Time // if there is more: after what is handed out
-	full time.Time // when it was looked at from the beginning
+// cursor is how far a kind has been read.
+type cursor struct {
+	more bool      // there may be more jobs
+	from time.Time // if so: of these times
+	full time.Time // the time of the last full poll
 }
 
-func newFeed(w *worker) *feed {
-	return &feed{worker: w, polled: true, owed: true, marks: map[string]*mark{}, rest: map[string]*mark{}}
+func newFetcher(w *worker) *fetcher {
+	return &fetcher{worker: w, all: true, owed: true, cursors: map[string]*cursor{}, rest: map[string]*cursor{}}
 }
 
 // Fetch polls for free jobs that are due soon: at once for kinds that are announced, are
@@ -78,23 +79,23 @@ func newFeed(w *worker) *feed {
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := newFeed(w)
-	var off func()
-	f.ear, off = w.e.feeds.listen()
-	defer off()
+	f := newFetcher(w)
+	var remove func()
+	f.listener, remove = w.e.fetches.listen()
+	defer remove()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	defer w.e.notices.attend(w)()
-	beside.Go(func() { w.e.listen(ctx, f.ear) })
+	defer w.e.notices.subscribe(w)()
+	beside.Go(func() { w.e.receive(ctx, f.listener) })
 	beside.Go(func() { w.sweepUntil(ctx) })
 	for {
-		held, err := f.look(ctx, give)
+		deliveries, err := f.poll(ctx, give)
 		if err == nil && f.c.Polled != nil {
 			f.c.Polled()
 		}
-		if len(held) > 0 {
-			give(held) // also at the end: who takes no more hands it back
+		if len(deliveries) > 0 {
+			give(deliveries) // also at the end: a worker that takes no more releases them
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -104,68 +105,68 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 		case err != nil:
 			return err
 		}
-		if !f.rung && !f.hasMore() {
+		if !f.notified && !f.hasMore() {
 			f.pause(ctx)
 		}
 	}
 }
 
-// look fetches once. Jobs that are announced while that takes long are given meanwhile.
-func (f *feed) look(ctx context.Context, give func([]*driver.Delivery)) ([]*driver.Delivery, error) {
+// poll fetches once. If that takes long, jobs that are announced meanwhile are given at once.
+func (f *fetcher) poll(ctx context.Context, give func([]*driver.Delivery)) ([]*driver.Delivery, error) {
 	began := time.Now()
 	full := f.owed && !began.Before(f.fullFrom)
 	l := f.plan(began, full)
 	var got fetched
-	var left *news
+	var left *announcement
 	if len(l.kinds) > 0 {
 		var err error
 		if l.deep {
-			got, left, err = f.besideNews(ctx, l, give)
+			got, left, err = f.whileListening(ctx, l, give)
 		} else {
 			got, err = f.fetch(ctx, l)
 		}
 		if err != nil {
-			return got.held, err
+			return got.deliveries, err
 		}
 		f.note(l, got, began)
 	}
-	f.rung, f.polled, f.far = false, false, (f.far || f.polled) && f.hasMore()
+	f.notified, f.all, f.far = false, false, (f.far || f.all) && f.hasMore()
 	if full {
 		f.owed = false
 		f.fullFrom = time.Now().Add(min(share*time.Since(began), longestPause))
 	}
 	if left != nil {
-		f.rung, f.news = true, *left
+		f.notified, f.announced = true, *left
 		f.owe(*left)
 	}
-	return got.held, nil
+	return got.deliveries, nil
 }
 
-// planned is what a look is for.
+// planned is the plan of a poll.
 type planned struct {
 	kinds []string
 	from  []time.Time
 	full  []bool
 	ahead time.Duration
-	limit int  // of each kind
-	deep  bool // it may pass many that are not free
+	limit int  // jobs of each kind
+	deep  bool // it may pass many jobs that are not free
 }
 
-// plan returns what is to be looked at. A kind that is shut is to be looked at when it is
-// opened, from where it was shut.
-func (f *feed) plan(now time.Time, full bool) planned {
+// plan returns the plan of the next poll. A kind that is shut is polled when it is opened, from
+// the time at which it was shut.
+func (f *fetcher) plan(now time.Time, full bool) planned {
 	l := planned{ahead: f.c.Ahead + reach}
-	if !full && !f.polled && !f.far {
+	if !full && !f.all && !f.far {
 		l.ahead = min(window, l.ahead) // nothing else is announced
 	}
 	quick := f.e.now().Add(-recent)
 	open, opened := f.c.Kinds.Open()
 	f.opened = opened
 	for _, kind := range f.candidates(full) {
-		m := f.marks[kind]
+		m := f.cursors[kind]
 		if m == nil {
-			m = &mark{}
-			f.marks[kind] = m
+			m = &cursor{}
+			f.cursors[kind] = m
 		}
 		_, isOpen := slices.BinarySearch(open, kind)
 		whole := full || now.Sub(m.full) > missed
@@ -192,36 +193,35 @@ func (l *planned) add(kind string, from time.Time, full bool) {
 	l.kinds, l.from, l.full = append(l.kinds, kind), append(l.from, from), append(l.full, full)
 }
 
-// candidates returns the kinds of which there may be something, without a look at all
-// kinds where that can be.
-func (f *feed) candidates(full bool) []string {
-	if full || f.polled || f.rung && f.news.kinds == nil {
+// candidates returns the kinds that may have free jobs. It walks over all kinds only if the poll
+// reads all.
+func (f *fetcher) candidates(full bool) []string {
+	if full || f.all || f.notified && f.announced.kinds == nil {
 		return f.c.Kinds.All()
 	}
 	kinds := slices.Collect(maps.Keys(f.rest))
-	for kind := range f.news.kinds {
-		if f.rung && f.rest[kind] == nil && f.c.Kinds.Has(kind) {
+	for kind := range f.announced.kinds {
+		if f.notified && f.rest[kind] == nil && f.c.Kinds.Has(kind) {
 			kinds = append(kinds, kind)
 		}
 	}
 	return kinds
 }
 
-// note keeps of which kinds there may be more of the same, and from where on. There may be more
-// of the time of the last one, too.
-func (f *feed) note(l planned, got fetched, now time.Time) {
+// note moves the cursors. A kind may have more jobs of the same time as the last one.
+func (f *fetcher) note(l planned, got fetched, now time.Time) {
 	last, n := map[string]time.Time{}, map[string]int{}
-	for _, h := range got.held {
+	for _, h := range got.deliveries {
 		last[h.Record.Kind] = h.Record.Due
 		n[h.Record.Kind]++
 	}
 	for i, kind := range l.kinds {
-		m := f.marks[kind]
+		m := f.cursors[kind]
 		if l.full[i] {
 			m.full = now
 		}
 		switch {
-		case got.found > len(got.held): // their payloads were too large
+		case got.found > len(got.deliveries): // their payloads were too large
 			m.more, m.from = true, l.from[i]
 		case n[kind] >= l.limit:
 			m.more, m.from = true, last[kind].Add(-time.Microsecond)
@@ -236,8 +236,8 @@ func (f *feed) note(l planned, got fetched, now time.Time) {
 	}
 }
 
-// hasMore reports whether there is reason to look again at once.
-func (f *feed) hasMore() bool {
+// hasMore reports whether an open kind has more jobs.
+func (f *fetcher) hasMore() bool {
 	if len(f.rest) == 0 {
 		return false
 	}
@@ -250,25 +250,25 @@ func (f *feed) hasMore() bool {
 	return false
 }
 
-// owe notes that something old is announced: at once if it may be many.
-func (f *feed) owe(n news) {
+// owe notes that overdue jobs are announced. If there may be many, the full poll is made at once.
+func (f *fetcher) owe(n announcement) {
 	f.owed = f.owed || n.old
 	if n.many {
 		f.fullFrom = time.Time{}
 	}
 }
 
-// uncut returns a context for a statement that is not to be cut off when ctx ends:
-// nobody would know what it has handed out.
+// uncut returns a context for a statement that must not be cut off when ctx ends: the jobs that
+// it has handed out would be unknown.
 func uncut(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
-// pause waits until there is reason to look. A poll comes in its time however often it is
-// rung for some kinds.
-func (f *feed) pause(ctx context.Context) {
+// pause waits for the next poll. A poll of all kinds comes in its time, however many
+// announcements of some kinds there are.
+func (f *fetcher) pause(ctx context.Context) {
 	sleep(ctx, pace)
-	wait := time.Until(f.pollFrom)
+	wait := time.Until(f.allFrom)
 	if f.owed {
 		wait = min(wait, time.Until(f.fullFrom))
 	}
@@ -278,27 +278,27 @@ func (f *feed) pause(ctx context.Context) {
 	case <-ctx.Done():
 	case <-f.e.closed.Done():
 	case <-f.opened:
-	case <-f.ear.rung:
-		if f.news, f.rung = f.ear.heard(); f.rung {
-			f.owe(f.news)
+	case <-f.listener.woken:
+		if f.announced, f.notified = f.listener.take(); f.notified {
+			f.owe(f.announced)
 		}
 	case <-t.C:
 	}
-	if now := time.Now(); !now.Before(f.pollFrom) {
-		f.polled, f.owed, f.pollFrom = true, true, now.Add(f.e.poll)
+	if now := time.Now(); !now.Before(f.allFrom) {
+		f.all, f.owed, f.allFrom = true, true, now.Add(f.e.pollEvery)
 	}
 }
 
-// fetched is the answer to a look.
+// fetched is the answer to a poll.
 type fetched struct {
-	held  []*driver.Delivery
-	found int // with what was too large
+	deliveries []*driver.Delivery
+	found      int // with the jobs whose payloads were too large
 }
 
-// besideNews fetches what may take long, as where a lane has many jobs that were put off. What
-// is announced meanwhile is fetched at once: a lane with one job is not to wait for that. It
-// returns what was heard and is still to be looked at, if there is such.
-func (f *feed) besideNews(ctx context.Context, l planned, give func([]*driver.Delivery)) (got fetched, left *news, err error) {
+// whileListening makes a poll that may take long, as where a lane has many deferred jobs. Jobs
+// that are announced meanwhile are fetched at once: a lane with one job must not wait for the
+// others. It returns the announcements that are still to be polled for, if there are any.
+func (f *fetcher) whileListening(ctx context.Context, l planned, give func([]*driver.Delivery)) (got fetched, left *announcement, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -308,21 +308,21 @@ func (f *feed) besideNews(ctx context.Context, l planned, give func([]*driver.De
 		select {
 		case <-done:
 			return got, left, err
-		case <-f.ear.rung:
+		case <-f.listener.woken:
 		}
-		n, ok := f.ear.heard()
+		n, ok := f.listener.take()
 		if ok && !f.fresh(ctx, n, give) {
 			if left == nil {
-				left = &news{kinds: map[string]bool{}}
+				left = &announcement{kinds: map[string]bool{}}
 			}
-			left.add(n)
+			left.merge(n)
 		}
 		sleep(ctx, pace)
 	}
 }
 
-// fresh gives what is announced, and reports whether that is all of it.
-func (f *feed) fresh(ctx context.Context, n news, give func([]*driver.Delivery)) bool {
+// fresh gives the jobs that are announced, and reports whether these are all.
+func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver.Delivery)) bool {
 	open, _ := f.c.Kinds.Open()
 	l, all := planned{ahead: min(window, f.c.Ahead+reach), limit: batch}, !n.old && n.kinds != nil
 	for kind := range n.kinds {
@@ -337,36 +337,36 @@ func (f *feed) fresh(ctx context.Context, n news, give func([]*driver.Delivery))
 	}
 	l.limit = max(batch/len(l.kinds), leastOfKind)
 	got, err := f.fetch(ctx, l)
-	if len(got.held) > 0 {
-		give(got.held)
+	if len(got.deliveries) > 0 {
+		give(got.deliveries)
 	}
-	return all && err == nil && got.found == len(got.held) && got.found < l.limit
+	return all && err == nil && got.found == len(got.deliveries) && got.found < l.limit
 }
 
-// fetch hands out what is due soon and free, and tries again for a while.
-func (f *feed) fetch(ctx context.Context, l planned) (fetched, error) {
-	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+// fetch hands out free jobs that are due soon. It repeats the statement for up to fetchTimeout.
+func (f *fetcher) fetch(ctx context.Context, l planned) (fetched, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	return retry(ctx, f.e, true, func() (fetched, error) {
-		whole, cancel := uncut(ctx, feedTimeout)
+		whole, cancel := uncut(ctx, fetchTimeout)
 		defer cancel()
 		return f.fetchOnce(whole, l)
 	})
 }
 
-// fetchOnce is one statement. Jobs whose hand is lost in a crash are handed out again, so it
-// does not wait for the disk.
-func (f *feed) fetchOnce(ctx context.Context, l planned) (got fetched, err error) {
+// fetchOnce runs the statement once. It does not wait for the disk: jobs that were handed out
+// before a crash are handed out again.
+func (f *fetcher) fetchOnce(ctx context.Context, l planned) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
-	got.held, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*driver.Delivery, error) {
-		return f.e.held(row, &got.found)
+	got.deliveries, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*driver.Delivery, error) {
+		return f.e.delivery(row, &got.found)
 	}, f.e.statements.fetch, args, hot, relaxed)
-	slices.SortFunc(got.held, func(a, b *driver.Delivery) int { return a.Record.Due.Compare(b.Record.Due) })
+	slices.SortFunc(got.deliveries, func(a, b *driver.Delivery) int { return a.Record.Due.Compare(b.Record.Due) })
 	return got, err
 }
 
-// held reads a row of fetch.sql, and how many jobs that has found.
-func (e *Engine) held(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
+// delivery reads a row of fetch.sql, and the number of jobs that the statement has found.
+func (e *Engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
 	var id string
 	var key *string
 	h := &driver.Delivery{}
@@ -386,7 +386,7 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*driver.Delivery, err
 	return h, nil
 }
 
-// extras are of a job what its row has otherwise.
+// extras are the columns of a job that a Record has in another form.
 type extras struct {
 	timeout int64 // microseconds
 	expires *time.Time

@@ -3,12 +3,9 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -60,8 +57,8 @@ func (e *Engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 	if err != nil {
 		return err
 	}
-	e.tell(driver.Notice{FlowControl: true})
-	e.feeds.ring(recalled)
+	e.sendNotice(driver.Notice{FlowControl: true})
+	e.fetches.wakeAll(recalled)
 	return e.awaitClaims(ctx)
 }
 
@@ -116,15 +113,15 @@ func (e *Engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 		return ask(ctx, e, pgx.RowTo[string], e.stop, []any{id}, hot)
 	})
 	if len(found) > 0 {
-		e.tell(driver.Notice{Canceled: []driver.Ref{ref}})
+		e.sendNotice(driver.Notice{Canceled: []driver.Ref{ref}})
 	}
 	return len(found) > 0, err
 }
 
-// stops tells the worker what of its own is to be ended. Another call follows with the next
-// beat.
+// stops notifies the worker of those of its claims that are to be canceled. The next heartbeat
+// repeats the call.
 func (w *worker) stops(ctx context.Context) {
-	rows, err := w.line.Query(ctx, w.e.statements.stops, w.id)
+	rows, err := w.conn.Query(ctx, w.e.statements.stops, w.id)
 	if err != nil {
 		return
 	}
@@ -136,7 +133,7 @@ func (w *worker) stops(ctx context.Context) {
 	for _, id := range ids {
 		n.Canceled = append(n.Canceled, w.e.refOf(id))
 	}
-	go w.c.Tell(n)
+	go w.c.Notify(n)
 }
 
 // needs are the limits of claims, as arrays: for each claim which it needs, and each once.
@@ -174,145 +171,5 @@ func (n *needs) args() []any {
 	return []any{
 		n.id, n.rule, n.lane, n.ruleOf, n.laneOf, n.most, n.gap, n.spare,
 		int64(driver.TokenAhead), int64(driver.ReservationLasts), int64(driver.RetryInterval),
-	}
-}
-
-// Notices go to the workers of this engine at once, and to those of other processes by
-// NOTIFY.
-
-// tellEvery is how often one process tells others at most. A permit is free meanwhile that
-// somebody waits for, so it is less than for what is due: with 20 ms and handlers of as much a
-// third of the permits was.
-const tellEvery = 2 * time.Millisecond
-
-// notices are what is to be told.
-type notices struct {
-	some chan struct{} // of one element
-
-	mu       sync.Mutex
-	rules    bool
-	freed    map[driver.LimitKey]bool
-	canceled []driver.Ref
-	workers  map[*worker]bool // of this engine
-}
-
-func newNotices() *notices {
-	return &notices{some: make(chan struct{}, 1), freed: map[driver.LimitKey]bool{}, workers: map[*worker]bool{}}
-}
-
-// tell tells all workers of this engine, and has others told.
-func (e *Engine) tell(n driver.Notice) {
-	e.notices.tell(n)
-	e.notices.mu.Lock()
-	e.notices.rules = e.notices.rules || n.FlowControl
-	for _, p := range n.Freed {
-		e.notices.freed[p] = true
-	}
-	e.notices.canceled = append(e.notices.canceled, n.Canceled...)
-	e.notices.mu.Unlock()
-	select {
-	case e.notices.some <- struct{}{}:
-	default:
-	}
-}
-
-// tell tells the workers of this engine.
-func (n *notices) tell(what driver.Notice) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for w := range n.workers {
-		go w.c.Tell(what) // it may take a lock under which this was called
-	}
-}
-
-// attend has a worker told, until the function that it returns is called.
-func (n *notices) attend(w *worker) func() {
-	if w.c.Tell == nil {
-		return func() {}
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.workers[w] = true
-	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.workers, w)
-	}
-}
-
-// told is how notices are sent.
-type told struct {
-	Rules    bool         `json:"rules,omitempty"`
-	Freed    []freed      `json:"freed,omitempty"`
-	Canceled []driver.Ref `json:"canceled,omitempty"`
-}
-
-type freed struct {
-	Rule int64  `json:"rule"`
-	Lane string `json:"lane,omitempty"`
-}
-
-// take returns what is to be sent next: as much as one notification may be.
-func (n *notices) take() (text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	t := told{Rules: n.rules}
-	const each = 400 // bytes, at most: a Lane of 128, quoted
-	room := maxNews/each - 1
-	k := min(len(n.canceled), room)
-	t.Canceled, n.canceled = n.canceled[:k], n.canceled[k:]
-	for p := range n.freed {
-		if len(t.Freed)+k >= room {
-			break
-		}
-		t.Freed = append(t.Freed, freed{p.Limit, p.Lane})
-		delete(n.freed, p)
-	}
-	if len(n.canceled)+len(n.freed) > 0 {
-		select {
-		case n.some <- struct{}{}:
-		default:
-		}
-	}
-	n.rules = false
-	var body strings.Builder
-	to := json.NewEncoder(&body)
-	to.SetEscapeHTML(false) // of a lane of < that would be six times as long
-	if err := to.Encode(struct {
-		Tell told `json:"tell"`
-	}{t}); err != nil {
-		panic(err) // strings and numbers
-	}
-	return body.String()
-}
-
-// decodeNotice returns the notice in a notification, if it is one.
-func decodeNotice(text string) (n driver.Notice, ok bool) {
-	var body struct {
-		Tell *told `json:"tell"`
-	}
-	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Tell == nil {
-		return n, false
-	}
-	n.FlowControl, n.Canceled = body.Tell.Rules, body.Tell.Canceled
-	for _, f := range body.Tell.Freed {
-		n.Freed = append(n.Freed, driver.LimitKey{Limit: f.Rule, Lane: f.Lane})
-	}
-	return n, true
-}
-
-// announceNotices tells other processes, until Close. They find within a second what cannot be
-// sent.
-func (e *Engine) announceNotices() {
-	for {
-		select {
-		case <-e.closed.Done():
-			return
-		case <-e.notices.some:
-		}
-		ctx, cancel := context.WithTimeout(e.closed, time.Second)
-		_ = e.do(ctx, e.notify, []any{e.schema, e.notices.take()}, relaxed)
-		cancel()
-		sleep(e.closed, tellEvery)
 	}
 }

@@ -27,7 +27,7 @@ func TestHalfOpen(t *testing.T) {
 	insertAll(t, e, record("a", time.Now()))
 	cut, err := behind.Work(ctx, workConfig("cut", 2*time.Second))
 	require.NoError(t, err)
-	held := look(t, cut)
+	held := poll(t, cut)
 	require.Len(t, held, 1)
 	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() == 0 }, patience, time.Millisecond)
 	p.holdNext.Store(2) // the settings, and the claim

@@ -123,7 +123,7 @@ func (e *Engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 			refs[i], errs[i] = met[k], failed[k]
 		}
 	}
-	e.ringFor(recs, errs)
+	e.announceSoon(recs, errs)
 	return refs, errs
 }
 
@@ -246,9 +246,8 @@ func (e *Engine) explain(ctx context.Context, recs []driver.Record, stored []str
 	return errs, nil
 }
 
-// ringFor wakes the Feeds of this engine, and announces to the others, if something that was
-// stored is due soon. They find later jobs by themselves.
-func (e *Engine) ringFor(recs []driver.Record, errs []error) {
+// announceSoon announces the stored jobs that are due soon. Polls find later jobs in time.
+func (e *Engine) announceSoon(recs []driver.Record, errs []error) {
 	soon := e.now().Add(window)
 	var kinds []string
 	for i := range recs {
@@ -257,6 +256,6 @@ func (e *Engine) ringFor(recs []driver.Record, errs []error) {
 		}
 	}
 	if len(kinds) > 0 {
-		e.ring(newsOf(kinds, false))
+		e.announce(announcementOf(kinds, false))
 	}
 }

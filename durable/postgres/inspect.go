@@ -30,8 +30,8 @@ func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	if len(f.Meta) > 0 {
 		statement, meta, settings = e.pageByMeta, jsonOf(f.Meta, len(f.Meta)), byMeta
 	}
-	rows, err := retry(ctx, e, true, func() ([]marked, error) {
-		return ask(ctx, e, e.marked, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
+	rows, err := retry(ctx, e, true, func() ([]listed, error) {
+		return ask(ctx, e, e.listed, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
 	})
 	if err != nil {
 		return nil, driver.Cursor{}, err
@@ -39,7 +39,7 @@ func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	var next driver.Cursor
 	if len(rows) > n {
 		rows = rows[:n]
-		next = rows[n-1].mark
+		next = rows[n-1].cursor
 	}
 	infos := make([]driver.Info, len(rows))
 	for i, r := range rows {
@@ -48,17 +48,17 @@ func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	return infos, next, nil
 }
 
-// marked is a job, and where it is in a listing.
-type marked struct {
-	info driver.Info
-	mark driver.Cursor
+// listed is a job and its position in a listing.
+type listed struct {
+	info   driver.Info
+	cursor driver.Cursor
 }
 
-// marked reads a row of page.sql, which has one column more than others.
-func (e *Engine) marked(row pgx.CollectableRow) (m marked, err error) {
-	m.info, err = e.info(row, &m.mark.At)
-	m.mark.Ref = m.info.Ref
-	return m, err
+// listed reads a row of page.sql, which has one column more than others.
+func (e *Engine) listed(row pgx.CollectableRow) (l listed, err error) {
+	l.info, err = e.info(row, &l.cursor.At)
+	l.cursor.Ref = l.info.Ref
+	return l, err
 }
 
 // Backlog counts up to 10,000 overdue jobs of each kind. Up to 100,000 jobs that wait it

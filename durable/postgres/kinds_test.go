@@ -42,13 +42,13 @@ func TestPolledBesideRings(t *testing.T) {
 
 // Announcements say of which kinds they are, up to what the server takes.
 func TestNews(t *testing.T) {
-	require.Equal(t, `{"kinds":["a","b"]}`, postgres.News(false, "b", "a", "b"))
-	require.Equal(t, `{"old":true}`, postgres.News(true))
+	require.Equal(t, `{"kinds":["a","b"]}`, postgres.Announcement(false, "b", "a", "b"))
+	require.Equal(t, `{"old":true}`, postgres.Announcement(true))
 	long := make([]string, 200)
 	for i := range long {
 		long[i] = fmt.Sprintf("kind %d, of a name that is rather long for one", i)
 	}
-	require.Equal(t, `{}`, postgres.News(false, long...))
+	require.Equal(t, `{}`, postgres.Announcement(false, long...))
 	for _, text := range []string{"some", "all", "", "{}", `{"old":true}`} {
 		require.True(t, postgres.Announces(text, "any"), text)
 	}

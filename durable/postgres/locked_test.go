@@ -56,7 +56,7 @@ func TestLockedRow(t *testing.T) {
 	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	insertAll(t, e, record("locked", time.Now()), record("free", time.Now()), record("gone", time.Now()))
-	all := look(t, w)
+	all := poll(t, w)
 	require.Len(t, all, 3)
 	locked, free, gone := byID(t, all, "locked"), byID(t, all, "free"), byID(t, all, "gone")
 	s.exec(t, s.pool(t), "delete from SCHEMA.job where id like '%.gone'")
@@ -81,16 +81,16 @@ func TestLockedRow(t *testing.T) {
 	require.NotErrorIs(t, errs[0], driver.ErrLeaseLost)
 	require.NoError(t, errs[1])
 	require.ErrorIs(t, errs[2], driver.ErrLeaseLost)
-	again := look(t, w)
+	again := poll(t, w)
 	require.Len(t, again, 1)
 	require.Equal(t, driver.Granted, w.Claim(ctx, again)[0].Status)
 
 	released := make(chan error)
 	go func() { released <- w.Release(ctx, []*driver.Delivery{locked, again[0]}, 0) }()
-	require.Equal(t, "free", look(t, w)[0].Record.ID, "given back while the other is locked")
+	require.Equal(t, "free", poll(t, w)[0].Record.ID, "given back while the other is locked")
 	unlock()
 	require.NoError(t, <-released)
-	require.Equal(t, "locked", look(t, w)[0].Record.ID)
+	require.Equal(t, "locked", poll(t, w)[0].Record.ID)
 }
 
 // A lock of the table is no key: an insert waits for it, as long as it may, and is not told

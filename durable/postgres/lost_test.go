@@ -199,20 +199,20 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	require.NoError(t, err)
 	_, errs := e.Insert(t.Context(), []driver.Record{record("a", time.Now()), record("b", time.Now())})
 	require.NoError(t, errors.Join(errs...))
-	look := func() (held []*driver.Delivery) {
+	poll := func() (held []*driver.Delivery) {
 		require.Eventually(t, func() bool {
-			some, err := postgres.Look(t.Context(), w)
+			some, err := postgres.Poll(t.Context(), w)
 			require.NoError(t, err)
 			held = append(held, some...)
 			return len(held) == 2
 		}, patience, 100*time.Millisecond)
 		return held
 	}
-	first := look()
+	first := poll()
 	for _, h := range first {
 		postgres.LoseClaim(w, h)
 	}
-	second := look()
+	second := poll()
 	for _, v := range w.Claim(t.Context(), second) {
 		require.Equal(t, driver.Granted, v.Status)
 	}

@@ -120,7 +120,7 @@ func (e *Engine) migrated(ctx context.Context) error {
 	return err
 }
 
-// watchEvery is how often an engine looks whether it is outdated.
+// watchEvery is the pause between two checks of the schema's version.
 const watchEvery = 2 * time.Second
 
 // watchVersion has all that is asked for fail once the schema is of a version that this
@@ -130,7 +130,7 @@ func (e *Engine) watchVersion() {
 		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
 		if _, err := e.version(ctx, e.pool); errors.Is(err, ErrVersion) {
 			e.outdated.Store(&err)
-			e.ring(news{}) // Feeds find out at once
+			e.announce(announcement{}) // each Fetch finds out at once
 		}
 		cancel()
 		sleep(e.closed, watchEvery)

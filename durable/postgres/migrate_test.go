@@ -96,7 +96,7 @@ func TestNewerSchema(t *testing.T) {
 	w, err := fresh.Work(t.Context(), workConfig("w", time.Minute))
 	require.NoError(t, err)
 	refs := insertAll(t, fresh, record("a", time.Now()))
-	held := look(t, w)
+	held := poll(t, w)
 	require.Equal(t, driver.Granted, w.Claim(t.Context(), held)[0].Status)
 	require.NoError(t, w.Heartbeat(t.Context()))
 

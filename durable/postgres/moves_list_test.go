@@ -38,7 +38,7 @@ func (b *table) draw() *play {
 	m.busy = true
 	switch rand.N(14) {
 	case 0, 1, 2, 3:
-		return b.look(m)
+		return b.poll(m)
 	case 4, 5, 6, 7:
 		return b.claim(m)
 	case 8, 9, 10, 11:
@@ -46,7 +46,7 @@ func (b *table) draw() *play {
 	case 12:
 		return b.release(m)
 	}
-	return b.beat(m)
+	return b.heartbeat(m)
 }
 
 // some returns a job that there is, the newer ones more often, or "".
@@ -218,11 +218,11 @@ func (b *table) redrive(e *postgres.Engine) *play {
 	return p
 }
 
-// look changes nothing that the model has; what it hands out may be claimed.
-func (b *table) look(m *member) *play {
-	p := &play{name: "look"}
+// poll changes nothing that the model has; what it hands out may be claimed.
+func (b *table) poll(m *member) *play {
+	p := &play{name: "poll"}
 	p.run = func(ctx context.Context) {
-		held, err := postgres.Look(ctx, m.w)
+		held, err := postgres.Poll(ctx, m.w)
 		if err != nil {
 			return // an answer that was lost too often
 		}

@@ -178,9 +178,9 @@ func (b *table) release(m *member) *play {
 	return p
 }
 
-// beat renews a lease, also one that is over: what others have not taken over is kept.
-func (b *table) beat(m *member) *play {
-	p := &play{name: "beat"}
+// heartbeat renews a lease, also one that is over: what others have not taken over is kept.
+func (b *table) heartbeat(m *member) *play {
+	p := &play{name: "heartbeat"}
 	p.run = func(ctx context.Context) {
 		_ = m.w.Heartbeat(ctx) // who lives is read
 	}

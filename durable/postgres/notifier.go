@@ -13,157 +13,157 @@ import (
 
 const (
 	// window is how far ahead a job may be due for its insert to be announced. A poll
-	// finds later jobs in time, before they are claimed. To look costs as much as
-	// there are jobs in the time looked at, handed out or not, so to look at each insert
-	// of jobs that are due in seconds would be dear, and of no use.
+	// finds later jobs in time, before they are claimed. A poll costs as much as there are
+	// jobs in the time that it reads, handed out or not, so a poll for each insert of jobs
+	// that are due in seconds would be expensive and of no use.
 	window = time.Second
 
-	// announceEvery is how often one process announces at most. A commit with a NOTIFY
-	// takes a lock of the whole server: one with each insert would make inserts 20 times
-	// slower.
+	// announceEvery is the least time between two announcements of one process. A commit
+	// with a NOTIFY takes a lock of the whole server: one with each insert would make
+	// inserts 20 times slower.
 	announceEvery = 20 * time.Millisecond
 )
 
-// news is what is announced: that something is due soon, or maybe long due.
-type news struct {
-	old   bool            // maybe long due
-	many  bool            // and maybe many of them; not sent
-	kinds map[string]bool // of which kinds; nil: of any
+// announcement says that jobs are due soon, or may be long overdue.
+type announcement struct {
+	old   bool            // they may be long overdue
+	many  bool            // and there may be many of them; this is not sent to other processes
+	kinds map[string]bool // their kinds; nil: any
 }
 
 // recalled tells a Fetch that deferred jobs are free, since the rules have changed.
-var recalled = news{old: true, many: true}
+var recalled = announcement{old: true, many: true}
 
-func newsOf(kinds []string, old bool) news { return news{old: old, kinds: setOf(kinds)} }
+func announcementOf(kinds []string, old bool) announcement {
+	return announcement{old: old, kinds: setOf(kinds)}
+}
 
-// add makes one of two.
-func (n *news) add(other news) {
-	n.old, n.many = n.old || other.old, n.many || other.many
+// merge adds another announcement to this one.
+func (a *announcement) merge(other announcement) {
+	a.old, a.many = a.old || other.old, a.many || other.many
 	switch {
-	case n.kinds == nil || other.kinds == nil:
-		n.kinds = nil
+	case a.kinds == nil || other.kinds == nil:
+		a.kinds = nil
 	default:
-		maps.Copy(n.kinds, other.kinds)
+		maps.Copy(a.kinds, other.kinds)
 	}
 }
 
-// written is how news are sent.
-type written struct {
+// sentAnnouncement is the form in which an announcement is sent.
+type sentAnnouncement struct {
 	Old   bool     `json:"old,omitempty"`
 	Kinds []string `json:"kinds,omitempty"` // none: any
 }
 
-// maxNews is how long a notification may be: the server takes 7999 bytes.
-const maxNews = 7900
+// maxNotification is the longest payload of a NOTIFY, in bytes: the server takes 7999.
+const maxNotification = 7900
 
-func (n news) encode() string {
-	text, err := json.Marshal(written{n.old, slices.Sorted(maps.Keys(n.kinds))})
+func (a announcement) encode() string {
+	text, err := json.Marshal(sentAnnouncement{a.old, slices.Sorted(maps.Keys(a.kinds))})
 	if err != nil {
 		panic(err) // strings
 	}
-	if len(text) > maxNews {
-		return news{old: n.old}.encode()
+	if len(text) > maxNotification {
+		return announcement{old: a.old}.encode()
 	}
 	return string(text)
 }
 
-// decodeNews takes what it cannot read for news of anything.
-func decodeNews(text string) news {
-	var w written
-	if err := json.Unmarshal([]byte(text), &w); err != nil {
-		return news{old: true}
+// decodeAnnouncement takes a text that it cannot read for an announcement of any kind.
+func decodeAnnouncement(text string) announcement {
+	var s sentAnnouncement
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return announcement{old: true}
 	}
-	if len(w.Kinds) == 0 {
-		return news{old: w.Old}
+	if len(s.Kinds) == 0 {
+		return announcement{old: s.Old}
 	}
-	return newsOf(w.Kinds, w.Old)
+	return announcementOf(s.Kinds, s.Old)
 }
 
-// bell wakes those who listen to it. Rings that nobody has answered yet are one.
-type bell struct {
-	mu   sync.Mutex
-	ears map[*ear]bool
+// notifier wakes its listeners. Announcements that a listener has not taken yet become one.
+type notifier struct {
+	mu        sync.Mutex
+	listeners map[*listener]bool
 }
 
-// ear is one who listens.
-type ear struct {
-	rung chan struct{} // of one element
+type listener struct {
+	woken chan struct{} // of one element
 
-	mu   sync.Mutex
-	some bool // there are news
-	news news
+	mu      sync.Mutex
+	some    bool // there is an announcement to take
+	pending announcement
 }
 
-func newBell() *bell { return &bell{ears: map[*ear]bool{}} }
+func newNotifier() *notifier { return &notifier{listeners: map[*listener]bool{}} }
 
-// listen returns an ear, and how it is taken off.
-func (b *bell) listen() (*ear, func()) {
-	r := &ear{rung: make(chan struct{}, 1)}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ears[r] = true
-	return r, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.ears, r)
-	}
-}
-
-// ring wakes all ears.
-func (b *bell) ring(n news) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for r := range b.ears {
-		r.ring(n)
+// listen returns a listener, and a function that removes it.
+func (n *notifier) listen() (*listener, func()) {
+	l := &listener{woken: make(chan struct{}, 1)}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listeners[l] = true
+	return l, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.listeners, l)
 	}
 }
 
-func (r *ear) ring(n news) {
-	r.mu.Lock()
-	if r.some {
-		r.news.add(n)
+func (n *notifier) wakeAll(a announcement) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for l := range n.listeners {
+		l.wake(a)
+	}
+}
+
+func (l *listener) wake(a announcement) {
+	l.mu.Lock()
+	if l.some {
+		l.pending.merge(a)
 	} else {
-		r.some, r.news = true, news{n.old, n.many, maps.Clone(n.kinds)}
+		l.some, l.pending = true, announcement{a.old, a.many, maps.Clone(a.kinds)}
 	}
-	r.mu.Unlock()
+	l.mu.Unlock()
 	select {
-	case r.rung <- struct{}{}:
+	case l.woken <- struct{}{}:
 	default:
 	}
 }
 
-// heard returns the news since the last call, if there are any.
-func (r *ear) heard() (news, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	some := r.some
-	r.some = false
-	return r.news, some
+// take returns all that was announced since the last call, if anything was.
+func (l *listener) take() (announcement, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	some := l.some
+	l.some = false
+	return l.pending, some
 }
 
-// ring wakes the Feeds of this engine, and has the others told.
-func (e *Engine) ring(n news) {
-	e.feeds.ring(n)
-	e.news.ring(n)
+// announce wakes each Fetch of this engine, and soon those of other processes.
+func (e *Engine) announce(a announcement) {
+	e.fetches.wakeAll(a)
+	e.outgoing.wakeAll(a)
 }
 
-// announce tells other processes, until Close. They find by polling what cannot be
-// announced.
-func (e *Engine) announce() {
-	ear, off := e.news.listen()
-	defer off()
+// sendAnnouncements sends them to other processes, until Close. Polls find the jobs whose
+// announcement could not be sent.
+func (e *Engine) sendAnnouncements() {
+	l, remove := e.outgoing.listen()
+	defer remove()
 	for {
 		select {
 		case <-e.closed.Done():
 			return
-		case <-ear.rung:
+		case <-l.woken:
 		}
-		n, ok := ear.heard()
+		a, ok := l.take()
 		if !ok {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(e.closed, time.Second)
-		_ = e.do(ctx, e.notify, []any{e.schema, n.encode()}, relaxed)
+		_ = e.do(ctx, e.notify, []any{e.schema, a.encode()}, relaxed)
 		cancel()
 		sleep(e.closed, announceEvery)
 	}
@@ -178,14 +178,14 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listen rings an ear when another process announces something, until ctx ends. It is a
-// connection of its own: one of the pool would be missing there, and may be one that a
-// proxy gives to others. When it fails jobs are found by polling.
-func (e *Engine) listen(ctx context.Context, r *ear) {
+// receive wakes a listener when another process announces something, until ctx ends. It uses
+// a connection of its own: one of the pool would be missing there, and a proxy may give it to
+// other clients. While it has no connection, polls find the jobs.
+func (e *Engine) receive(ctx context.Context, l *listener) {
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
 		if c, err := e.dial(ctx); err == nil {
 			began := time.Now()
-			e.hear(ctx, c, r)
+			e.receiveOn(ctx, c, l)
 			if time.Since(began) > time.Minute {
 				pause = 100 * time.Millisecond
 			}
@@ -195,25 +195,25 @@ func (e *Engine) listen(ctx context.Context, r *ear) {
 	}
 }
 
-// hear passes announcements on until the connection fails.
-func (e *Engine) hear(ctx context.Context, c *pgx.Conn, r *ear) {
+// receiveOn passes announcements and notices on until the connection fails.
+func (e *Engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
 	if _, err := c.Exec(ctx, "listen "+pgx.Identifier{e.schema}.Sanitize()); err != nil {
 		return
 	}
-	r.ring(news{old: true}) // for what was announced before
+	l.wake(announcement{old: true}) // jobs may have been announced before
 	for {
 		n, err := c.WaitForNotification(ctx)
 		if err != nil {
 			return
 		}
 		if notice, ok := decodeNotice(n.Payload); ok {
-			e.notices.tell(notice)
+			e.notices.deliver(notice)
 			if notice.FlowControl {
-				r.ring(recalled)
+				l.wake(recalled)
 			}
 			continue
 		}
-		r.ring(decodeNews(n.Payload))
+		l.wake(decodeAnnouncement(n.Payload))
 	}
 }
 

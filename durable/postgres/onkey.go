@@ -174,7 +174,7 @@ func (e *Engine) Signal(ctx context.Context, key string, payload []byte, at time
 		})
 	})
 	if len(kinds) > 0 {
-		e.ring(newsOf(kinds, false))
+		e.announce(announcementOf(kinds, false))
 	}
 	return len(kinds) > 0, err
 }

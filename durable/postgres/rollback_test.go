@@ -107,7 +107,7 @@ func TestFailedCommit(t *testing.T) {
 		for i := range 3 {
 			_, err := insert(rec(fmt.Sprint("finish", i), ""))
 			require.NoError(t, err)
-			held := []*driver.Delivery{byID(t, look(t, w), fmt.Sprint("finish", i))}
+			held := []*driver.Delivery{byID(t, poll(t, w), fmt.Sprint("finish", i))}
 			require.Equal(t, driver.Granted, w.Claim(ctx, held)[0].Status)
 			var errs []error
 			over := s.overtaken(t, pool, func() { errs = w.Finish(ctx, []driver.Completion{{Delivery: held[0], End: driver.Done}}) },
@@ -138,8 +138,8 @@ func (s *store) overtaken(t testing.TB, pool *pgxpool.Pool, call func(), stateme
 	return <-other
 }
 
-// look returns what one look of the worker's Fetch finds.
-func look(t testing.TB, w driver.Worker) (held []*driver.Delivery) {
+// poll returns the jobs that one poll of the worker's Fetch finds.
+func poll(t testing.TB, w driver.Worker) (held []*driver.Delivery) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, w.Fetch(ctx, func(hs []*driver.Delivery) {

@@ -24,7 +24,7 @@ func (e *Engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, 
 		return next, err
 	})
 	if err == nil && next != nil {
-		e.ringFor([]driver.Record{*next}, make([]error, 1))
+		e.announceSoon([]driver.Record{*next}, make([]error, 1))
 	}
 	return err
 }

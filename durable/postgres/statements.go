@@ -18,29 +18,29 @@ type statements struct {
 	insert, insertOnKey, signal, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	series, allSeries, setOne, lockKeyed,
 	claimLimited, finishLimited, makePlaces, freeDead, rules, setRules, claims, usage, stop, stops,
-	version, work, beat, leave, sweep, expire, hung, unhandled,
+	version, work, heartbeat, leave, sweep, expire, hung, unhandled,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
 	claiming string // settings
-	mark     string // what those begin with that lock rows
+	tag      string // the first line of each statement that locks rows
 }
 
 func newStatements(schema string) statements {
 	s := func(name string) string { return statement(name, schema) }
-	// The mark tells whose statement a connection is at, see hung.sql.
-	mark := "-- durable jobs of " + pgx.Identifier{schema}.Sanitize() + "\n"
-	locks := func(name string) string { return mark + withoutLimits(s(name)) }
-	limited := func(name string) string { return mark + s(name) }
+	// By the tag hung.sql finds the connections that run a statement of this schema.
+	tag := "-- durable jobs of " + pgx.Identifier{schema}.Sanitize() + "\n"
+	locks := func(name string) string { return tag + withoutLimits(s(name)) }
+	limited := func(name string) string { return tag + s(name) }
 	return statements{
 		insert: locks("insert"), insertOnKey: locks("insert_on_key"), signal: locks("signal"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"), delete: locks("delete"),
-		work: locks("work"), beat: locks("beat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
+		work: locks("work"), heartbeat: locks("heartbeat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
 		series: s("series"), allSeries: s("all_series"), setOne: locks("set_series"), lockKeyed: locks("lock_keyed"),
 		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
 		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
 		claimLimited: limited("claim"), finishLimited: limited("finish"), makePlaces: locks("make_places"), freeDead: locks("free_dead"),
 		rules: s("rules"), setRules: locks("set_rules"), claims: s("claims"), usage: s("usage"), stop: locks("stop"), stops: s("stops"),
-		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), claiming: claiming(schema), mark: mark,
+		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), claiming: claiming(schema), tag: tag,
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 const (
 	sweepEvery  = 2 * time.Second
 	expireEvery = 30 * time.Second
-	sweepSize   = 10000 // jobs that one statement looks at
+	sweepSize   = 10000 // jobs that one statement reads
 )
 
 // sweepUntil removes what has ended, until ctx ends, and frees what hung connections have
@@ -51,20 +51,20 @@ func (e *Engine) sweepPass(ctx context.Context, statement string) {
 // endHung ends connections, of whatever process, that have waited for their client for so
 // long in the middle of a statement that has locked rows: when a network loses the rest of
 // what was sent, or no longer takes the answer. Both ends may go on for long: the server
-// knows nothing of the lease. A caller that waits for an answer there has given up, or is told
-// that it is lost.
+// knows nothing of the lease. A caller that waits for an answer there has given up, or gets
+// an error.
 func (e *Engine) endHung(ctx context.Context, after time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = e.do(ctx, e.hung, []any{e.mark, micros(after)})
+	_ = e.do(ctx, e.hung, []any{e.tag, micros(after)})
 }
 
-// sweepPermits frees the permits of dead workers' claims, and has workers told.
+// sweepPermits frees the permits of dead workers' claims, and notifies the workers.
 func (w *worker) sweepPermits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	freed, err := ask(ctx, w.e, pgx.RowToStructByPos[driver.LimitKey], w.e.freeDead, []any{w.id}, hot)
 	if err == nil && len(freed) > 0 {
-		w.e.tell(driver.Notice{Freed: freed})
+		w.e.sendNotice(driver.Notice{Freed: freed})
 	}
 }

@@ -228,7 +228,7 @@ func TestAddBesideOpenKey(t *testing.T) {
 	require.Greater(t, 4*most[true], most[false])
 }
 
-// seen adds jobs in transactions, some of which take longer than a quick look goes back,
+// seen adds jobs in transactions, some of which take longer than a quick poll goes back,
 // and returns how long after the commit each has begun, in order, and how long the slowest
 // of the quick transactions took: a measure of the machine.
 func seen(t *testing.T, e *postgres.Engine, c *consumer, s *store, n int) (took []time.Duration, slowest time.Duration) {
@@ -256,10 +256,10 @@ func seen(t *testing.T, e *postgres.Engine, c *consumer, s *store, n int) (took 
 	return took, slowest
 }
 
-const recent = time.Second // how far back a quick look goes
+const recent = time.Second // how far back a quick poll goes
 
 // With polls an hour apart jobs are found by announcements alone, also those whose
-// transaction takes longer than a quick look goes back.
+// transaction takes longer than a quick poll goes back.
 func TestAddTxIsAnnounced(t *testing.T) {
 	s := newStore(server(t))
 	e, listens := s.open(t), s.open(t)

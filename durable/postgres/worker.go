@@ -19,12 +19,12 @@ type worker struct {
 	e    *Engine
 	c    driver.WorkConfig
 	id   int64
-	stay func() bool // has Close of the engine not hang up
+	stay func() bool // keeps Close of the engine from hanging up
 	lost sync.Map    // of *handle, by ID: of claims that were not answered
 
 	mu    sync.Mutex // guards what follows
-	line  *pgx.Conn  // for beats; nil if there is none
-	until time.Time  // by the server's clock: the end of the lease, by the last beat that was answered
+	conn  *pgx.Conn  // for heartbeats; nil if there is none
+	until time.Time  // by the server's clock: the end of the lease, by the last heartbeat that was answered
 }
 
 // handle is what the engine has to know of a job that it has handed out.
@@ -83,18 +83,18 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.line == nil || w.line.IsClosed() {
-		if w.line, err = w.e.dial(ctx); err != nil {
+	if w.conn == nil || w.conn.IsClosed() {
+		if w.conn, err = w.e.dial(ctx); err != nil {
 			return err
 		}
 	}
 	var alive bool
 	var until time.Time
-	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until); err != nil {
+	if err := w.conn.QueryRow(ctx, w.e.heartbeat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until); err != nil {
 		return err
 	}
 	w.until = until
-	if w.c.Tell != nil {
+	if w.c.Notify != nil {
 		w.stops(ctx)
 	}
 	if !alive {
@@ -109,7 +109,7 @@ func (w *worker) Close(ctx context.Context) error {
 	w.hangUp()
 	err := w.e.do(ctx, w.e.leave, []any{w.id})
 	if err == nil {
-		w.e.ring(news{old: true})
+		w.e.announce(announcement{old: true})
 	}
 	return err
 }
@@ -117,9 +117,9 @@ func (w *worker) Close(ctx context.Context) error {
 func (w *worker) hangUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.line != nil {
-		hangUp(w.line)
-		w.line = nil
+	if w.conn != nil {
+		hangUp(w.conn)
+		w.conn = nil
 	}
 }
 
@@ -381,7 +381,7 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 			errs[locked[k]] = err
 		}
 	}
-	w.tell(outs, errs)
+	w.announceEnds(outs, errs)
 	return errs
 }
 
@@ -458,8 +458,9 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, setti
 	return errs
 }
 
-// tell wakes the Feeds if something that follows from an end is due soon.
-func (w *worker) tell(outs []driver.Completion, errs []error) {
+// announceEnds announces the retries and occurrences that follow from ends, if they are due soon,
+// and notifies workers of the permits that the ends freed.
+func (w *worker) announceEnds(outs []driver.Completion, errs []error) {
 	soon := w.e.now().Add(window)
 	var kinds []string
 	for i, o := range outs {
@@ -471,7 +472,7 @@ func (w *worker) tell(outs []driver.Completion, errs []error) {
 		}
 	}
 	if len(kinds) > 0 {
-		w.e.ring(newsOf(kinds, false))
+		w.e.announce(announcementOf(kinds, false))
 	}
 	var freed []*driver.Delivery
 	for i, o := range outs {
@@ -479,11 +480,11 @@ func (w *worker) tell(outs []driver.Completion, errs []error) {
 			freed = append(freed, o.Delivery)
 		}
 	}
-	w.tellFreed(freed)
+	w.noticeFreed(freed)
 }
 
-// tellFreed has workers told where a permit may have become free.
-func (w *worker) tellFreed(held []*driver.Delivery) {
+// noticeFreed notifies workers of the limits that may have a free permit.
+func (w *worker) noticeFreed(held []*driver.Delivery) {
 	var n driver.Notice
 	for _, h := range held {
 		if !handleOf(h).limited {
@@ -497,7 +498,7 @@ func (w *worker) tellFreed(held []*driver.Delivery) {
 		}
 	}
 	if len(n.Freed) > 0 {
-		w.e.tell(n)
+		w.e.sendNotice(n)
 	}
 }
 
@@ -524,7 +525,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 		for i, h := range held {
 			kinds[i] = h.Record.Kind
 		}
-		w.e.ring(newsOf(kinds, true))
+		w.e.announce(announcementOf(kinds, true))
 	}
 	if err == nil {
 		for i, claim := range claims {
@@ -532,7 +533,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 				w.lost.CompareAndDelete(ids[i], handleOf(held[i]))
 			}
 		}
-		w.tellFreed(held)
+		w.noticeFreed(held)
 	}
 	return err
 }

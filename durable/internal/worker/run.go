@@ -25,7 +25,7 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 	var w *Worker
 	engineWorker, err := c.Engine.Work(ctx, driver.WorkConfig{
 		Name: NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
-		Tell: func(n driver.Notice) {
+		Notify: func(n driver.Notice) {
 			if w := held.Load(); w != nil {
 				w.tell(n)
 			}

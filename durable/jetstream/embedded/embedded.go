@@ -24,6 +24,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
 const (
@@ -211,8 +212,10 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 		return fmt.Errorf("embedded: Open: %w", err)
 	}
 	maxBytes := c.maxStore - c.maxStore/10
-	own := []jetstream.Option{jetstream.LocalClock(), jetstream.MaxBytes(maxBytes), jetstream.Alone(), jetstream.Disk(e.disk.free), jetstream.Until(e.disk.alive)}
-	if e.Engine, err = jetstream.Connect(ctx, e.nc, append(own, c.engine...)...); err != nil {
+	own := func(o *options.Options) {
+		o.Own = &options.OwnServer{Free: e.disk.free, Alive: e.disk.alive}
+	}
+	if e.Engine, err = jetstream.Connect(ctx, e.nc, append([]jetstream.Option{own, jetstream.MaxBytes(maxBytes)}, c.engine...)...); err != nil {
 		return err
 	}
 	e.disk.opened(func(ctx context.Context) error { _, _, err := e.Engine.Now(ctx); return err })

@@ -21,7 +21,7 @@ with asked as (
     from tickwheel.job j join asked a on a.id = j.id
     order by j.id
     for update of j skip locked
-), dead as materialized ( -- a lock, so that who takes over and who renews do not pass each other: beat.sql
+), dead as materialized ( -- a lock, so that who takes over and who renews do not pass each other: heartbeat.sql
     select w.id
     from tickwheel.worker w
     where w.id in (select l.holder from locked l where l.state = 1 and l.holder <> $1::int8) and w.until <= now()

@@ -1,7 +1,7 @@
 -- Renews a worker's lease, also of one that was taken for dead and forgotten, and returns
 -- whether it was not over before, and until when it is now. It was over, too, if that was so
--- after the end $5 that the worker knows of: a beat in between, whose answer was lost, may have
--- found it over, and nobody was told. The clock is read with the row locked: who has taken jobs
+-- after the end $5 that the worker knows of: a heartbeat in between, whose answer was lost, may have
+-- found it over, and the worker does not know. The clock is read with the row locked: who has taken jobs
 -- over in between had it locked while the lease was over (claim.sql), or finds it renewed.
 with locked as materialized (
     select until from tickwheel.worker where id = $1::int8 for update
@@ -10,7 +10,7 @@ with locked as materialized (
 ), renewed as (
     insert into tickwheel.worker (id, name, until, kinds)
     select $1::int8, $2::text, clock_timestamp() + $3::int8 * interval '1 microsecond', coalesce($4::text[], '{}')
-    from (select count(*) from before) as looked -- before the row is changed
+    from (select count(*) from before) as read -- before the row is changed
     on conflict (id) do update set until = excluded.until, swept = false
     returning until
 )

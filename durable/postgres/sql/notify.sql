@@ -1,2 +1,2 @@
--- Tells the Feeds of all processes that something is due soon; 'all': maybe long due.
+-- Sends an announcement (notifier.go) or a notice (notices.go) to all processes.
 select pg_notify($1::text, $2::text)

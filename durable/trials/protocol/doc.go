@@ -25,7 +25,7 @@
 //	leaveFar             change.go: leaveFar, and the end of move
 //	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
 //	move                 change.go: moveGroup
-//	feed                 feed.go: startNear, attend, round, fetch; with statusesAmong
+//	feed                 fetch.go: startNear, attend, round, fetch; with statusesAmong
 //	claim, seize         worker.go: claim, commitClaims
 //	settling             worker.go: settle; over is leaseOf
 //	begin, live          internal/worker: begin.go, lease.go

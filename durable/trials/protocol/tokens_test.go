@@ -26,7 +26,7 @@ import (
 //	commit, own    limits.go: compose, commitPlan; standing, TokenValidBy
 //	lapses         permits.go: counterWrite, whose message has a TTL
 //	call           rules.go: CancelRunning
-//	marks          rules.go: tellCanceled
+//	marks          rules.go: notifyCanceled
 //	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted
 
 const (

@@ -1,0 +1,149 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// noticeEvery is the least time between two notices that one process sends. A freed permit
+// stays unused until its notice arrives, so the time is shorter than announceEvery: with 20 ms,
+// and handlers that take as long, a third of the permits was unused.
+const noticeEvery = 2 * time.Millisecond
+
+// notices delivers notices to the workers of this engine at once, and to those of other
+// processes by NOTIFY. Its fields say what is still to be sent.
+type notices struct {
+	some chan struct{} // of one element
+
+	mu       sync.Mutex
+	rules    bool
+	freed    map[driver.LimitKey]bool
+	canceled []driver.Ref
+	workers  map[*worker]bool // of this engine
+}
+
+func newNotices() *notices {
+	return &notices{some: make(chan struct{}, 1), freed: map[driver.LimitKey]bool{}, workers: map[*worker]bool{}}
+}
+
+// sendNotice delivers a notice to the workers of this engine, and soon to all others.
+func (e *Engine) sendNotice(n driver.Notice) {
+	e.notices.deliver(n)
+	e.notices.mu.Lock()
+	e.notices.rules = e.notices.rules || n.FlowControl
+	for _, p := range n.Freed {
+		e.notices.freed[p] = true
+	}
+	e.notices.canceled = append(e.notices.canceled, n.Canceled...)
+	e.notices.mu.Unlock()
+	select {
+	case e.notices.some <- struct{}{}:
+	default:
+	}
+}
+
+// deliver delivers a notice to the workers of this engine.
+func (n *notices) deliver(notice driver.Notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for w := range n.workers {
+		go w.c.Notify(notice) // it may take a lock under which this was called
+	}
+}
+
+// subscribe adds a worker to those that get notices, until the function that it returns is called.
+func (n *notices) subscribe(w *worker) func() {
+	if w.c.Notify == nil {
+		return func() {}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.workers[w] = true
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.workers, w)
+	}
+}
+
+// sentNotice is the form in which a notice is sent.
+type sentNotice struct {
+	Rules    bool         `json:"rules,omitempty"`
+	Freed    []freed      `json:"freed,omitempty"`
+	Canceled []driver.Ref `json:"canceled,omitempty"`
+}
+
+type freed struct {
+	Rule int64  `json:"rule"`
+	Lane string `json:"lane,omitempty"`
+}
+
+// take returns the text to send next: as much as fits one notification.
+func (n *notices) take() (text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := sentNotice{Rules: n.rules}
+	const each = 400 // bytes, at most: a Lane of 128, quoted
+	room := maxNotification/each - 1
+	k := min(len(n.canceled), room)
+	t.Canceled, n.canceled = n.canceled[:k], n.canceled[k:]
+	for p := range n.freed {
+		if len(t.Freed)+k >= room {
+			break
+		}
+		t.Freed = append(t.Freed, freed{p.Limit, p.Lane})
+		delete(n.freed, p)
+	}
+	if len(n.canceled)+len(n.freed) > 0 {
+		select {
+		case n.some <- struct{}{}:
+		default:
+		}
+	}
+	n.rules = false
+	var body strings.Builder
+	to := json.NewEncoder(&body)
+	to.SetEscapeHTML(false) // of a lane of < that would be six times as long
+	if err := to.Encode(struct {
+		Tell sentNotice `json:"tell"`
+	}{t}); err != nil {
+		panic(err) // strings and numbers
+	}
+	return body.String()
+}
+
+// decodeNotice returns the notice in a notification, if it is one.
+func decodeNotice(text string) (n driver.Notice, ok bool) {
+	var body struct {
+		Tell *sentNotice `json:"tell"`
+	}
+	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Tell == nil {
+		return n, false
+	}
+	n.FlowControl, n.Canceled = body.Tell.Rules, body.Tell.Canceled
+	for _, f := range body.Tell.Freed {
+		n.Freed = append(n.Freed, driver.LimitKey{Limit: f.Rule, Lane: f.Lane})
+	}
+	return n, true
+}
+
+// sendNotices sends them to other processes, until Close. Without a notice a worker finds
+// within a second what it would have said.
+func (e *Engine) sendNotices() {
+	for {
+		select {
+		case <-e.closed.Done():
+			return
+		case <-e.notices.some:
+		}
+		ctx, cancel := context.WithTimeout(e.closed, time.Second)
+		_ = e.do(ctx, e.notify, []any{e.schema, e.notices.take()}, relaxed)
+		cancel()
+		sleep(e.closed, noticeEvery)
+	}
+}

@@ -18,32 +18,6 @@ const (
 	maxHeldBytes = 64 << 20 // of their payloads
 )
 
-// kindQueue is what a kind has for itself: its limit, and its queues. Kinds without a limit of
-// their own share queues, so that the choice of the next job does not grow with the number of kinds.
-type kindQueue struct {
-	kind      string
-	queues    *kindQueue // whose claimable, ready, last, poison, claiming and running count: its own, or the shared
-	held      int        // jobs
-	bytes     int        // of their payloads
-	shut      bool       // the engine is to hand out no more
-	active    bool       // it is in Dispatcher.active
-	limit     int
-	limited   bool // by Config.Limits
-	running   int  // and slots that are reserved
-	claimable priorities
-	ready     priorities
-	claiming  [3]int     // those of which a claim is under way, except those with a slot; by priority
-	last      priorities // of those that wait: on their last attempt
-	poison    []*Job     // of those that wait, in the order of byCrashes
-
-	gates  []*gate               // of the limits for all of the kind, not PerLane
-	paused bool                  // all of it
-	lines  map[string]*laneQueue // by Job.Lane; of those in which something waits
-	turns  []*laneQueue          // those of them that are not parked, in the order of their turns
-	lined  int                   // jobs in lines
-	served map[string]int        // of lanes: when each had its last turn
-}
-
 // Full reports whether no job can be added now.
 func (d *Dispatcher) Full() bool { return len(d.jobs) >= d.most || d.bytes >= maxHeldBytes }
 

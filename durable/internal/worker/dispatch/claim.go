@@ -172,3 +172,34 @@ func (d *Dispatcher) retryLater(j *Job, r *driver.ClaimResult, now Moment) {
 	}
 	d.schedule(j, max(r.After, time.Millisecond), now)
 }
+
+// throttled puts a job back into its lane after a limit or a pause has refused its claim.
+func (d *Dispatcher) throttled(j *Job, r *driver.ClaimResult, now Moment) {
+	known := false
+	if j.limits != nil {
+		d.missTurn(j)
+		gates := j.limits.gates
+		d.leave(j)
+		for _, g := range gates {
+			if r.Limit != 0 && g.limit.ID == r.Limit {
+				d.gates[g.key] = g // leave has forgotten it, if nothing else of its lane waits here
+				d.shut(g, r.After, now)
+				known = true
+			}
+		}
+	}
+	if known && j.crashes == 0 {
+		d.await(j, now)
+		return
+	}
+	if j.crashes == 0 {
+		d.out.ReadLimits = true
+	}
+	j.Delivery.Exact = true
+	d.set(j, fetched)
+	after := min(max(r.After, time.Millisecond), driver.RetryInterval) // the limits may change
+	if d.c.Manual {
+		after = time.Millisecond // as for a gate, in shut
+	}
+	d.schedule(j, after, now)
+}

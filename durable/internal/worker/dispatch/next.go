@@ -132,17 +132,6 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 
 func longerDue(a, b *Job) bool { return a.Delivery.Record.Due.Before(b.Delivery.Record.Due) }
 
-// vacate gives back the slot that is reserved for a job, if there is one, and its slot on trial.
-func (d *Dispatcher) vacate(j *Job) {
-	if j.reserved {
-		j.reserved = false
-		d.reserved--
-		j.kind.queues.running--
-	}
-	d.endTrial(j)
-	d.recheck = true
-}
-
 // begin begins a job that has a slot, counted in its kind.
 func (d *Dispatcher) begin(j *Job, now Moment) {
 	if j.reserved {

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// priorities are jobs in the order in which they came due, apart by their priority.
-type priorities [3][]*Job // High, Normal, Low
-
 func (p *priorities) add(j *Job) { p[j.priority] = append(p[j.priority], j) }
 
 func (p *priorities) addFirst(j *Job) { p[j.priority] = slices.Insert(p[j.priority], 0, j) }

@@ -61,3 +61,14 @@ func (d *Dispatcher) quarantine(j *Job) {
 	d.set(j, waiting)
 	d.activate(k)
 }
+
+// vacate gives back the slot that is reserved for a job, if there is one, and its slot on trial.
+func (d *Dispatcher) vacate(j *Job) {
+	if j.reserved {
+		j.reserved = false
+		d.reserved--
+		j.kind.queues.running--
+	}
+	d.endTrial(j)
+	d.recheck = true
+}

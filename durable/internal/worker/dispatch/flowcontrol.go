@@ -1,0 +1,119 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// SetFlowControl replaces the stored limits and pauses. Jobs that wait obey the new ones. Jobs that
+// are claimed and have not begun are handed back if the new ones cover them: they may wait for
+// long.
+func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
+	if f.Revision() == d.flow.Revision() || d.draining {
+		return
+	}
+	d.flow, d.limited = f, len(f.Limits())+len(f.Pauses()) > 0
+	for _, jobs := range d.deferred { // because of the limits that were there
+		d.out.Dropped = append(d.out.Dropped, jobs...)
+	}
+	clear(d.deferred)
+	d.regate()
+	for _, k := range d.kinds {
+		limits, paused := f.Covering(k.kind, "")
+		k.gates, k.paused = d.gatesOf(limits, "", false), paused
+		k.lines, k.turns, k.lined = nil, nil, 0
+		d.updateGate(k)
+	}
+	var wait []*Job
+	for _, j := range d.jobs {
+		d.cover(j)
+		switch {
+		case j.phase == waiting && j.crashes == 0:
+			wait = append(wait, j)
+		case (j.phase == claimed || j.phase == ready) && !j.reserved && j.limits != nil && len(j.limits.gates) == 0:
+			if j.phase == ready {
+				d.unready(j)
+			}
+			d.dropBack(j)
+		}
+	}
+	for _, k := range d.activeKinds() {
+		k.last = priorities{}
+	}
+	slices.SortFunc(wait, func(a, b *Job) int { return a.Delivery.Record.Due.Compare(b.Delivery.Record.Due) })
+	for _, j := range wait {
+		d.await(j, now)
+	}
+	d.recheck = true
+}
+
+// regate keeps the gates of limits that are still there.
+func (d *Dispatcher) regate() {
+	byID := map[int64]*driver.StoredLimit{}
+	for _, l := range d.flow.Limits() {
+		byID[l.ID] = l
+	}
+	for key, g := range d.gates {
+		g.parked = nil // there are new lanes
+		if g.limit = byID[key.Limit]; g.limit == nil {
+			g.limit = &driver.StoredLimit{}
+			delete(d.gates, key)
+			continue
+		}
+		g.refusals++
+		g.full, g.outOfTokens, g.window = false, false, g.most()
+	}
+}
+
+// Pauses returns what is paused. The slice must not be changed.
+func (d *Dispatcher) Pauses() []driver.Pausable { return d.flow.Pauses() }
+
+// LimitStats is what waits for a limit.
+type LimitStats struct {
+	Name    string    // "": for a pause to end
+	Waiting int64     // jobs that are due
+	Next    time.Time // when the next token comes that one waits for; zero: none does
+}
+
+// LimitStats returns what waits, by the limit that it waits for. Each job counts once.
+func (d *Dispatcher) LimitStats() (waiting int64, stats []LimitStats) {
+	at := map[string]int{"": 0}
+	stats = append(stats, LimitStats{})
+	for _, l := range d.flow.Limits() {
+		at[l.Name] = len(stats)
+		stats = append(stats, LimitStats{Name: l.Name})
+	}
+	for _, k := range d.kinds {
+		for _, ln := range k.lines {
+			n := int64(ln.jobs.len())
+			waiting += n
+			g := shutGate(k.gates)
+			if g == nil {
+				g = shutGate(ln.gates)
+			}
+			switch i, known := at[nameOf(g)]; {
+			case ln.paused:
+				stats[0].Waiting += n
+			case g == nil || !known:
+			default:
+				stats[i].Waiting += n
+				if g.outOfTokens && (stats[i].Next.IsZero() || g.next.Before(stats[i].Next)) {
+					stats[i].Next = g.next
+				}
+			}
+		}
+	}
+	if stats[0].Waiting == 0 {
+		stats = stats[1:]
+	}
+	return waiting, stats
+}
+
+func nameOf(g *gate) string {
+	if g == nil {
+		return ""
+	}
+	return g.limit.Name
+}

@@ -1,0 +1,217 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// Moment is a time by the clocks that a Dispatcher goes by.
+type Moment struct {
+	Local  time.Time     // by this process, compared monotonically
+	Engine time.Time     // by the engine's clock, as well as it is known
+	Off    time.Duration // by how much Engine may be off
+}
+
+// until returns how long it takes until the engine's clock surely shows t.
+func (m Moment) until(t time.Time) time.Duration { return t.Sub(m.Engine) + m.Off }
+
+// phase is how far a job has come. It only grows, except for a claim that is deferred.
+type phase int
+
+const (
+	fetched   phase = iota // waits for a Timer: for its time to be claimed
+	waiting                // is due, and waits in a queue for a slot, to be claimed exactly
+	claimable              // in a queue for Claims
+	claiming               // the engine is queried
+	claimed                // waits for a Timer: for its time to begin
+	ready                  // in the queue of its kind for a free slot
+	running
+	ending // its end is being written down
+)
+
+// Job is a job that a worker holds, from when the engine hands it out until its end is written down.
+type Job struct {
+	Delivery *driver.Delivery
+	Attempt  int // its number, from 1, once its claim was granted
+
+	kind     *kindQueue
+	priority int // its index in priorities
+	phase    phase
+	crashes  int  // more than 0: it is in quarantine
+	reserved bool // it has a slot, and does not run yet
+	counted  bool // in claiming of its kind
+	lost     bool // the lease was lost while it was being claimed
+
+	token  time.Time        // before which it must not begin; zero: it needs none
+	limits *limited         // nil: no limit and no pause covers it
+	newer  *driver.Delivery // a newer version, to be added when this one is forgotten
+}
+
+// kindQueue is what a kind has for itself: its limit, and its queues. Kinds without a limit of
+// their own share queues, so that the choice of the next job does not grow with the number of kinds.
+type kindQueue struct {
+	kind      string
+	queues    *kindQueue // whose claimable, ready, last, poison, claiming and running count: its own, or the shared
+	held      int        // jobs
+	bytes     int        // of their payloads
+	shut      bool       // the engine is to hand out no more
+	active    bool       // it is in Dispatcher.active
+	limit     int
+	limited   bool // by Config.Limits
+	running   int  // and slots that are reserved
+	claimable priorities
+	ready     priorities
+	claiming  [3]int     // those of which a claim is under way, except those with a slot; by priority
+	last      priorities // of those that wait: on their last attempt
+	poison    []*Job     // of those that wait, in the order of byCrashes
+
+	gates  []*gate               // of the limits for all of the kind, not PerLane
+	paused bool                  // all of it
+	lines  map[string]*laneQueue // by Job.Lane; of those in which something waits
+	turns  []*laneQueue          // those of them that are not parked, in the order of their turns
+	lined  int                   // jobs in lines
+	served map[string]int        // of lanes: when each had its last turn
+}
+
+// laneQueue is what waits of one kind and lane.
+type laneQueue struct {
+	kind   *kindQueue
+	name   string
+	jobs   priorities // of each priority the longest due first
+	gates  []*gate    // of limits PerLane; those of the kind are in kindQueue
+	paused bool
+	parked bool      // it waits for a gate, and not for its turn
+	served int       // when it had its last turn, as Dispatcher.begun says; 0: not lately
+	slot   time.Time // for when the last was deferred
+}
+
+// limited is what a job has that a limit or a pause covers.
+type limited struct {
+	line     *laneQueue // where it waits
+	gates    []*gate    // those that it has passed for its claim
+	served   int        // when its lane had had a turn before that
+	claiming bool       // it is counted as claiming there
+	began    time.Time  // its handler
+}
+
+// gate is what a worker knows of a LimitKey.
+type gate struct {
+	limit       *driver.StoredLimit
+	key         driver.LimitKey
+	taken       int // by jobs of this worker that are claimed or being claimed
+	claiming    int
+	window      int // how many may be
+	full        bool
+	outOfTokens bool
+	next        time.Time // when the token comes, by the engine's clock
+	refusals    int
+	took        time.Duration // a handler, about
+	parked      []*laneQueue
+}
+
+// priorities are jobs in the order in which they came due, apart by their priority.
+type priorities [3][]*Job // High, Normal, Low
+
+// Config describes a worker to its Dispatcher.
+type Config struct {
+	Kinds       []string       // that the worker has handlers for
+	Limits      map[string]int // of kinds: how many handlers may run at once; without one: Concurrency
+	Concurrency int
+	Lease       time.Duration
+	Manual      bool // the engine's clock is set by hand: jobs that wait for it are checked each millisecond
+}
+
+// Dispatcher holds the jobs of a worker. Calls must not overlap.
+type Dispatcher struct {
+	c    Config
+	out  *Actions // of the next call of Next
+	made *Actions // of the last one
+
+	jobs     map[driver.Ref]*Job
+	most     int // jobs that are held at most
+	bytes    int // of payloads
+	counts   [ending + 1]int
+	kinds    map[string]*kindQueue
+	shared   *kindQueue   // the queues of all kinds without a limit of their own
+	active   []*kindQueue // those that have something in a queue, and maybe others
+	crowded  bool         // backpressure.go
+	draining bool
+
+	recheck  bool   // something may begin since the last call of Next
+	reserved int    // slots of jobs that do not run yet
+	exact    []*Job // which these are; for Claims
+	poison   []*Job // in quarantine, and on trial: quarantine.go
+	begun    int    // how often one was chosen to begin; for priorityOrder
+
+	lead       time.Duration // of the claim
+	since      time.Time     // rounds are counted from it
+	rounds     map[time.Duration][]*Job
+	claimSince time.Time // when the claim was asked that is under way; zero: none
+	lookAgain  bool      // a Timer for a claim that takes long is set
+
+	flow     *driver.FlowControl // limits.go
+	limited  bool                // it has limits or pauses
+	gates    map[driver.LimitKey]*gate
+	deferred map[time.Duration][]*driver.Delivery // to be handed back soon, by for how long
+}
+
+// Actions are the next tasks of a worker. They are valid until the next call of Next.
+type Actions struct {
+	Begin    []*Job             // their handlers are to begin
+	Bury     []*Job             // they have no attempt left, and are to end
+	Timers   []Timer            // to be passed to Fire when they are over
+	Dropped  []*driver.Delivery // to be handed back, until the engine has taken them; the caller keeps the slice
+	Deferred []Deferred         // to be handed back for a while
+	Gates    []Gate             // kinds to open and to shut
+
+	Room       bool // a job is gone, or its handler has returned
+	Claim      bool // Claims may have something
+	Renew      bool // a job could begin, and the lease is not sound
+	ReadLimits bool // the engine has other limits and pauses than those that are known here
+}
+
+// Deferred are jobs that are to be handed back for a while.
+type Deferred struct {
+	Jobs  []*driver.Delivery
+	After time.Duration
+}
+
+// Gate is a kind that the engine is to hand out, or not.
+type Gate struct {
+	Kind string
+	Open bool
+}
+
+// Timer asks for a call of Fire when After has passed.
+type Timer struct {
+	After time.Duration
+	what  what
+	job   *Job  // unless it is gone
+	gate  *gate // for reopen
+	n     int64 // what is said of each
+}
+
+// what a Timer is for.
+type what int
+
+const (
+	reschedule what = iota // a look at the clock once more; n: for how long to wait at least, from now on
+	due                    // a job that is to be claimed exactly
+	toClaim                // a job that is to be claimed
+	proceed                // a claimed job
+	round                  // n: its time
+	reopen                 // n: the gate's refusals
+	trialOver              // of a job in quarantine
+	giveBack               // deferred jobs
+	slowClaim              // a claim that takes long
+)
+
+func (d *Dispatcher) timer(t Timer) { d.out.Timers = append(d.out.Timers, t) }
+
+// set moves a job to a phase.
+func (d *Dispatcher) set(j *Job, p phase) {
+	d.counts[j.phase]--
+	d.counts[p]++
+	j.phase = p
+}

@@ -184,13 +184,17 @@ func (e *Engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 		c.add(&recs[i])
 	}
 	args := c.insertArgs()
-	var settings []string
+	statement, settings := e.insertNew, []string(nil)
 	if recs[0].Key != "" {
-		settings = []string{patient}
+		statement, settings = e.insert, []string{patient}
 	}
 	uncertain := false // an earlier try may be what is under way
 	ids, err := retry(ctx, e, true, func() ([]string, error) {
-		ids, err := ask(ctx, e, pgx.RowTo[string], e.insert, args, settings...)
+		ids, err := ask(ctx, e, pgx.RowTo[string], statement, args, settings...)
+		if isCode(err, uniqueViolation) { // an earlier try has stored some, of this call or another
+			statement = e.insert
+			ids, err = ask(ctx, e, pgx.RowTo[string], statement, args, settings...)
+		}
 		switch {
 		case err == nil:
 		case waitsForEntry(err) && !uncertain:

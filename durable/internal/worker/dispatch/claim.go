@@ -9,8 +9,8 @@ import (
 )
 
 // Jobs that are due at nearly the same time are claimed together. A claim costs an engine
-// nearly as much for one job as for twenty. So claims are made in rounds, and a job joins
-// the round that follows the time from which it may be claimed. At 1,000 jobs a second
+// nearly as much for one job as for twenty. So claims are coalesced: a job joins
+// those of the next interval after the time from which it may be claimed. At 1,000 jobs a second
 // this took 0.83 of the processor time for a whole life on JetStream, and 0.65 of the
 // server's and the worker's on PostgreSQL.
 
@@ -33,7 +33,7 @@ func (d *Dispatcher) schedule(j *Job, least time.Duration, now Moment) {
 	case max(left, least) > d.c.Lease:
 		d.timer(Timer{After: d.c.Lease, what: reschedule, job: j, n: int64(max(0, least-d.c.Lease))})
 	case left > 0 && left >= least && !j.Delivery.Exact:
-		d.joinRound(j, left, now)
+		d.coalesce(j, left, now)
 	case left <= 0 && least <= 0 && !j.Delivery.Exact:
 		d.toClaim(j, now) // now, so that its kind is shut before the engine hands out more
 	default:
@@ -41,7 +41,7 @@ func (d *Dispatcher) schedule(j *Job, least time.Duration, now Moment) {
 	}
 }
 
-// interval returns the time between two rounds. It is at most half of the lead, so that the
+// interval returns the time between two claims. It is at most half of the lead, so that the
 // other half is left for the claim itself. It is a fixed time, doubled: so it
 // stays the same while the lead changes a little.
 func (d *Dispatcher) interval() time.Duration {
@@ -52,30 +52,30 @@ func (d *Dispatcher) interval() time.Duration {
 	return every
 }
 
-// joinRound adds a job to the first round after a time.
-func (d *Dispatcher) joinRound(j *Job, left time.Duration, now Moment) {
+// coalesce adds a job to those that are claimed together next after a time.
+func (d *Dispatcher) coalesce(j *Job, left time.Duration, now Moment) {
 	since, every := now.Local.Sub(d.since), d.interval()
 	at := (since + left + every - 1) / every * every
-	jobs, ok := d.rounds[at]
-	d.rounds[at] = append(jobs, j)
+	jobs, ok := d.coalesced[at]
+	d.coalesced[at] = append(jobs, j)
 	if !ok {
-		d.timer(Timer{After: at - since, what: round, n: int64(at)})
+		d.timer(Timer{After: at - since, what: together, n: int64(at)})
 	}
 }
 
-// beginRound queues the jobs of a round for the claim.
-func (d *Dispatcher) beginRound(at time.Duration, now Moment) {
-	for _, j := range d.rounds[at] {
+// claimTogether queues jobs for the claim that they share.
+func (d *Dispatcher) claimTogether(at time.Duration, now Moment) {
+	for _, j := range d.coalesced[at] {
 		if d.jobs[j.Delivery.Ref] == j {
 			d.toClaim(j, now)
 		}
 	}
-	delete(d.rounds, at)
+	delete(d.coalesced, at)
 }
 
 // toClaim queues a job for the claim.
 func (d *Dispatcher) toClaim(j *Job, now Moment) {
-	if j.limits != nil { // since it joined its round
+	if j.limits != nil { // since it was coalesced
 		j.Delivery.Exact = true
 		d.schedule(j, 0, now)
 		return

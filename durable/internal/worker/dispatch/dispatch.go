@@ -17,7 +17,7 @@ import (
 func New(c Config, now Moment) *Dispatcher {
 	d := &Dispatcher{
 		c: c, most: max(maxHeld, 2*c.Concurrency), out: &Actions{}, made: &Actions{}, jobs: map[driver.Ref]*Job{}, kinds: map[string]*kindQueue{}, lead: MinLead, since: now.Local,
-		rounds: map[time.Duration][]*Job{}, gates: map[driver.LimitKey]*gate{}, deferred: map[time.Duration][]*driver.Delivery{},
+		coalesced: map[time.Duration][]*Job{}, gates: map[driver.LimitKey]*gate{}, deferred: map[time.Duration][]*driver.Delivery{},
 	}
 	d.shared = &kindQueue{limit: c.Concurrency}
 	d.shared.queues = d.shared
@@ -45,8 +45,8 @@ func (d *Dispatcher) Fire(t Timer, now Moment) {
 		d.toClaim(t.job, now)
 	case proceed:
 		d.proceed(t.job, now)
-	case round:
-		d.beginRound(time.Duration(t.n), now)
+	case together:
+		d.claimTogether(time.Duration(t.n), now)
 	case reopen:
 		d.reopen(t.gate, int(t.n))
 	case trialOver:
@@ -118,7 +118,7 @@ func (d *Dispatcher) Done(j *Job, now Moment) (wanted bool) {
 		return false
 	}
 	j.limits.timed(now)
-	return len(j.limits.gates) > 0 && j.kind.lined > 0
+	return len(j.limits.gates) > 0 && j.kind.inLanes > 0
 }
 
 // Requeue puts a job back whose handler has not begun after all: it is the next of its kind and

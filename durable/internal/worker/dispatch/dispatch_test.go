@@ -230,7 +230,7 @@ func TestJobsAreClaimedInRounds(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, rounds, int(jobs*time.Millisecond/s.d.interval())+2)
-		require.Empty(t, s.d.rounds)
+		require.Empty(t, s.d.coalesced)
 	}
 }
 

@@ -23,7 +23,7 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 	for _, k := range d.kinds {
 		limits, paused := f.Covering(k.kind, "")
 		k.gates, k.paused = d.gatesOf(limits, "", false), paused
-		k.lines, k.turns, k.lined = nil, nil, 0
+		k.lanes, k.turns, k.inLanes = nil, nil, 0
 		d.updateGate(k)
 	}
 	var wait []*Job
@@ -86,15 +86,15 @@ func (d *Dispatcher) LimitStats() (waiting int64, stats []LimitStats) {
 		stats = append(stats, LimitStats{Name: l.Name})
 	}
 	for _, k := range d.kinds {
-		for _, ln := range k.lines {
-			n := int64(ln.jobs.len())
+		for _, lane := range k.lanes {
+			n := int64(lane.jobs.len())
 			waiting += n
 			g := shutGate(k.gates)
 			if g == nil {
-				g = shutGate(ln.gates)
+				g = shutGate(lane.gates)
 			}
 			switch i, known := at[nameOf(g)]; {
-			case ln.paused:
+			case lane.paused:
 				stats[0].Waiting += n
 			case g == nil || !known:
 			default:

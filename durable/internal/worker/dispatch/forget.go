@@ -44,7 +44,7 @@ func (d *Dispatcher) clearQueues() {
 	d.exact = nil
 	for _, k := range d.kinds {
 		k.queues.claimable, k.queues.ready, k.queues.last, k.queues.poison = priorities{}, priorities{}, priorities{}, nil
-		k.lines, k.turns, k.lined = nil, nil, 0
+		k.lanes, k.turns, k.inLanes = nil, nil, 0
 		d.updateGate(k)
 	}
 	for _, g := range d.gates {

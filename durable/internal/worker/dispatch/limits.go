@@ -23,10 +23,10 @@ import (
 // one lane with many jobs would fill the worker, and no other would be handed to it.
 
 const (
-	minLine   = 64   // jobs that a laneQueue holds, whatever its limits are
-	maxLine   = 512  // and at most: a quarter of what a kind may hold, see backlog
+	minInLane = 64   // jobs that a laneQueue holds, whatever its limits are
+	maxInLane = 512  // and at most: a quarter of what a kind may hold, see backlog
 	maxServed = 4096 // lanes of a kind whose last turn is known
-	lineTime  = 2 * time.Second
+	laneTime  = 2 * time.Second
 
 	leastDeferral = 250 * time.Millisecond
 	mostDeferral  = 5 * time.Minute
@@ -104,37 +104,37 @@ func (d *Dispatcher) isPaused(j *Job) bool {
 	return paused
 }
 
-// lineOf returns the laneQueue of a job.
-func (d *Dispatcher) lineOf(j *Job) *laneQueue {
+// laneOf returns the laneQueue of a job.
+func (d *Dispatcher) laneOf(j *Job) *laneQueue {
 	k, name := j.kind, j.Delivery.Record.Lane
-	ln := k.lines[name]
-	if ln == nil {
+	lane := k.lanes[name]
+	if lane == nil {
 		limits, paused := d.flow.Covering(k.kind, name)
-		ln = &laneQueue{kind: k, name: name, gates: d.gatesOf(limits, name, true), paused: paused, served: k.served[name]}
-		if k.lines == nil {
-			k.lines = map[string]*laneQueue{}
+		lane = &laneQueue{kind: k, name: name, gates: d.gatesOf(limits, name, true), paused: paused, served: k.served[name]}
+		if k.lanes == nil {
+			k.lanes = map[string]*laneQueue{}
 		}
-		k.lines[name] = ln
-		k.queue(ln)
+		k.lanes[name] = lane
+		k.queue(lane)
 	}
-	return ln
+	return lane
 }
 
 // queue puts a lane among those that wait for a turn. The lane whose last turn is the longest ago is
 // the first.
-func (k *kindQueue) queue(ln *laneQueue) {
-	i, _ := slices.BinarySearchFunc(k.turns, ln.served, func(other *laneQueue, served int) int {
+func (k *kindQueue) queue(lane *laneQueue) {
+	i, _ := slices.BinarySearchFunc(k.turns, lane.served, func(other *laneQueue, served int) int {
 		if other.served <= served {
 			return -1
 		}
 		return 1
 	})
-	k.turns = slices.Insert(k.turns, i, ln)
+	k.turns = slices.Insert(k.turns, i, lane)
 }
 
 // unqueue takes a lane out of the turns, if it is there.
-func (k *kindQueue) unqueue(ln *laneQueue) bool {
-	i := slices.Index(k.turns, ln)
+func (k *kindQueue) unqueue(lane *laneQueue) bool {
+	i := slices.Index(k.turns, lane)
 	if i >= 0 {
 		k.turns = slices.Delete(k.turns, i, i+1)
 	}
@@ -144,11 +144,11 @@ func (k *kindQueue) unqueue(ln *laneQueue) bool {
 // noteTurn notes that a lane has its turn. It is known also when nothing waits there any
 // more: else a lane whose jobs come one by one would be the first each time. Entries older than
 // every waiting lane can be dropped.
-func (d *Dispatcher) noteTurn(ln *laneQueue) {
-	k := ln.kind
-	ln.served = d.begun + 1
+func (d *Dispatcher) noteTurn(lane *laneQueue) {
+	k := lane.kind
+	lane.served = d.begun + 1
 	if len(k.served) >= maxServed {
-		least := ln.served
+		least := lane.served
 		for _, other := range k.turns {
 			least = min(least, other.served)
 		}
@@ -157,7 +157,7 @@ func (d *Dispatcher) noteTurn(ln *laneQueue) {
 	if k.served == nil || len(k.served) >= maxServed {
 		k.served = map[string]int{}
 	}
-	k.served[ln.name] = ln.served
+	k.served[lane.name] = lane.served
 }
 
 // missTurn takes back the turn of a job that was refused: its lane is the next again.
@@ -167,10 +167,10 @@ func (d *Dispatcher) missTurn(j *Job) {
 		return
 	}
 	k.served[name] = served
-	if ln := k.lines[name]; ln != nil {
-		ln.served = served
-		if k.unqueue(ln) {
-			k.queue(ln)
+	if lane := k.lanes[name]; lane != nil {
+		lane.served = served
+		if k.unqueue(lane) {
+			k.queue(lane)
 		}
 	}
 }
@@ -179,35 +179,35 @@ func (d *Dispatcher) missTurn(j *Job) {
 // deferred, except with a clock that is set by hand, since a deferral passes by real time.
 func (d *Dispatcher) join(j *Job, now Moment) {
 	d.set(j, waiting)
-	ln := d.lineOf(j)
-	jobs := &ln.jobs[j.priority]
+	lane := d.laneOf(j)
+	jobs := &lane.jobs[j.priority]
 	i, _ := slices.BinarySearchFunc(*jobs, j, func(a, b *Job) int { return a.Delivery.Record.Due.Compare(b.Delivery.Record.Due) })
 	*jobs = slices.Insert(*jobs, i, j)
-	j.limits.line = ln
-	ln.kind.lined++
-	if ln.name != "" && !ln.kind.paused && !d.c.Manual && ln.jobs.len() > ln.bound() {
-		d.deferLast(ln, now)
+	j.limits.lane = lane
+	lane.kind.inLanes++
+	if lane.name != "" && !lane.kind.paused && !d.c.Manual && lane.jobs.len() > lane.bound() {
+		d.deferLast(lane, now)
 	}
-	d.activate(ln.kind)
+	d.activate(lane.kind)
 }
 
 // bound is how many jobs a lane holds: those that begin in some seconds, and some for each permit.
-func (ln *laneQueue) bound() int {
-	n := minLine
-	for _, gates := range [][]*gate{ln.kind.gates, ln.gates} {
+func (lane *laneQueue) bound() int {
+	n := minInLane
+	for _, gates := range [][]*gate{lane.kind.gates, lane.gates} {
 		for _, g := range gates {
-			n = max(n, min(4*g.limit.Running, maxLine))
+			n = max(n, min(4*g.limit.Running, maxInLane))
 		}
 	}
-	if pace := ln.pace(); pace > 0 && !ln.paused {
-		n = max(n, int(min(lineTime/pace, maxLine)))
+	if pace := lane.pace(); pace > 0 && !lane.paused {
+		n = max(n, int(min(laneTime/pace, maxInLane)))
 	}
 	return n
 }
 
 // pace is about how long it takes a lane to get one job on. It is too low if other workers have
 // permits, too: then a deferred job comes too early, and is deferred again.
-func (ln *laneQueue) pace() time.Duration { return max(paceOf(ln.kind.gates), paceOf(ln.gates)) }
+func (lane *laneQueue) pace() time.Duration { return max(paceOf(lane.kind.gates), paceOf(lane.gates)) }
 
 func paceOf(gates []*gate) (pace time.Duration) {
 	for _, g := range gates {
@@ -220,29 +220,29 @@ func paceOf(gates []*gate) (pace time.Duration) {
 }
 
 // comeBack is the time between two deferred jobs of a lane.
-func (ln *laneQueue) comeBack() time.Duration {
-	n := time.Duration(len(ln.kind.lines))
-	return min(max(paceOf(ln.kind.gates)*n, paceOf(ln.gates)), comeBack*n)
+func (lane *laneQueue) comeBack() time.Duration {
+	n := time.Duration(len(lane.kind.lanes))
+	return min(max(paceOf(lane.kind.gates)*n, paceOf(lane.gates)), comeBack*n)
 }
 
 // deferLast defers the last job of a lane, for about as long as those before it take.
-func (d *Dispatcher) deferLast(ln *laneQueue, now Moment) {
+func (d *Dispatcher) deferLast(lane *laneQueue, now Moment) {
 	priority := 2
-	for len(ln.jobs[priority]) == 0 {
+	for len(lane.jobs[priority]) == 0 {
 		priority--
 	}
-	jobs := &ln.jobs[priority]
+	jobs := &lane.jobs[priority]
 	j := (*jobs)[len(*jobs)-1]
 	*jobs = (*jobs)[:len(*jobs)-1]
-	ln.kind.lined--
-	j.limits.line = nil
-	if soonest := now.Local.Add(min(ln.pace(), mostDeferral) * time.Duration(ln.bound())); ln.slot.Before(soonest) {
-		ln.slot = soonest
+	lane.kind.inLanes--
+	j.limits.lane = nil
+	if soonest := now.Local.Add(min(lane.pace(), mostDeferral) * time.Duration(lane.bound())); lane.slot.Before(soonest) {
+		lane.slot = soonest
 	}
-	ln.slot = ln.slot.Add(ln.comeBack())
-	after := ln.slot.Sub(now.Local)
-	if after > mostDeferral || ln.paused {
-		ln.slot = now.Local.Add(mostDeferral)
+	lane.slot = lane.slot.Add(lane.comeBack())
+	after := lane.slot.Sub(now.Local)
+	if after > mostDeferral || lane.paused {
+		lane.slot = now.Local.Add(mostDeferral)
 		after = mostDeferral/2 + rand.N(mostDeferral/2)
 	}
 	after = max(after, leastDeferral).Round(leastDeferral)
@@ -261,44 +261,44 @@ func (d *Dispatcher) giveBack() {
 	clear(d.deferred)
 }
 
-// lineInTurn returns the lane of a kind whose turn it is to have a job of a priority claimed, or
+// nextLane returns the lane of a kind whose turn it is to have a job of a priority claimed, or
 // nil. Lanes before a gate that is shut are parked there, so that each is looked at once.
-func (k *kindQueue) lineInTurn(priority int) *laneQueue {
+func (k *kindQueue) nextLane(priority int) *laneQueue {
 	if shutGate(k.gates) != nil {
 		return nil
 	}
 	for i := 0; i < len(k.turns); {
-		ln := k.turns[i]
-		if ln.paused {
-			k.turns, ln.parked = slices.Delete(k.turns, i, i+1), true // until the limits and pauses change
+		lane := k.turns[i]
+		if lane.paused {
+			k.turns, lane.parked = slices.Delete(k.turns, i, i+1), true // until the limits and pauses change
 			continue
 		}
-		if len(ln.jobs[priority]) == 0 {
+		if len(lane.jobs[priority]) == 0 {
 			i++
 			continue
 		}
-		g := shutGate(ln.gates)
+		g := shutGate(lane.gates)
 		if g == nil {
-			return ln
+			return lane
 		}
-		k.turns, ln.parked = slices.Delete(k.turns, i, i+1), true
-		g.parked = append(g.parked, ln)
+		k.turns, lane.parked = slices.Delete(k.turns, i, i+1), true
+		g.parked = append(g.parked, lane)
 	}
 	return nil
 }
 
 // pass notes that a job was taken out of its lane, whose turn it was, for the claim.
 func (d *Dispatcher) pass(j *Job) {
-	ln := j.limits.line
-	k := ln.kind
-	k.lined--
-	k.unqueue(ln)
-	*j.limits = limited{served: ln.served, gates: append(slices.Clone(k.gates), ln.gates...), claiming: true}
-	d.noteTurn(ln)
-	if ln.jobs.len() > 0 {
-		k.queue(ln)
+	lane := j.limits.lane
+	k := lane.kind
+	k.inLanes--
+	k.unqueue(lane)
+	*j.limits = limited{served: lane.served, gates: append(slices.Clone(k.gates), lane.gates...), claiming: true}
+	d.noteTurn(lane)
+	if lane.jobs.len() > 0 {
+		k.queue(lane)
 	} else {
-		delete(k.lines, ln.name)
+		delete(k.lanes, lane.name)
 	}
 	for _, g := range j.limits.gates {
 		g.taken++
@@ -345,25 +345,25 @@ func (d *Dispatcher) unpark(g *gate) {
 		return
 	}
 	d.recheck = true
-	for _, ln := range g.parked {
-		ln.parked = false
-		ln.kind.queue(ln)
-		d.activate(ln.kind)
+	for _, lane := range g.parked {
+		lane.parked = false
+		lane.kind.queue(lane)
+		d.activate(lane.kind)
 	}
 	g.parked = nil
-	if g.taken == 0 && g.key.Lane != "" && d.gates[g.key] == g && !d.hasLine(g) {
+	if g.taken == 0 && g.key.Lane != "" && d.gates[g.key] == g && !d.hasLane(g) {
 		delete(d.gates, g.key)
 	}
 }
 
-// hasLine reports whether a lane has to pass a gate of its own.
-func (d *Dispatcher) hasLine(g *gate) bool {
+// hasLane reports whether a lane has to pass a gate of its own.
+func (d *Dispatcher) hasLane(g *gate) bool {
 	if g.limit.Kind != "" {
 		k := d.kinds[g.limit.Kind]
-		return k != nil && k.lines[g.key.Lane] != nil
+		return k != nil && k.lanes[g.key.Lane] != nil
 	}
 	for _, k := range d.kinds {
-		if k.lines[g.key.Lane] != nil {
+		if k.lanes[g.key.Lane] != nil {
 			return true
 		}
 	}

@@ -53,7 +53,7 @@ func (d *Dispatcher) start(now Moment, sound bool) bool {
 		}
 		j := (*queue)[0]
 		*queue = shift(*queue, 1)
-		if j.limits != nil && j.limits.line != nil {
+		if j.limits != nil && j.limits.lane != nil {
 			d.pass(j)
 		}
 		d.updateGate(k)
@@ -102,7 +102,7 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 	for _, other := range active {
 		s := other.poison
 		tried := len(s) > 0 && s[0].priority == priority
-		if len(other.ready[priority]) == 0 && len(other.last[priority]) == 0 && !tried && other.lined == 0 {
+		if len(other.ready[priority]) == 0 && len(other.last[priority]) == 0 && !tried && other.inLanes == 0 {
 			continue
 		}
 		if other.queues.running+d.coming(other, before, now) >= other.limit {
@@ -115,9 +115,9 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 		}
 		better(&other.ready[priority])
 		better(&other.last[priority])
-		if other.lined > 0 {
-			if ln := other.lineInTurn(priority); ln != nil {
-				better(&ln.jobs[priority])
+		if other.inLanes > 0 {
+			if lane := other.nextLane(priority); lane != nil {
+				better(&lane.jobs[priority])
 			}
 		}
 		if tried && (suspect == nil || byCrashes(s[0], suspect.poison[0]) < 0) {

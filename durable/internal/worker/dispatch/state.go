@@ -66,12 +66,12 @@ type kindQueue struct {
 	last      priorities // of those that wait: on their last attempt
 	poison    []*Job     // of those that wait, in the order of byCrashes
 
-	gates  []*gate               // of the limits for all of the kind, not PerLane
-	paused bool                  // all of it
-	lines  map[string]*laneQueue // by Job.Lane; of those in which something waits
-	turns  []*laneQueue          // those of them that are not parked, in the order of their turns
-	lined  int                   // jobs in lines
-	served map[string]int        // of lanes: when each had its last turn
+	gates   []*gate               // of the limits for all of the kind, not PerLane
+	paused  bool                  // all of it
+	lanes   map[string]*laneQueue // by Job.Lane; of those in which something waits
+	turns   []*laneQueue          // those of them that are not parked, in the order of their turns
+	inLanes int                   // jobs in lanes
+	served  map[string]int        // of lanes: when each had its last turn
 }
 
 // laneQueue is what waits of one kind and lane.
@@ -88,7 +88,7 @@ type laneQueue struct {
 
 // limited is what a job has that a limit or a pause covers.
 type limited struct {
-	line     *laneQueue // where it waits
+	lane     *laneQueue // where it waits
 	gates    []*gate    // those that it has passed for its claim
 	served   int        // when its lane had had a turn before that
 	claiming bool       // it is counted as claiming there
@@ -144,11 +144,11 @@ type Dispatcher struct {
 	poison   []*Job // in quarantine, and on trial: quarantine.go
 	begun    int    // how often one was chosen to begin; for priorityOrder
 
-	lead       time.Duration // of the claim
-	since      time.Time     // rounds are counted from it
-	rounds     map[time.Duration][]*Job
-	claimSince time.Time // when the claim was asked that is under way; zero: none
-	lookAgain  bool      // a Timer for a claim that takes long is set
+	lead       time.Duration            // of the claim
+	since      time.Time                // the begin of the times in coalesced
+	coalesced  map[time.Duration][]*Job // jobs that are claimed together, by the time of their claim since then
+	claimSince time.Time                // when the claim was asked that is under way; zero: none
+	lookAgain  bool                     // a Timer for a claim that takes long is set
 
 	flow     *driver.FlowControl // limits.go
 	limited  bool                // it has limits or pauses
@@ -200,7 +200,7 @@ const (
 	due                    // a job that is to be claimed exactly
 	toClaim                // a job that is to be claimed
 	proceed                // a claimed job
-	round                  // n: its time
+	together               // the jobs that are claimed together; n: their time
 	reopen                 // n: the gate's refusals
 	trialOver              // of a job in quarantine
 	giveBack               // deferred jobs

@@ -41,8 +41,8 @@ func (d *Dispatcher) verify() error {
 			want = "exact"
 		case j.phase == claimable:
 			want = "claimable"
-		case j.phase == waiting && j.limits != nil && j.limits.line != nil:
-			want = "line"
+		case j.phase == waiting && j.limits != nil && j.limits.lane != nil:
+			want = "lane"
 		case j.phase == waiting && j.crashes > 0:
 			want = "poison"
 		case j.phase == waiting:
@@ -88,27 +88,27 @@ func values(m map[string]*kindQueue) func(func(*kindQueue) bool) {
 
 // verifyKind is verify of one kind.
 func (d *Dispatcher) verifyKind(k *kindQueue, note func(string, ...*Job) error) error {
-	lined := 0
-	for name, ln := range k.lines {
-		if ln.jobs.len() == 0 || ln.name != name {
+	inLanes := 0
+	for name, lane := range k.lanes {
+		if lane.jobs.len() == 0 || lane.name != name {
 			return fmt.Errorf("kind %s: lane %q has no jobs", k.kind, name)
 		}
-		inTurns, parked := slices.Contains(k.turns, ln), ln.paused && ln.parked
+		inTurns, parked := slices.Contains(k.turns, lane), lane.paused && lane.parked
 		for _, g := range d.gates {
-			parked = parked || slices.Contains(g.parked, ln)
+			parked = parked || slices.Contains(g.parked, lane)
 		}
-		if inTurns == parked || parked != ln.parked {
-			return fmt.Errorf("kind %s: lane %q: in turns %t, parked %t and %t", k.kind, name, inTurns, parked, ln.parked)
+		if inTurns == parked || parked != lane.parked {
+			return fmt.Errorf("kind %s: lane %q: in turns %t, parked %t and %t", k.kind, name, inTurns, parked, lane.parked)
 		}
-		for _, jobs := range ln.jobs {
-			lined += len(jobs)
-			if err := note("line", jobs...); err != nil {
+		for _, jobs := range lane.jobs {
+			inLanes += len(jobs)
+			if err := note("lane", jobs...); err != nil {
 				return err
 			}
 		}
 	}
-	if lined != k.lined {
-		return fmt.Errorf("kind %s: %d in lines, not %d", k.kind, k.lined, lined)
+	if inLanes != k.inLanes {
+		return fmt.Errorf("kind %s: %d in lanes, not %d", k.kind, k.inLanes, inLanes)
 	}
 	if k.queues == k {
 		for in, p := range map[string]priorities{"claimable": k.claimable, "ready": k.ready, "last": k.last, "poison": {k.poison}} {

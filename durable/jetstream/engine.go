@@ -94,11 +94,13 @@ func MaxBytes(n int64) Option {
 // Buckets sets the buckets of time when the queue is made: the widths of near and far
 // buckets; how long before its begin a far bucket is moved to its near ones; and how long
 // after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and
-// 10s. Narrower buckets take more work and less memory for jobs that have just ended. A
-// near bucket, the Queue's WithAhead, half a second and what a commit takes have to be
-// less than half a lease, and less than lead. Connect returns an error if the queue
-// exists with other values. It panics if one is not positive, or far is not a multiple of
-// near.
+// 10s. A kind with a limit of its own has a consumer in each near bucket, so a queue with many
+// such kinds wants wider ones: with 64 kinds, and a job of each in a second, buckets of 12s
+// took 0.8 of the processor time, and buckets of 1s 2.3 times as much. Narrower buckets
+// keep less of the jobs that have just ended. A near bucket, the Queue's WithAhead, half a
+// second and the time of a commit have to be less than half a lease, and less than lead.
+// Connect returns an error if the queue exists with other values. It panics if one is not
+// positive, or far is not a multiple of near.
 func Buckets(near, far, lead, settle time.Duration) Option {
 	return func(o *options.Options) {
 		if near < time.Millisecond || far <= 0 || far%near != 0 || lead <= 0 || settle <= 0 {

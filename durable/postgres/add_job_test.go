@@ -57,7 +57,7 @@ func (s *store) row(t testing.TB, pool *pgxpool.Pool, ref durable.Ref) (row stri
 // runs, and can be canceled. Null is what is left out, and what another job's key makes of it.
 func TestAddJob(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	due := time.Date(2100, 1, 2, 3, 4, 5, 678901000, time.UTC)
 	for _, j := range []durable.Job{{Kind: "k", At: due}, full(due), {Kind: "k", At: due, Meta: map[string]string{}}} {
@@ -95,7 +95,7 @@ func TestAddJob(t *testing.T) {
 // these are.
 func TestAddJobByTrigger(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	s.exec(t, pool, "create table SCHEMA.orders (id int primary key)")
 	s.exec(t, pool, `create function SCHEMA.remind() returns trigger language plpgsql as $$
@@ -122,7 +122,7 @@ func TestAddJobByTrigger(t *testing.T) {
 // The function refuses what durable refuses, and takes what durable takes.
 func TestAddJobChecks(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	s.open(t)
 	pool := s.pool(t)
 	long := func(n int) string { return strings.Repeat("ü", n/2) + strings.Repeat("x", n%2) }
@@ -182,7 +182,7 @@ func TestAddJobPrintable(t *testing.T) {
 		require.NoError(t, err)
 		stored = append(stored, v)
 	}
-	s := newStore(server(t))
+	s := sharedStore(t)
 	s.open(t)
 	pool := s.pool(t)
 	printable := func(r rune) (is bool) {

@@ -134,7 +134,7 @@ func (s *store) expire(t testing.TB, pool *pgxpool.Pool) {
 func TestCompleteTxWithoutLease(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{false, true} { // whether it completes before its lease is over
-		s := newStore(server(t))
+		s := sharedStore(t)
 		e, other, pool := s.open(t), s.open(t), s.pool(t)
 		count := s.effects(t, pool)
 		began, result := make(chan bool, 2), make(chan error, 2)
@@ -237,7 +237,7 @@ func TestCompleteTxPrepared(t *testing.T) {
 // An Attempt of another engine, and no transaction, are mistakes of the program.
 func TestCompleteTxWrongUse(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, other, pool := s.open(t), s.open(t), s.pool(t)
 	says := make(chan any, 1)
 	_, _ = runQueue(t, e, func(ctx context.Context, a *durable.Attempt) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path"
 	"strconv"
 	"sync"
@@ -148,9 +149,30 @@ func (s *store) Restart(t testing.TB) {
 	require.NoError(t, s.srv.Start())
 }
 
-// server returns a server for a test. It has room for all connections of those that run
-// at once.
-func server(t testing.TB) *pgserver.Server { return pgserver.Test(t, "max_connections=300") }
+// room is the setting for the connections of all tests that run at once.
+const room = "max_connections=300"
+
+// server returns a server for a test that kills it, makes roles, ends connections, or counts the
+// locks of the server; all other tests share one.
+func server(t testing.TB) *pgserver.Server { return pgserver.Test(t, room) }
+
+var shared = pgserver.Shared{Settings: []string{room}}
+
+// sharedStore returns a schema of the server that tests share.
+func sharedStore(t testing.TB) *store {
+	s := newStore(shared.Test(t))
+	s.shared = true
+	return s
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := shared.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // All stores are on one server, but those of the tests that kill it.
 func TestConformance(t *testing.T) {

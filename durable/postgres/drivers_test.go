@@ -85,7 +85,7 @@ func overSQL(name string) func(t testing.TB, s *store, e *postgres.Engine) func(
 
 // withEach runs a test with each driver, on a schema of its own.
 func withEach(t *testing.T, test func(t *testing.T, s *store, e *postgres.Engine, begin func(context.Context) (transaction, error))) {
-	srv := server(t)
+	srv := shared.Test(t)
 	for name, driver := range drivers {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(srv)

@@ -23,7 +23,7 @@ func TestExampleOfTwoServices(t *testing.T) {
 	build.Dir = dir
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	dsn := server(t).DSN()
+	dsn := shared.Test(t).DSN()
 	for period := 3 * time.Second; ; period *= 2 {
 		out, err := exec.CommandContext(t.Context(), program, "-postgres", dsn, "-for", period.String()).Output()
 		require.NoError(t, err)

@@ -19,7 +19,7 @@ func workConfig(name string, lease time.Duration) driver.WorkConfig {
 // the claim, and waits for the end of what was sent.
 func TestHalfOpen(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e := s.open(t)
 	behind, p := s.behindProxy(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -14,7 +14,7 @@ import (
 
 // What is not announced is found by polling, however often other kinds are.
 func TestPolledBesideRings(t *testing.T) {
-	s := newStore(server(t))
+	s := sharedStore(t)
 	q, err := durable.Open(t.Context(), s.open(t))
 	require.NoError(t, err)
 	defer q.Close()

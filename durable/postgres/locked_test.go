@@ -49,7 +49,7 @@ func byID(t testing.TB, held []*driver.Delivery, id string) *driver.Delivery {
 // meanwhile, and goes on when it is free.
 func TestLockedRow(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e := s.open(t)
@@ -98,7 +98,7 @@ func TestLockedRow(t *testing.T) {
 // that has not.
 func TestLockedTable(t *testing.T) {
 	t.Parallel()
-	srv := server(t)
+	srv := shared.Test(t)
 	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		for _, warm := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/warm=%v", mode, warm), func(t *testing.T) {

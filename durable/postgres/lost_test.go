@@ -28,7 +28,7 @@ var modes = []string{"cache_statement", "cache_describe", "describe_exec", "exec
 // a claim and an end. Where it cannot, the caller is told.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	srv := server(t)
+	srv := shared.Test(t)
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +125,7 @@ func lostAnswers(t *testing.T, s *store) {
 // may have taken over. A worker whose machine was suspended does not see it by its own clock.
 func TestLostBeatHidesNoLostLease(t *testing.T) {
 	t.Parallel()
-	e, p := newStore(server(t)).behindProxy(t)
+	e, p := sharedStore(t).behindProxy(t)
 	const lease = 2 * time.Second
 	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func (e lossyEngine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []e
 // However many answers are lost, each job that was accepted has one end.
 func TestAccountsWithLostAnswers(t *testing.T) {
 	t.Parallel()
-	srv := server(t)
+	srv := shared.Test(t)
 	for _, mode := range []string{"cache_statement", "exec"} { // that of users, and of those behind a PgBouncer
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -192,7 +192,7 @@ func TestAccountsWithLostAnswers(t *testing.T) {
 // was handed out to it once more and claimed.
 func TestReleaseOfEarlierHandle(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e := s.open(t)
 	const lease = 2 * time.Second
 	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})

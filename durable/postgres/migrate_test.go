@@ -22,7 +22,7 @@ import (
 // changes nothing.
 func TestMigrateAtOneTime(t *testing.T) {
 	t.Parallel()
-	srv := server(t)
+	srv := shared.Test(t)
 	for i := range 10 {
 		s := newStore(srv)
 		if i%2 == 1 {
@@ -53,7 +53,7 @@ func TestMigrateAtOneTime(t *testing.T) {
 // The error names a schema of a newer version, one without tables, and another encoding.
 func TestWrongDatabase(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	pool := s.pool(t)
 	exec := func(sql string) {
 		_, err := pool.Exec(t.Context(), sql)
@@ -74,8 +74,9 @@ func TestWrongDatabase(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrVersion)
 	require.ErrorContains(t, err, "version 1000")
 
-	exec("create database latin encoding 'LATIN1' template template0")
-	latin, err := pgxpool.New(t.Context(), s.srv.DSN()+"&dbname=latin")
+	other := s.schema + "_latin"
+	exec("create database " + other + " encoding 'LATIN1' template template0")
+	latin, err := pgxpool.New(t.Context(), s.srv.DSN()+"&dbname="+other)
 	require.NoError(t, err)
 	defer latin.Close()
 	_, err = postgres.Connect(t.Context(), latin)
@@ -86,7 +87,7 @@ func TestWrongDatabase(t *testing.T) {
 // then its worker ends, and nothing that it is asked for is done.
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	s.exec(t, pool, "update SCHEMA.meta set version = 1000")
 	fresh, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
@@ -137,7 +138,7 @@ func TestNewerSchema(t *testing.T) {
 // A program that is newer than the schema is told to migrate.
 func TestOlderSchema(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	s.exec(t, pool, "update SCHEMA.meta set version = 0")
 	_, err := e.Work(t.Context(), workConfig("w", time.Minute))

@@ -32,7 +32,7 @@ func TestMoves(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("POSTGRES_MOVES")); err == nil {
 		steps = n
 	}
-	srv := server(t)
+	srv := shared.Test(t)
 	for _, level := range []string{"read committed", "serializable"} {
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()

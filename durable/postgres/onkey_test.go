@@ -141,7 +141,7 @@ func TestSignalInTransactions(t *testing.T) {
 func TestAddJobOnKey(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	pool := s.pool(t)
 	q, err := durable.Open(ctx, s.open(t))
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestAddJobOnKey(t *testing.T) {
 func TestCrossedKeys(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	add := func(name string, tx pgx.Tx, refused, replaced string) error {
 		_, err := e.AddTx(ctx, tx, durable.Job{Kind: "k", Key: name + refused, After: time.Hour},

@@ -16,7 +16,7 @@ import (
 // the end, and dead jobs after their retention.
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	now := time.Now()
 	add := func(id string) driver.Ref {

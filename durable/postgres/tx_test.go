@@ -66,7 +66,7 @@ func (c *consumer) began(t *testing.T, ref durable.Ref) (at time.Time) {
 // row.
 func TestAddTx(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	c := consume(t, s.open(t))
 	_, err := pool.Exec(t.Context(), "create table "+s.schema+".orders (id int primary key)")
@@ -114,7 +114,7 @@ func TestAddTx(t *testing.T) {
 // transaction as it was.
 func TestAddTxErrors(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	begin := func() pgx.Tx {
 		tx, err := pool.Begin(t.Context())
@@ -180,7 +180,7 @@ func TestAddTxPrepared(t *testing.T) {
 // little.
 func TestAddBesideOpenKey(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
@@ -261,7 +261,7 @@ const recent = time.Second // how far back a quick poll goes
 // With polls an hour apart jobs are found by announcements alone, also those whose
 // transaction takes longer than a quick poll goes back.
 func TestAddTxIsAnnounced(t *testing.T) {
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e, listens := s.open(t), s.open(t)
 	listens.SetPoll(time.Hour)
 	took, slowest := seen(t, e, consume(t, listens), s, 30)
@@ -271,7 +271,7 @@ func TestAddTxIsAnnounced(t *testing.T) {
 
 // Polling finds the same jobs behind a proxy that drops announcements.
 func TestAddTxIsPolled(t *testing.T) {
-	s := newStore(server(t))
+	s := sharedStore(t)
 	e := s.open(t)
 	polls, _ := s.behindProxy(t)
 	took, slowest := seen(t, e, consume(t, polls), s, 30)
@@ -281,7 +281,7 @@ func TestAddTxIsPolled(t *testing.T) {
 
 // Jobs that Queue.Add stores are announced, too, and retries within the process.
 func TestAddIsAnnounced(t *testing.T) {
-	s := newStore(server(t))
+	s := sharedStore(t)
 	q, err := durable.Open(t.Context(), s.open(t))
 	require.NoError(t, err)
 	defer q.Close()

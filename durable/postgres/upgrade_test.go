@@ -41,7 +41,7 @@ func ofVersion(t *testing.T, s *store, version int) (exec func(sql string)) {
 // Recurring jobs of version 2, which had neither plans nor schedules, go on.
 func TestSeriesOfVersion2(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	exec := ofVersion(t, s, 2)
 	names := []string{upgradetest.Due, upgradetest.Claimed, upgradetest.Far, upgradetest.Stored}
 	for i, name := range names {
@@ -68,7 +68,7 @@ func TestSeriesOfVersion2(t *testing.T) {
 // it had claimed, of which nobody knows whether it had begun.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	exec := ofVersion(t, s, 1)
 	const insert = "insert into %s.job (id, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series" +
 		") values ('%s', null, '%s', 'p', now(), now(), now(), 25, 0, 0, '', '')"
@@ -104,7 +104,7 @@ func TestUpgrade(t *testing.T) {
 // failed again.
 func TestErrorOfVersion3(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	s := sharedStore(t)
 	exec := ofVersion(t, s, 3)
 	exec(fmt.Sprintf("insert into %s.job (id, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series, state, tried)"+
 		" values ('0hoejqjfju0.PAZ33SAJJBKI5AH3FNCIWS4XOZ', null, 'k', '', now(), now() + interval '1 day', now(), 1, 0, 1, E'old\n\nstack', '', 2, now())", s.schema))

@@ -15,6 +15,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,18 +50,49 @@ type Server struct {
 func Test(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s, err := New(settings...)
-	if errors.Is(err, ErrMissing) && os.Getenv(required) != "required" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	return s
+}
+
+// check skips a test for which there is no server, or fails it.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, ErrMissing) && os.Getenv(required) != "required" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Shared is a server of several tests, which saves each of them a second or two of processor time.
+type Shared struct {
+	Settings []string
+
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Test returns the server, which the first call starts. Otherwise it does what the function Test does.
+func (s *Shared) Test(t testing.TB) *Server {
+	t.Helper()
+	s.once.Do(func() { s.server, s.err = New(s.Settings...) })
+	check(t, s.err)
+	return s.server
+}
+
+// Stop stops the server, if there is one. TestMain calls it when all tests have ended.
+func (s *Shared) Stop() error {
+	if s.server == nil {
+		return nil
+	}
+	return s.server.Stop()
 }
 
 // New makes a data directory and starts a server on it. It takes some seconds. The caller

@@ -46,11 +46,14 @@ type stored struct {
 	refs []durable.Ref
 }
 
+// small is the option of a small store, whose blocks have 4 MB; those of a large one have twice as much.
+var small = embedded.MaxStore(16 << 20)
+
 // newStored returns a directory of several blocks, as a kill leaves it, or a Close.
 func newStored(t *testing.T, closed bool) *stored {
 	s := &stored{dir: t.TempDir()}
-	_, q := open(t, s.dir, embedded.MaxStore(64<<20))
-	for range 30 {
+	_, q := open(t, s.dir, small)
+	for range 13 {
 		jobs := make([]durable.Job, 50)
 		for i := range jobs {
 			jobs[i] = durable.Job{Kind: "k", After: time.Hour, Payload: bytes.Repeat([]byte("x"), 16<<10)}
@@ -125,7 +128,7 @@ func TestDamage(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage   func(s *stored)
 		text     string
-		lost     [2]int // of 1500 jobs: at least, at most
+		lost     [2]int // of 650 jobs: at least, at most
 		onlyThen bool   // it can be seen only after a Close
 	}{
 		"flipped byte": {
@@ -142,31 +145,31 @@ func TestDamage(t *testing.T) {
 		},
 		"cut block": {
 			damage: func(s *stored) { require.NoError(t, os.Truncate(s.blocks(t)[1], half(t, s.blocks(t)[1])+100)) },
-			text:   "2.blk", lost: [2]int{10, 1000},
+			text:   "2.blk", lost: [2]int{10, 400},
 		},
 		"deleted block": {
 			damage: func(s *stored) { require.NoError(t, os.Remove(s.blocks(t)[1])) },
-			text:   "2.blk is gone", lost: [2]int{10, 1000}, onlyThen: true,
+			text:   "2.blk is gone", lost: [2]int{10, 400}, onlyThen: true,
 		},
 		"deleted first block": {
 			damage: func(s *stored) { require.NoError(t, os.Remove(s.blocks(t)[0])) },
-			text:   "1.blk is gone", lost: [2]int{10, 1000}, onlyThen: true,
+			text:   "1.blk is gone", lost: [2]int{10, 400}, onlyThen: true,
 		},
 		"deleted last block": {
 			damage: func(s *stored) { require.NoError(t, os.Remove(s.blocks(t)[len(s.blocks(t))-1])) },
-			text:   "blk is gone", lost: [2]int{1, 1000}, onlyThen: true,
+			text:   "blk is gone", lost: [2]int{1, 400}, onlyThen: true,
 		},
 		"deleted messages": {
 			damage: func(s *stored) { require.NoError(t, os.RemoveAll(filepath.Dir(s.blocks(t)[0]))) },
-			text:   "all messages of the stream TW_default_0 are gone", lost: [2]int{1500, 1500},
+			text:   "all messages of the stream TW_default_0 are gone", lost: [2]int{650, 650},
 		},
 		"deleted folder": {
 			damage: func(s *stored) { require.NoError(t, os.RemoveAll(filepath.Dir(filepath.Dir(s.blocks(t)[0])))) },
-			text:   "the stream TW_default_0 is gone", lost: [2]int{1500, 1500},
+			text:   "the stream TW_default_0 is gone", lost: [2]int{650, 650},
 		},
 		"deleted server": {
 			damage: func(s *stored) { require.NoError(t, os.RemoveAll(filepath.Dir(filepath.Dir(streams(s))))) },
-			text:   "the stream TW_default_0 is gone", lost: [2]int{1500, 1500},
+			text:   "the stream TW_default_0 is gone", lost: [2]int{650, 650},
 		},
 		"flipped description": {
 			damage: func(s *stored) { flip(t, filepath.Join(streams(s), "TW_default_0", "meta.inf"), 100) },
@@ -181,12 +184,12 @@ func TestDamage(t *testing.T) {
 				s := models[closed].copy(t)
 				c.damage(s)
 				for range 2 { // the first time has changed nothing
-					_, err := embedded.Open(within(t), s.dir, embedded.MaxStore(64<<20))
+					_, err := embedded.Open(within(t), s.dir, small)
 					require.ErrorIs(t, err, durable.ErrStorage)
 					require.ErrorContains(t, err, c.text)
 				}
 				log := &journal{}
-				_, q := open(t, s.dir, embedded.MaxStore(64<<20), embedded.AcceptLoss(), log.option())
+				_, q := open(t, s.dir, small, embedded.AcceptLoss(), log.option())
 				lost := len(s.refs) - s.left(t, q)
 				require.GreaterOrEqual(t, lost, c.lost[0])
 				require.LessOrEqual(t, lost, c.lost[1])
@@ -206,7 +209,7 @@ func (s *stored) goesOn(t *testing.T, q *durable.Queue, lost int) {
 	_, err := q.Add(within(t), durable.Job{Kind: "k", After: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, q.Close())
-	_, q = open(t, s.dir, embedded.MaxStore(64<<20))
+	_, q = open(t, s.dir, small)
 	require.Equal(t, len(s.refs)-lost+1, s.left(t, q))
 	require.NoError(t, q.Close())
 }
@@ -250,7 +253,7 @@ func TestKilledIsNoDamage(t *testing.T) {
 			require.NoError(t, err)
 			spoil(last, info.Size())
 			log := &journal{}
-			_, q := open(t, s.dir, embedded.MaxStore(64<<20), log.option())
+			_, q := open(t, s.dir, small, log.option())
 			require.GreaterOrEqual(t, s.left(t, q), len(s.refs)-50)
 			require.Contains(t, log.String(), "level=WARN", "what the server says of it is heard")
 			if how == "as it is" {

@@ -201,7 +201,6 @@ func reschedule(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e, durable.WithAhead(400*time.Millisecond)).handle(kind, nil).start()
 	move := func(ref durable.Ref, in time.Duration, want bool) time.Time {
-		t.Helper()
 		at := engineNow(t, e).Add(in)
 		r.reschedule(ref, at, want)
 		return at
@@ -212,7 +211,6 @@ func reschedule(t *testing.T, s Store) {
 	}
 	how := map[durable.Ref]string{}
 	ranAt := func(ref durable.Ref, at time.Time, what string) {
-		t.Helper()
 		how[ref] = what
 		await(t, what, func() bool { return len(runs(ref)) > 0 })
 		due := runs(ref)[0].Due

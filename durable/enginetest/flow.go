@@ -105,7 +105,6 @@ func ruleID(t testing.TB, e driver.Engine) int64 {
 
 // finishPatiently calls Finish until it succeeds.
 func finishPatiently(t testing.TB, w driver.Worker, o driver.Completion) {
-	t.Helper()
 	var err error
 	for range 100 {
 		if err = w.Finish(within(t), []driver.Completion{o})[0]; err == nil {
@@ -398,12 +397,12 @@ func cancelRunning(t *testing.T, s Store) {
 		await(t, "it is canceled while it runs", func() bool {
 			ok, err := a.CancelRunning(within(t), ref)
 			require.NoError(t, err)
-			return ok && errorIs(<-causes, durable.ErrCanceled) // or a busy machine has lost the lease: it runs again
+			return ok && errors.Is(<-causes, durable.ErrCanceled) // or a busy machine has lost the lease: it runs again
 		})
 		b.awaitGone(ref)
 		await(t, "it is counted", func() bool { return b.Stats().Done+b.Stats().Stopped == int64(i+1) })
 		ok, err := a.CancelRunning(within(t), ref)
-		require.True(t, !ok && (err == nil || errorIs(err, durable.ErrNotFound)), "it has ended: %v %v", ok, err)
+		require.True(t, !ok && (err == nil || errors.Is(err, durable.ErrNotFound)), "it has ended: %v %v", ok, err)
 	}
 	require.Equal(t, []int64{1, 1}, []int64{b.Stats().Done, b.Stats().Stopped})
 	ref := b.add(durable.Job{Kind: kind, After: time.Hour, Payload: []byte("w")})[0]
@@ -478,22 +477,16 @@ func limitRaised(t *testing.T, s Store) {
 	r.awaitRuns(15)
 }
 
-// askingWorker counts the claims that it asks for.
-type askingWorker struct {
-	driver.Worker
-	asked *atomic.Int64
-}
-
-func (w askingWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	w.asked.Add(int64(len(held)))
-	return w.Worker.Claim(ctx, held)
-}
-
 // A job that waits for a token, alone in its lane, waits for the time of that, and does not ask
 // again and again.
 func limitAlone(t *testing.T, s Store) {
 	var asked atomic.Int64
-	r := open(t, wrapped{s.Open(t), func(w driver.Worker) driver.Worker { return askingWorker{w, &asked} }}).handle(kind, nil)
+	r := open(t, guarded{Engine: s.Open(t), guard: func(method string, call func() error) error {
+		if method == "Claim" {
+			asked.Add(1)
+		}
+		return call()
+	}}).handle(kind, nil)
 	r.limit("l", durable.Limit{Kind: kind, PerLane: true, Rate: 1.0 / 3600, Burst: 1})
 	r.start()
 	r.awaitGone(r.add(durable.Job{Kind: kind, Lane: "l"})[0])

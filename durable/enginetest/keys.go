@@ -23,7 +23,7 @@ func keys(t *testing.T, s Store) {
 	proceed := make(chan error)
 	r := open(t, s.Open(t), backoff(300*time.Millisecond)).handle(kind, answers(proceed)).start()
 	now, far := durable.Job{Kind: kind, Key: "k"}, keyed(durable.Refuse, "")
-	taken := func() { t.Helper(); r.refuses(now, durable.ErrExists) }
+	taken := func() { r.refuses(now, durable.ErrExists) }
 
 	// Canceled by Ref, and by key.
 	ref := r.add(far)[0]
@@ -67,7 +67,6 @@ func keys(t *testing.T, s Store) {
 
 // addWhenFree adds a job as soon as no other has its key.
 func (r *rig) addWhenFree(j durable.Job) (ref durable.Ref) {
-	r.t.Helper()
 	await(r.t, "the key is free", func() bool {
 		var err error
 		ref, err = r.Add(within(r.t), j)
@@ -121,14 +120,12 @@ func keyed(on durable.OnKey, value string) durable.Job {
 func onKey(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	waits := func(ref durable.Ref, value string) {
-		t.Helper()
 		i := r.lookup("k")
 		require.Equal(t, ref, i.Ref)
 		require.Equal(t, value, string(i.Job.Payload))
 	}
 	var found durable.Ref
 	add := func(j durable.Job) durable.Ref {
-		t.Helper()
 		j.Found = &found
 		return r.add(j)[0]
 	}
@@ -161,7 +158,6 @@ func onKey(t *testing.T, s Store) {
 
 // empties cancels the job that waits under "k", and checks that no job is left.
 func empties(t *testing.T, r *rig) {
-	t.Helper()
 	r.cancelKey("k", true)
 	empty(t, r)
 }
@@ -251,7 +247,6 @@ func signal(t *testing.T, s Store) {
 	proceed := make(chan error)
 	r := open(t, s.Open(t), backoff(time.Millisecond)).handle(kind, answers(proceed)).start()
 	signal := func(key, payload string, want bool) {
-		t.Helper()
 		ok, err := r.Signal(within(t), key, []byte(payload))
 		require.NoError(t, err)
 		require.Equal(t, want, ok)

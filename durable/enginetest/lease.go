@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func beatAfterLease(t *testing.T, s Store) {
 	await(t, "it is said", func() bool { // not by a beat that is not answered in time
 		err := w.Heartbeat(within(t))
 		require.Error(t, err)
-		return errorIs(err, durable.ErrLeaseLost)
+		return errors.Is(err, durable.ErrLeaseLost)
 	})
 	inTime()
 }
@@ -76,7 +75,7 @@ func longHandler(t *testing.T, s Store) {
 	leaseLost := func() bool { return lost.Load() || a.Stats().LeaseLost+b.Stats().LeaseLost > 0 }
 	await(t, "the job is gone, or a lease was lost", func() bool {
 		_, err := a.Get(within(t), ref)
-		return errorIs(err, durable.ErrNotFound) || leaseLost()
+		return errors.Is(err, durable.ErrNotFound) || leaseLost()
 	})
 	time.Sleep(2 * short)
 	if leaseLost() {
@@ -85,24 +84,16 @@ func longHandler(t *testing.T, s Store) {
 	require.Equal(t, 1, len(ran(a, b)))
 }
 
-// silentWorker is a worker whose heartbeats fail while it is silent.
-type silentWorker struct {
-	driver.Worker
-	is *atomic.Bool
-}
-
-func (w silentWorker) Heartbeat(ctx context.Context) error {
-	if w.is.Load() {
-		return errors.New("no answer")
-	}
-	return w.Worker.Heartbeat(ctx)
-}
-
 // The handlers of a worker whose lease is over are told, by the cause of their context;
 // another worker runs the job.
 func leaseLost(t *testing.T, s Store) {
 	var silent atomic.Bool
-	e := wrapped{s.Open(t), func(w driver.Worker) driver.Worker { return silentWorker{w, &silent} }}
+	e := guarded{Engine: s.Open(t), guard: func(method string, call func() error) error {
+		if method == "Heartbeat" && silent.Load() {
+			return errTest
+		}
+		return call()
+	}}
 	cause, overtaken := make(chan error, 1), make(chan struct{})
 	a := open(t, e).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
 		<-ctx.Done()
@@ -143,6 +134,37 @@ func staleClaim(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// stopped makes the calls of an engine wait while it is stopped, like the calls of a process that is
+// frozen or cut off.
+type stopped struct {
+	calls chan struct{} // Calls that are under way; full: stopped.
+}
+
+// stop returns when no call is under way. It does what a lock would, which synctest knows
+// nothing of.
+func (e *stopped) stop() {
+	for range cap(e.calls) {
+		e.calls <- struct{}{}
+	}
+}
+
+func (e *stopped) goOn() {
+	for range cap(e.calls) {
+		<-e.calls
+	}
+}
+
+// make makes a call when the engine is not stopped. The result arrives when a stop has ended.
+func (e *stopped) make(_ string, call func() error) error {
+	e.calls <- struct{}{}
+	defer func() { <-e.calls }()
+	return call()
+}
+
+// handed delays the jobs that are handed out, and not what the worker does with them: it may release
+// some, and a call within a call would wait for ever.
+func (e *stopped) handed([]*driver.Delivery) { e.make("Fetch", func() error { return nil }) }
+
 // A job that is claimed and has not begun when the lease is lost never begins there:
 // another worker has had it, and it is canceled. It waits for its time, and for a place,
 // while its worker is stopped; and whether places are free, or the worker is answered,
@@ -151,7 +173,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 	for _, placeFirst := range []bool{true, false} {
 		e := &stopped{make(chan struct{}, 100)}
 		leave := make(chan struct{})
-		a := open(t, wrapped{s.Open(t), e.wrap}, durable.WithConcurrency(2)).
+		a := open(t, guarded{s.Open(t), e.make, e.handed}, durable.WithConcurrency(2)).
 			handle("blocks", waits(leave)).
 			handle(kind, nil).handle("later", nil).start()
 		a.add(durable.Job{Kind: "blocks"}, durable.Job{Kind: "blocks"})
@@ -259,25 +281,18 @@ func suspectMoved(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// deafWorker is a worker that makes claims, but loses the answers to the first three.
-type deafWorker struct {
-	driver.Worker
-	claims atomic.Int64
-}
-
-func (w *deafWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	results := w.Worker.Claim(ctx, held)
-	if w.claims.Add(1) <= 3 {
-		return slices.Repeat([]driver.ClaimResult{{Status: driver.RetryLater, After: time.Millisecond}}, len(held))
-	}
-	return results
-}
-
-// A claim whose answer was lost is no attempt: what this worker claims once more it has
+// A claim whose answer was lost, here thrice, is no attempt: what this worker claims once more it has
 // claimed once.
 func claimAnswerLost(t *testing.T, s Store) {
 	for _, most := range []int{1, 2} { // claimed exactly, and not
-		r := open(t, wrapped{s.Open(t), func(w driver.Worker) driver.Worker { return &deafWorker{Worker: w} }}).handle(kind, nil).start()
+		var claims atomic.Int64
+		r := open(t, guarded{Engine: s.Open(t), guard: func(method string, call func() error) error {
+			err := call()
+			if method == "Claim" && claims.Add(1) <= 3 {
+				return errTest
+			}
+			return err
+		}}).handle(kind, nil).start()
 		r.awaitGone(r.add(durable.Job{Kind: kind, MaxAttempts: most})[0])
 		require.Len(t, r.ran(), 1)
 		require.Equal(t, 1, r.ran()[0].Number)
@@ -338,7 +353,7 @@ func (k killing) start(t testing.TB, s Store, most, done *atomic.Int64, over fun
 	lasts := func(d time.Duration) {
 		select {
 		case <-time.After(d):
-		case <-e.died:
+		case <-e.life.Done():
 		}
 	}
 	r := open(t, e, durable.WithConcurrency(k.concurrency)).

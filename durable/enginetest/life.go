@@ -101,7 +101,6 @@ func grace(t *testing.T, s Store) {
 
 // empty checks that nothing is kept.
 func empty(t *testing.T, r *rig) {
-	t.Helper()
 	await(t, "nothing is kept", func() bool {
 		infos := r.matching(durable.Filter{})
 		if len(infos) > 0 {
@@ -246,7 +245,6 @@ func unknownRef(t *testing.T, s Store) {
 
 // isNotDead checks that a Ref is of no job that can be redriven or deleted.
 func (r *rig) isNotDead(ref durable.Ref) {
-	r.t.Helper()
 	require.ErrorIs(r.t, r.Redrive(within(r.t), ref), durable.ErrNotFound, "%q", ref)
 	require.ErrorIs(r.t, r.Delete(within(r.t), ref), durable.ErrNotFound, "%q", ref)
 }
@@ -357,7 +355,6 @@ func list(t *testing.T, s Store) {
 
 // listed goes over all pages of n jobs, and returns their Refs.
 func (r *rig) listed(f durable.Filter, n int) (refs []durable.Ref) {
-	r.t.Helper()
 	for after := ""; ; {
 		infos, next, err := r.List(within(r.t), f, after, n)
 		require.NoError(r.t, err)
@@ -483,7 +480,6 @@ func workers(t *testing.T, s Store) {
 	a := open(t, s.Open(t), durable.WithWorkerName("mail_eu-1"))
 	// listed waits until so many workers are listed, and returns these, the busiest first.
 	listed := func(n int) (all []durable.WorkerInfo) {
-		t.Helper()
 		await(t, fmt.Sprint(n, " workers"), func() bool {
 			var err error
 			all, err = a.Workers(within(t))
@@ -548,7 +544,6 @@ func full() durable.Job {
 
 // sameJob compares all but times that depend on when the job was added.
 func sameJob(t *testing.T, want, got durable.Job) {
-	t.Helper()
 	require.True(t, want.Expires.Equal(got.Expires), "%v, %v", want.Expires, got.Expires)
 	want.At, want.After, want.Expires, got.At, got.Expires = time.Time{}, 0, time.Time{}, time.Time{}, time.Time{}
 	require.Equal(t, want, got)

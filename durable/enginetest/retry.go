@@ -45,7 +45,6 @@ func retries(t *testing.T, s Store) {
 
 // awaitDead waits until a job is listed as dead.
 func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
-	r.t.Helper()
 	await(r.t, "it is dead", func() bool {
 		var err error
 		info, err = r.Get(within(r.t), ref)

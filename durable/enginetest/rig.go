@@ -77,15 +77,12 @@ type run struct {
 
 // open returns a rig whose Queue does not run yet.
 func open(t testing.TB, e driver.Engine, opts ...durable.Option) *rig {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	asked := time.Now()
-	_, _, err := e.Now(ctx)
-	require.NoError(t, err)
+	engineNow(t, e)
 	r := &rig{t: t, lease: max(lease, 20*time.Since(asked))}
-	r.Queue, err = durable.Open(ctx, e, append([]durable.Option{durable.WithLease(r.lease)}, opts...)...)
-	require.NoError(t, err)
+	var err error
+	r.Queue, err = durable.Open(within(t), e, append([]durable.Option{durable.WithLease(r.lease)}, opts...)...)
+	r.ok(err)
 	t.Cleanup(r.close)
 	return r
 }
@@ -143,15 +140,13 @@ func (r *rig) close() {
 
 // add adds jobs that must be accepted.
 func (r *rig) add(jobs ...durable.Job) []durable.Ref {
-	r.t.Helper()
 	refs, err := r.AddMany(within(r.t), jobs...)
-	require.NoError(r.t, err)
+	r.ok(err)
 	return refs
 }
 
 // addMany adds n jobs that are alike, a thousand in a call.
 func (r *rig) addMany(n int, job durable.Job) (refs []durable.Ref) {
-	r.t.Helper()
 	for some := range slices.Chunk(times(n, job), 1000) {
 		refs = append(refs, r.add(some...)...)
 	}
@@ -171,8 +166,6 @@ func spread(n int, first, step time.Duration) []durable.Job {
 }
 
 var errTest = errors.New("not this time")
-
-func errorIs(err, target error) bool { return errors.Is(err, target) }
 
 func atoi(t testing.TB, b []byte) int {
 	n, err := strconv.Atoi(string(b))
@@ -210,6 +203,16 @@ func tells[T any](begun chan<- bool, release <-chan T) handler {
 	}
 }
 
+// returns is a handler that returns these errors, one in each attempt, and then nil.
+func returns(errs ...error) handler {
+	ch := make(chan error, len(errs))
+	defer close(ch)
+	for _, err := range errs {
+		ch <- err
+	}
+	return answers(ch)
+}
+
 // answers is a handler that returns what comes from a channel.
 func answers(ch <-chan error) handler {
 	return func(context.Context, *durable.Attempt) error { return <-ch }
@@ -217,15 +220,13 @@ func answers(ch <-chan error) handler {
 
 // lookup returns the job that has a key; there must be one.
 func (r *rig) lookup(key string) durable.Info {
-	r.t.Helper()
 	info, err := r.Lookup(within(r.t), key)
-	require.NoError(r.t, err)
+	r.ok(err)
 	return info
 }
 
 // refuses adds a job, which must fail with an error.
 func (r *rig) refuses(j durable.Job, want error) {
-	r.t.Helper()
 	ref, err := r.Add(within(r.t), j)
 	require.ErrorIs(r.t, err, want)
 	require.Empty(r.t, ref)
@@ -233,90 +234,71 @@ func (r *rig) refuses(j durable.Job, want error) {
 
 // isGone checks that Get does not find a job.
 func (r *rig) isGone(ref durable.Ref) {
-	r.t.Helper()
 	_, err := r.Get(within(r.t), ref)
 	require.ErrorIs(r.t, err, durable.ErrNotFound)
 }
 
-func (r *rig) redrive(ref durable.Ref) {
-	r.t.Helper()
-	require.NoError(r.t, r.Redrive(within(r.t), ref))
-}
+// ok checks that a call has succeeded.
+func (r *rig) ok(err error) { require.NoError(r.t, err) }
+
+func (r *rig) redrive(ref durable.Ref) { r.ok(r.Redrive(within(r.t), ref)) }
+
+func (r *rig) delete(ref durable.Ref) { r.ok(r.Delete(within(r.t), ref)) }
 
 // get returns a job that must be there.
 func (r *rig) get(ref durable.Ref) durable.Info {
-	r.t.Helper()
 	info, err := r.Get(within(r.t), ref)
-	require.NoError(r.t, err)
+	r.ok(err)
 	return info
 }
 
 // cancels reports whether a Cancel has canceled the job.
 func (r *rig) cancels(ref durable.Ref) bool {
-	r.t.Helper()
 	ok, err := r.Cancel(within(r.t), ref)
-	require.NoError(r.t, err)
+	r.ok(err)
 	return ok
 }
 
 func (r *rig) cancel(ref durable.Ref, want bool, when string) {
-	r.t.Helper()
 	require.Equal(r.t, want, r.cancels(ref), when)
 }
 
 // cancelsKey reports whether a CancelKey has canceled a job.
 func (r *rig) cancelsKey(key string) bool {
-	r.t.Helper()
 	ok, err := r.CancelKey(within(r.t), key)
-	require.NoError(r.t, err)
+	r.ok(err)
 	return ok
 }
 
-func (r *rig) cancelKey(key string, want bool) {
-	r.t.Helper()
-	require.Equal(r.t, want, r.cancelsKey(key))
-}
+func (r *rig) cancelKey(key string, want bool) { require.Equal(r.t, want, r.cancelsKey(key)) }
 
 // moves reports whether a Reschedule has moved the job.
 func (r *rig) moves(ref durable.Ref, at time.Time) bool {
-	r.t.Helper()
 	same, ok, err := r.Reschedule(within(r.t), ref, at)
-	require.NoError(r.t, err)
+	r.ok(err)
 	require.Equal(r.t, ref, same)
 	return ok
 }
 
 func (r *rig) reschedule(ref durable.Ref, at time.Time, want bool) {
-	r.t.Helper()
 	require.Equal(r.t, want, r.moves(ref, at))
 }
 
 // limit sets a limit.
-func (r *rig) limit(name string, l durable.Limit) {
-	r.t.Helper()
-	require.NoError(r.t, r.SetLimit(within(r.t), name, l))
-}
+func (r *rig) limit(name string, l durable.Limit) { r.ok(r.SetLimit(within(r.t), name, l)) }
 
-func (r *rig) pause(what durable.Pausable) {
-	r.t.Helper()
-	require.NoError(r.t, r.Pause(within(r.t), what))
-}
+func (r *rig) pause(what durable.Pausable) { r.ok(r.Pause(within(r.t), what)) }
 
-func (r *rig) resume(what durable.Pausable) {
-	r.t.Helper()
-	require.NoError(r.t, r.Resume(within(r.t), what))
-}
+func (r *rig) resume(what durable.Pausable) { r.ok(r.Resume(within(r.t), what)) }
 
 func (r *rig) schedule(name, spec string, job durable.Job, opts ...durable.ScheduleOption) {
-	r.t.Helper()
-	require.NoError(r.t, r.Schedule(within(r.t), name, spec, job, opts...))
+	r.ok(r.Schedule(within(r.t), name, spec, job, opts...))
 }
 
 // matching returns the jobs that a filter finds.
 func (r *rig) matching(f durable.Filter) (infos []durable.Info) {
-	r.t.Helper()
 	for info, err := range r.All(within(r.t), f) {
-		require.NoError(r.t, err)
+		r.ok(err)
 		require.True(r.t, matches(f, info))
 		infos = append(infos, info)
 	}
@@ -326,7 +308,6 @@ func (r *rig) matching(f durable.Filter) (infos []durable.Info) {
 // eachOnce checks that no job has begun twice, and returns those that have begun since so many
 // attempts. An attempt whose lease was lost, on a machine that stood still, may be repeated.
 func eachOnce(t testing.TB, since int, rigs ...*rig) map[durable.Ref]bool {
-	t.Helper()
 	lost := int64(0)
 	for _, r := range rigs {
 		lost += r.Stats().LeaseLost
@@ -363,7 +344,6 @@ func ran(rigs ...*rig) (all []run) {
 
 // await waits until cond holds.
 func await(t testing.TB, what string, cond func() bool) {
-	t.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			require.FailNow(t, fmt.Sprintf("after %v still not: %s", patience, what))
@@ -381,7 +361,6 @@ func breathe() { time.Sleep(time.Millisecond) }
 
 // awaitRuns waits until so many attempts have begun.
 func (r *rig) awaitRuns(n int) []run {
-	r.t.Helper()
 	for had := 0; had < n; { // as long as there is progress
 		await(r.t, fmt.Sprintf("%d attempts after %d", n, had), func() bool { return len(r.ran()) > had })
 		had = len(r.ran())
@@ -391,10 +370,9 @@ func (r *rig) awaitRuns(n int) []run {
 
 // awaitGone waits until the job is kept no longer.
 func (r *rig) awaitGone(ref durable.Ref) {
-	r.t.Helper()
 	await(r.t, "the job is gone", func() bool {
 		_, err := r.Get(within(r.t), ref)
-		return errorIs(err, durable.ErrNotFound)
+		return errors.Is(err, durable.ErrNotFound)
 	})
 }
 
@@ -410,13 +388,12 @@ func holding() []durable.Option {
 // whileHeld calls f for a job that is handed out and not claimed yet, and returns the job for
 // which f has returned true. A busy machine may be too late some times, but not always.
 func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
-	r.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		await(r.t, "nothing is held", func() bool { return r.Stats().Held == 0 })
 		ref := r.add(durable.Job{Kind: kind, After: heldFor})[0]
 		await(r.t, "it is held, or it is too late", func() bool {
 			_, err := r.Get(within(r.t), ref)
-			return r.Stats().Held > 0 || errorIs(err, durable.ErrNotFound)
+			return r.Stats().Held > 0 || errors.Is(err, durable.ErrNotFound)
 		})
 		if f(ref) {
 			return ref
@@ -468,30 +445,25 @@ func newCrashing(t testing.TB, e driver.Engine, name string, change ...func(*dri
 
 // beating renews the worker's lease until the end of the test.
 func (c *crashing) beating() *crashing {
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			if err := c.Heartbeat(ctx); errors.Is(err, durable.ErrLeaseLost) {
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		for ctx := c.t.Context(); ctx.Err() == nil; time.Sleep(lease / 10) {
+			if errors.Is(c.Heartbeat(ctx), durable.ErrLeaseLost) {
 				c.late.Store(true)
 			}
-			time.Sleep(lease / 10)
 		}
-	}()
-	c.t.Cleanup(func() { stop(); <-done })
+	})
+	c.t.Cleanup(beats.Wait)
 	return c
 }
 
 // take waits until the job is handed out.
 func (c *crashing) take(ref durable.Ref) *driver.Delivery {
-	c.t.Helper()
 	return c.takeAll([]durable.Ref{ref})[0]
 }
 
 // takeAll waits until some jobs are handed out, and drops all others.
 func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Delivery) {
-	c.t.Helper()
 	missing := map[durable.Ref]bool{}
 	for _, ref := range refs {
 		missing[ref] = true
@@ -512,14 +484,12 @@ func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Delivery) {
 
 // claim claims a job, exactly or not, as soon as it may.
 func (c *crashing) claim(h *driver.Delivery, exact bool) driver.ClaimResult {
-	c.t.Helper()
 	h.Exact = exact
 	return claimPatiently(c.t, c, h)
 }
 
 // granted claims a job exactly, which must be granted, and returns the number of the attempt.
 func (c *crashing) granted(h *driver.Delivery) int {
-	c.t.Helper()
 	v := c.claim(h, true)
 	require.Equal(c.t, driver.Granted, v.Status)
 	return v.Attempt
@@ -527,10 +497,9 @@ func (c *crashing) granted(h *driver.Delivery) int {
 
 // suspect takes a job that is a suspect after so many crashes, and claims it exactly, as that attempt.
 func (c *crashing) suspect(ref durable.Ref, crashes, attempt int) *driver.Delivery {
-	c.t.Helper()
-	h := c.take(ref)
-	v := c.claim(h, false)
-	for v.Status == driver.Gone { // it was handed out before it was moved
+	var h *driver.Delivery
+	v := driver.ClaimResult{Status: driver.Gone}
+	for v.Status == driver.Gone { // or it was handed out before it was moved
 		h = c.take(ref)
 		v = c.claim(h, false)
 	}
@@ -541,166 +510,121 @@ func (c *crashing) suspect(ref durable.Ref, crashes, attempt int) *driver.Delive
 
 // release gives a job back, to be handed out again after some time.
 func (c *crashing) release(h *driver.Delivery, after time.Duration) {
-	c.t.Helper()
 	require.NoError(c.t, c.Release(within(c.t), []*driver.Delivery{h}, after))
 }
 
 // end ends a job, as soon as the engine answers.
 func (c *crashing) end(h *driver.Delivery, end driver.End) {
-	c.t.Helper()
 	finishPatiently(c.t, c, driver.Completion{Delivery: h, End: end, At: time.Now().Add(time.Hour), Error: "x"})
 }
 
-// wrapped is an engine whose workers are wrapped.
-type wrapped struct {
-	driver.Engine
-	wrap func(driver.Worker) driver.Worker
-}
-
-func (e wrapped) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	w, err := e.Engine.Work(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return e.wrap(w), nil
-}
-
-// guarded is a worker whose calls, except Fetch, go through guard. If guard returns an error, it has
-// not made the call.
+// guarded is an engine whose workers' calls, except Fetch, go through guard. If guard returns an
+// error, the worker has no answer.
 type guarded struct {
-	driver.Worker
-	guard func(call func() error) error
+	driver.Engine
+	guard  func(method string, call func() error) error
+	handed func([]*driver.Delivery) // Sees the jobs before the worker does; nil: nobody does.
 }
 
-func (w guarded) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	results := slices.Repeat([]driver.ClaimResult{{After: time.Second}}, len(held))
-	w.guard(func() error { results = w.Worker.Claim(ctx, held); return nil })
+type guardedWorker struct {
+	driver.Worker
+	e guarded
+}
+
+func (e guarded) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
+	w, err := e.Engine.Work(ctx, c)
+	return guardedWorker{w, e}, err
+}
+
+func (w guardedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
+	return w.Worker.Fetch(ctx, func(held []*driver.Delivery) {
+		if w.e.handed != nil {
+			w.e.handed(held)
+		}
+		give(held)
+	})
+}
+
+func (w guardedWorker) Claim(ctx context.Context, held []*driver.Delivery) (results []driver.ClaimResult) {
+	if w.e.guard("Claim", func() error { results = w.Worker.Claim(ctx, held); return nil }) != nil {
+		return slices.Repeat([]driver.ClaimResult{{Status: driver.RetryLater, After: 10 * time.Millisecond}}, len(held))
+	}
 	return results
 }
 
-func (w guarded) Finish(ctx context.Context, outs []driver.Completion) (errs []error) {
-	if err := w.guard(func() error { errs = w.Worker.Finish(ctx, outs); return nil }); err != nil {
+func (w guardedWorker) Finish(ctx context.Context, outs []driver.Completion) (errs []error) {
+	if err := w.e.guard("Finish", func() error { errs = w.Worker.Finish(ctx, outs); return nil }); err != nil {
 		return slices.Repeat([]error{err}, len(outs))
 	}
 	return errs
 }
 
-func (w guarded) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
-	return w.guard(func() error { return w.Worker.Release(ctx, held, after) })
+func (w guardedWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
+	return w.e.guard("Release", func() error { return w.Worker.Release(ctx, held, after) })
 }
 
-func (w guarded) Heartbeat(ctx context.Context) error {
-	return w.guard(func() error { return w.Worker.Heartbeat(ctx) })
+func (w guardedWorker) Heartbeat(ctx context.Context) error {
+	return w.e.guard("Heartbeat", func() error { return w.Worker.Heartbeat(ctx) })
 }
 
-func (w guarded) Close(ctx context.Context) error {
-	return w.guard(func() error { return w.Worker.Close(ctx) })
-}
-
-// stopped makes the calls of an engine wait while it is stopped, like the calls of a process that is
-// frozen or cut off.
-type stopped struct {
-	calls chan struct{} // Calls that are under way; full: stopped.
-}
-
-// stop returns when no call is under way. It does what a lock would, which synctest knows
-// nothing of.
-func (e *stopped) stop() {
-	for range cap(e.calls) {
-		e.calls <- struct{}{}
-	}
-}
-
-func (e *stopped) goOn() {
-	for range cap(e.calls) {
-		<-e.calls
-	}
-}
-
-// make makes a call when the engine is not stopped.
-func (e *stopped) make(call func() error) error {
-	e.calls <- struct{}{}
-	defer func() { <-e.calls }()
-	return call()
-}
-
-// wrap delays the claims of a worker before and after: the result arrives when the stop has ended.
-func (e *stopped) wrap(w driver.Worker) driver.Worker {
-	return stoppedWorker{guarded{w, e.make}, e}
-}
-
-type stoppedWorker struct {
-	guarded
-	e *stopped
-}
-
-func (w stoppedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
-	return w.Worker.Fetch(ctx, func(held []*driver.Delivery) {
-		w.e.make(func() error { return nil }) // give may release some of them: a call within a call would wait for ever
-		give(held)
-	})
+func (w guardedWorker) Close(ctx context.Context) error {
+	return w.e.guard("Close", func() error { return w.Worker.Close(ctx) })
 }
 
 // mortal is an engine that dies with its process: its worker's claims never end, and no
 // call reaches it any more. Others may take over at once, as after its lease.
 type mortal struct {
-	driver.Engine
-	died chan struct{}
-	die  sync.Once
+	guarded
+	life context.Context
+	end  context.CancelFunc
 
 	mu     sync.Mutex
 	worker driver.Worker
 }
 
 type mortalWorker struct {
-	guarded
+	driver.Worker
 	e *mortal
 }
 
-func newMortal(e driver.Engine) *mortal { return &mortal{Engine: e, died: make(chan struct{})} }
+func newMortal(e driver.Engine) *mortal {
+	m := &mortal{}
+	m.life, m.end = context.WithCancel(context.Background())
+	m.guarded = guarded{Engine: e, guard: m.alive}
+	return m
+}
 
 // kill is called by a handler. It returns when nothing reaches the engine any more.
 func (e *mortal) kill() {
-	e.die.Do(func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		close(e.died)
+	e.alive("", func() error {
+		e.end()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		e.worker.Close(ctx)
+		return e.worker.Close(ctx)
 	})
 }
 
-// alive calls f, unless the process is dead; it cannot die meanwhile.
-func (e *mortal) alive(f func() error) error {
+// alive makes a call, unless the process is dead; it cannot die meanwhile.
+func (e *mortal) alive(_ string, call func() error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	select {
-	case <-e.died:
+	if e.life.Err() != nil {
 		return durable.ErrClosed
-	default:
-		return f()
 	}
+	return call()
 }
 
-func (e *mortal) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	w, err := e.Engine.Work(ctx, c)
-	e.worker = w
-	return mortalWorker{guarded{w, e.alive}, e}, err
+func (e *mortal) Work(ctx context.Context, c driver.WorkConfig) (w driver.Worker, err error) {
+	e.worker, err = e.Engine.Work(ctx, c)
+	return mortalWorker{guardedWorker{e.worker, e.guarded}, e}, err
 }
 
 func (w mortalWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-w.e.died:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(w.e.life, cancel)()
 	if err := w.Worker.Fetch(ctx, give); err != nil {
 		return err
 	}
-	return w.e.alive(func() error { return nil })
+	return w.e.alive("Fetch", func() error { return nil })
 }

@@ -92,13 +92,20 @@ func overdue(t *testing.T, s Store) {
 // shifted is an engine whose times are all off by so much, for its Queue: as the engine
 // looks to a worker whose wall clock is wrong.
 type shifted struct {
-	driver.Engine
+	guarded
 	by time.Duration
 }
 
-type shiftedWorker struct {
-	driver.Worker
-	by time.Duration
+func newShifted(e driver.Engine, by time.Duration) *shifted {
+	return &shifted{guarded{
+		Engine: e,
+		guard:  func(_ string, call func() error) error { return call() },
+		handed: func(hs []*driver.Delivery) {
+			for _, h := range hs {
+				h.Record.Due = h.Record.Due.Add(by)
+			}
+		},
+	}, by}
 }
 
 func (e *shifted) Now(ctx context.Context) (time.Time, time.Duration, error) {
@@ -114,24 +121,10 @@ func (e *shifted) Insert(ctx context.Context, recs []driver.Record) ([]durable.R
 	return e.Engine.Insert(ctx, recs)
 }
 
-func (e *shifted) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	w, err := e.Engine.Work(ctx, c)
-	return &shiftedWorker{w, e.by}, err
-}
-
-func (w *shiftedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
-	return w.Worker.Fetch(ctx, func(hs []*driver.Delivery) {
-		for _, h := range hs {
-			h.Record.Due = h.Record.Due.Add(w.by)
-		}
-		give(hs)
-	})
-}
-
 // A worker whose clock is 10 s off in either direction runs nothing early.
 func neverEarly(t *testing.T, s Store) {
 	for _, by := range []time.Duration{0, 10 * time.Second, -10 * time.Second} {
-		r := open(t, &shifted{s.Open(t), by}).handle(kind, nil).start()
+		r := open(t, newShifted(s.Open(t), by)).handle(kind, nil).start()
 		r.add(spread(300, 300*time.Millisecond, 3333*time.Microsecond)...)
 		for _, run := range r.awaitRuns(300) {
 			due := run.Due.Add(-by) // by the engine's clock, which here is that of the machine

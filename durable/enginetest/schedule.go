@@ -24,7 +24,6 @@ import (
 
 // schedules returns the schedules by name.
 func (r *rig) schedules() map[string]durable.ScheduleInfo {
-	r.t.Helper()
 	all := map[string]durable.ScheduleInfo{}
 	for info, err := range r.Schedules(within(r.t)) {
 		require.NoError(r.t, err)
@@ -36,7 +35,6 @@ func (r *rig) schedules() map[string]durable.ScheduleInfo {
 
 // onceEach checks that no occurrence has run twice, and returns how many have.
 func onceEach(t *testing.T, runs []run) int {
-	t.Helper()
 	seen := map[string]bool{}
 	for _, run := range runs {
 		at := fmt.Sprint(run.Schedule, " ", run.Occurrence.UnixMicro())
@@ -49,7 +47,6 @@ func onceEach(t *testing.T, runs []run) int {
 // requireGrid checks that occurrences, in the order of their time, are all multiples of a
 // period, without a gap.
 func requireGrid(t *testing.T, period time.Duration, runs []run) {
-	t.Helper()
 	onceEach(t, runs)
 	for i, run := range runs {
 		at := run.Occurrence
@@ -101,17 +98,14 @@ func scheduleAgain(t *testing.T, s Store) {
 }
 
 func (r *rig) pauseSchedule(name string) {
-	r.t.Helper()
 	require.NoError(r.t, r.PauseSchedule(within(r.t), name))
 }
 
 func (r *rig) resumeSchedule(name string) {
-	r.t.Helper()
 	require.NoError(r.t, r.ResumeSchedule(within(r.t), name))
 }
 
 func (r *rig) deleteSchedule(name string) {
-	r.t.Helper()
 	require.NoError(r.t, r.DeleteSchedule(within(r.t), name))
 }
 
@@ -145,7 +139,6 @@ func schedulePaused(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, tells(begun, release)).start()
 	set := func() { r.schedule("x", "@every 200ms", durable.Job{Kind: kind}) }
 	quiet := func() {
-		t.Helper()
 		time.Sleep(time.Second)
 		require.Empty(t, begun)
 		require.True(t, r.schedules()["x"].Next.IsZero())
@@ -399,7 +392,6 @@ func scheduleFailed(t *testing.T, s Store) {
 // store stores a schedule, and an occurrence of it that is due after d, as a release with other
 // plans does.
 func (r *rig) store(e driver.Engine, name, plan, occurrence string, d time.Duration) durable.Ref {
-	r.t.Helper()
 	s := driver.Schedule{Name: name, Revision: engineNow(r.t, e).UnixMicro(), Definition: plan}
 	require.NoError(r.t, e.SetSchedule(within(r.t), 0, s, func(time.Time, *driver.Record) (*driver.Record, error) {
 		rec, err := durable.Job{Kind: kind, After: d}.Record(engineNow(r.t, e))
@@ -477,7 +469,6 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 	r := open(t, e)
 	var start time.Time
 	set := func(name, payload string, jitter time.Duration) {
-		t.Helper()
 		r.schedule(name, "@every 9999h", durable.Job{Kind: kind, Payload: []byte(payload)},
 			durable.StartAt(start), durable.Jitter(jitter))
 	}
@@ -534,7 +525,6 @@ func scheduleEditedMissed(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
 	set := func(name, spec, payload string) {
-		t.Helper()
 		r.schedule(name, spec, durable.Job{Kind: kind, Payload: []byte(payload)}, all)
 	}
 	begun, release := make(chan bool, 100), make(chan bool)
@@ -613,7 +603,7 @@ func scheduleEditedLate(t *testing.T, s Store) {
 	w.start().awaitRuns(1)
 	slow.by.Store(int64(2 * period))
 	for ; engineNow(t, slow).Before(once); breathe() {
-		if err := last(); !errorIs(err, durable.ErrInvalid) { // there is no time left
+		if err := last(); !errors.Is(err, durable.ErrInvalid) { // there is no time left
 			require.NoError(t, err)
 		}
 	}

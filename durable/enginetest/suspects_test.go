@@ -44,7 +44,7 @@ func TestSuspectsWithLongHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
 		e := newMortal(m.Open(t))
-		a := open(t, e).handle("long", func(context.Context, *durable.Attempt) error { <-e.died; return nil })
+		a := open(t, e).handle("long", func(context.Context, *durable.Attempt) error { <-e.life.Done(); return nil })
 		for range long {
 			a.add(durable.Job{Kind: "long"})
 		}

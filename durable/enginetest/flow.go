@@ -190,10 +190,8 @@ func limitRunning(t *testing.T, s Store) {
 	for range 90 { // one by one, so that not all are handed to one worker
 		all[0].add(durable.Job{Kind: kind})
 	}
-	await(t, "all have run", func() bool { return len(eachOnce(t, 0, all...)) >= 90 })
-	empty(t, all[0])
+	ranOnce(t, 90, all...)
 	require.Equal(t, int64(3), c.most.Load())
-	require.Len(t, eachOnce(t, 0, all...), 90)
 	for _, a := range ran(all...) {
 		require.Equal(t, 1, a.Number)
 	}
@@ -238,8 +236,7 @@ func limitRate(t *testing.T, s Store) {
 	a.start()
 	b.start()
 	a.add(times(jobs, durable.Job{Kind: kind})...)
-	await(t, "all have run", func() bool { return len(ran(a, b)) == jobs })
-	runs := ran(a, b)
+	runs := awaitRuns(t, jobs, a, b)
 	slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
 	offset := time.Until(engineNow(t, e)) // of the clocks, nearly
 	for i, r := range runs {

@@ -38,8 +38,7 @@ func insertRunGone(t *testing.T, s Store) {
 	require.Equal(t, ref, run.Ref)
 	require.Equal(t, 1, run.Number)
 	sameJob(t, job, run.Job)
-	require.True(t, info.Due.Equal(run.Due), "%v, %v", info.Due, run.Due)
-	require.True(t, info.Due.Equal(info.Job.At), "%v, %v", info.Due, info.Job.At)
+	require.True(t, info.Due.Equal(run.Due) && info.Due.Equal(info.Job.At), "%v, %v, %v", info.Due, run.Due, info.Job.At)
 	r.awaitGone(ref)
 	r.cancel(ref, false, "canceled what is done")
 	time.Sleep(again)
@@ -60,10 +59,7 @@ func batch(t *testing.T, s Store) {
 		want[ref] = fmt.Sprint(i)
 	}
 	require.Len(t, want, n, "Refs differ")
-	r.awaitRuns(n)
-	time.Sleep(lease)
-	empty(t, r)
-	require.Len(t, eachOnce(t, 0, r), n)
+	ranOnce(t, n, r)
 	for _, run := range r.ran() {
 		require.Equal(t, want[run.Ref], string(run.Job.Payload))
 	}
@@ -97,18 +93,6 @@ func grace(t *testing.T, s Store) {
 		second.awaitGone(ref)
 	}
 	require.Len(t, second.ran(), 2)
-}
-
-// empty checks that nothing is kept.
-func empty(t *testing.T, r *rig) {
-	await(t, "nothing is kept", func() bool {
-		infos := r.matching(durable.Filter{})
-		if len(infos) > 0 {
-			t.Logf("still there: %+v", infos[0])
-			time.Sleep(50 * time.Millisecond)
-		}
-		return len(infos) == 0
-	})
 }
 
 // record returns a record as a Queue makes it.
@@ -148,10 +132,7 @@ func repeatedInsert(t *testing.T, s Store) {
 			require.True(t, errs[2] != nil || found == "", "found %q", found)
 		}
 	}
-	r.awaitRuns(9)
-	time.Sleep(again)
-	require.Len(t, r.ran(), 9)
-	empty(t, r)
+	ranOnce(t, 9, r)
 }
 
 func engineNow(t testing.TB, e driver.Engine) time.Time {
@@ -179,10 +160,7 @@ func lateInsert(t *testing.T, s Store) {
 			require.ErrorIs(t, errs[0], durable.ErrUncertain)
 		}
 	}
-	r.awaitRuns(accepted)
-	time.Sleep(again)
-	require.Len(t, r.ran(), accepted)
-	empty(t, r)
+	ranOnce(t, accepted, r)
 }
 
 // The limits hold, and what is beyond them is refused by name, with nothing written.
@@ -277,12 +255,7 @@ func restart(t *testing.T, s Store) {
 	r.cancel(refs[299], true, "")
 	r.close()
 	s.Restart(t)
-	r = open(t, s.Open(t)).handle(kind, nil).start()
-	r.awaitRuns(299)
-	time.Sleep(lease)
-	empty(t, r)
-	seen := eachOnce(t, 0, r)
-	require.Len(t, seen, 299)
+	seen := ranOnce(t, 299, open(t, s.Open(t)).handle(kind, nil).start())
 	require.False(t, seen[refs[299]], "canceled before, and ran after the restart")
 }
 
@@ -298,12 +271,9 @@ func twoWorkers(t *testing.T, s Store) {
 		all += n
 		await(t, "all ran", func() bool { return len(eachOnce(t, 0, a, b)) >= all })
 	}
-	time.Sleep(lease)
-	seen := eachOnce(t, 0, a, b)
-	require.Len(t, seen, all)
+	ranOnce(t, all, a, b)
 	require.NotEmpty(t, a.ran())
 	require.NotEmpty(t, b.ran())
-	empty(t, a)
 }
 
 // All and the pages of List have the jobs that a Filter selects: by state, kind, lane, and all of the
@@ -374,28 +344,25 @@ func (r *rig) listed(f durable.Filter, n int) (refs []durable.Ref) {
 // A listing in pages has each job once, in the order of their time, however many a page has.
 func pages(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
-	var waits []durable.Ref
 	for i := range 60 {
 		after := time.Duration(max(0, i-40)) * time.Minute // 40 are due at the moments when they are added
 		if i >= 50 {
 			after = time.Duration(i) * time.Hour
 		}
-		waits = append(waits, r.add(durable.Job{Kind: kind, Lane: []string{"even", "odd"}[i%2], After: after})...)
+		r.add(durable.Job{Kind: kind, Lane: []string{"even", "odd"}[i%2], After: after})
 		time.Sleep(time.Millisecond)
 	}
-	var infos []durable.Info
-	for _, ref := range waits {
-		infos = append(infos, r.get(ref))
-	}
+	infos := r.matching(durable.Filter{})
 	// The clock is the server's, as well as the engine knows it, which may set it back a little.
 	slices.SortFunc(infos, func(a, b durable.Info) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Ref, b.Ref)) })
-	var odd []durable.Ref
-	for i, info := range infos {
-		waits[i] = info.Ref
+	var waits, odd []durable.Ref
+	for _, info := range infos {
+		waits = append(waits, info.Ref)
 		if info.Job.Lane == "odd" {
 			odd = append(odd, info.Ref)
 		}
 	}
+	require.Len(t, waits, 60)
 	for _, n := range []int{7, 30, 59, 1000} {
 		require.Equal(t, waits, r.listed(durable.Filter{}, n))
 	}
@@ -462,17 +429,11 @@ func backlog(t *testing.T, s Store) {
 		claimed := int64(len(r.listed(durable.Filter{State: durable.Running}, 100)))
 		return len(b.Kinds) == 2 && b.Kinds[0].Jobs == 3 && b.Kinds[1].Jobs+claimed == 1+jobs
 	})
-	require.Equal(t, "nobody's", b.Kinds[0].Kind)
-	require.Equal(t, nobodys, b.Kinds[0].Oldest)
-	require.False(t, b.Kinds[0].Handled)
-	require.Equal(t, "slow", b.Kinds[1].Kind)
-	require.True(t, b.Kinds[1].Handled)
-	require.InDelta(t, b.Kinds[0].Jobs+b.Kinds[1].Jobs+2, b.Waiting, 1, "one may be claimed, or given back, meanwhile")
-	for _, o := range b.Kinds {
-		info := r.get(o.Oldest)
-		require.True(t, info.Due.Equal(o.Due), "%v, %v", info.Due, o.Due)
-	}
-	require.Contains(t, slow, b.Kinds[1].Oldest)
+	one, other := b.Kinds[0], b.Kinds[1]
+	require.Equal(t, durable.Overdue{Kind: "nobody's", Jobs: 3, Oldest: nobodys, Due: r.get(nobodys).Due}, one)
+	require.Equal(t, durable.Overdue{Kind: "slow", Jobs: other.Jobs, Oldest: other.Oldest, Due: r.get(other.Oldest).Due, Handled: true}, other)
+	require.Contains(t, slow, other.Oldest)
+	require.InDelta(t, one.Jobs+other.Jobs+2, b.Waiting, 1, "one may be claimed, or given back, meanwhile")
 }
 
 // The workers of all processes are listed with what they hold, until they have gone.
@@ -552,12 +513,7 @@ func sameJob(t *testing.T, want, got durable.Job) {
 // A job keeps its fields: while it waits, over an attempt and a change of its time, and
 // when it is dead.
 func fields(t *testing.T, s Store) {
-	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
-		if a.Number == 1 {
-			return durable.RetryAfter(0, errTest)
-		}
-		return durable.Discard(errTest)
-	})
+	r := open(t, s.Open(t)).handle(kind, returns(durable.RetryAfter(0, errTest), durable.Discard(errTest)))
 	job := full()
 	job.After = time.Hour
 	ref := r.add(job)[0]
@@ -609,35 +565,23 @@ func expires(t *testing.T, s Store) {
 // A job that is snoozed comes again, and that is no attempt: the last error stays, and
 // MaxAttempts does not bound it.
 func snooze(t *testing.T, s Store) {
-	all := make(chan error, 10)
-	for _, err := range []error{durable.RetryAfter(0, errTest), durable.Snooze(300 * time.Millisecond),
-		fmt.Errorf("not yet: %w", durable.Snooze(-1)), durable.Snooze(0), errTest} {
-		all <- err
-	}
-	r := open(t, s.Open(t)).handle(kind, answers(all)).start()
+	r := open(t, s.Open(t)).handle(kind, returns(durable.RetryAfter(0, errTest), durable.Snooze(300*time.Millisecond),
+		fmt.Errorf("not yet: %w", durable.Snooze(-1)), durable.Snooze(0), errTest)).start()
 	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
 	runs := r.awaitRuns(3)
 	require.GreaterOrEqual(t, runs[2].Due.Sub(runs[1].Due), 300*time.Millisecond)
 	info := r.awaitDead(ref)
 	require.Contains(t, info.LastError, errTest.Error())
 	require.Equal(t, 2, info.Attempt)
-	var numbers []int
-	for _, run := range r.ran() {
-		numbers = append(numbers, run.Number)
-	}
-	require.Equal(t, []int{1, 2, 2, 2, 2}, numbers)
+	require.Equal(t, []int{1, 2, 2, 2, 2}, numbers(r.ran()))
 	await(t, "its death is counted", func() bool { return r.Stats().Dead > 0 })
 	require.Equal(t, []int64{3, 1}, []int64{r.Stats().Snoozed, r.Stats().Failed})
 }
 
 // A job with the largest values of each type is kept, with these or as good ones, and runs.
 func largest(t *testing.T, s Store) {
-	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
-		if a.Number == 1 {
-			return durable.RetryAfter(0, errTest)
-		}
-		return nil
-	}).start()
+	again := durable.RetryAfter(0, errTest)
+	r := open(t, s.Open(t)).handle(kind, returns(again, nil, again, nil, again)).start()
 	for _, job := range []durable.Job{{Timeout: math.MaxInt64}, {MaxAttempts: math.MaxInt}, {MaxAttempts: math.MaxInt32}} {
 		n := len(r.ran())
 		job.Kind = kind
@@ -688,6 +632,14 @@ type Line struct {
 	Sever   func() // Stops all data on the present connections; new ones work.
 }
 
+func openSilent(t *testing.T, s Store) (driver.Engine, Line) {
+	store, ok := s.(Silencer)
+	if !ok {
+		t.Skip("a store that nothing can cut off")
+	}
+	return store.OpenSilent(t)
+}
+
 // soon is how long after its context a call may return. It is a bound, not a measure: what
 // does not return waits for the end of the silence.
 const soon = time.Minute
@@ -696,11 +648,7 @@ const soon = time.Minute
 // nothing is answered, and however much waits to be sent. When the silence is over, the
 // engine works.
 func silence(t *testing.T, s Store) {
-	store, ok := s.(Silencer)
-	if !ok {
-		t.Skip("a store that nothing can cut off")
-	}
-	e, line := store.OpenSilent(t)
+	e, line := openSilent(t, s)
 	r := open(t, e).handle("late", nil)
 	now := engineNow(t, e)
 	refs, errs := e.Insert(within(t), []driver.Record{record("a", now, now), record("b", now.Add(time.Hour), now)})
@@ -715,6 +663,7 @@ func silence(t *testing.T, s Store) {
 	line.Silence()
 	eachReturns(t, map[string]func(context.Context) error{
 		"Health": r.Health,
+		"Signal": func(ctx context.Context) error { _, err := e.Signal(ctx, "key", nil, now); return err },
 		"Work": func(ctx context.Context) error {
 			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindGate([]string{kind}), Lease: lease})
 			return err
@@ -813,11 +762,7 @@ func eachReturns(t *testing.T, all ...map[string]func(context.Context) error) {
 // gone and nobody has said so, runs what is due by new ones, and adds jobs. Nothing else is
 // done for it, and it does not take minutes.
 func halfOpen(t *testing.T, s Store) {
-	store, ok := s.(Silencer)
-	if !ok {
-		t.Skip("a store that nothing can cut off")
-	}
-	e, line := store.OpenSilent(t)
+	e, line := openSilent(t, s)
 	r := open(t, e, durable.WithLease(4*time.Second)).handle("late", nil).start()
 	r.add(durable.Job{Kind: "late"})
 	r.awaitRuns(1)

@@ -245,6 +245,12 @@ func (r *rig) redrive(ref durable.Ref) { r.ok(r.Redrive(within(r.t), ref)) }
 
 func (r *rig) delete(ref durable.Ref) { r.ok(r.Delete(within(r.t), ref)) }
 
+// lacks checks that no job has a key.
+func (r *rig) lacks(key string) {
+	_, err := r.Lookup(within(r.t), key)
+	require.ErrorIs(r.t, err, durable.ErrNotFound)
+}
+
 // get returns a job that must be there.
 func (r *rig) get(ref durable.Ref) durable.Info {
 	info, err := r.Get(within(r.t), ref)
@@ -323,6 +329,31 @@ func eachOnce(t testing.TB, since int, rigs ...*rig) map[durable.Ref]bool {
 	return seen
 }
 
+// ranOnce waits until n jobs have run, and checks that none runs again, and that nothing is kept. It
+// returns the jobs.
+func ranOnce(t testing.TB, n int, rigs ...*rig) map[durable.Ref]bool {
+	for len(eachOnce(t, 0, rigs...)) < n {
+		awaitRuns(t, len(ran(rigs...))+1, rigs...)
+	}
+	time.Sleep(again)
+	empty(t, rigs[0])
+	seen := eachOnce(t, 0, rigs...)
+	require.Len(t, seen, n)
+	return seen
+}
+
+// empty checks that nothing is kept.
+func empty(t testing.TB, r *rig) {
+	await(t, "nothing is kept", func() bool {
+		infos := r.matching(durable.Filter{})
+		if len(infos) > 0 {
+			t.Logf("still there: %+v", infos[0])
+			time.Sleep(50 * time.Millisecond)
+		}
+		return len(infos) == 0
+	})
+}
+
 // ranOf returns the attempts of a schedule.
 func (r *rig) ranOf(schedule string) []run {
 	return slices.DeleteFunc(r.ran(), func(run run) bool { return run.Schedule != schedule })
@@ -332,6 +363,14 @@ func (r *rig) ran() []run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]run(nil), r.runs...)
+}
+
+// numbers returns the numbers of attempts.
+func numbers(runs []run) (all []int) {
+	for _, run := range runs {
+		all = append(all, run.Number)
+	}
+	return all
 }
 
 // ran returns the attempts of several rigs that have begun.
@@ -359,14 +398,16 @@ func matches(f durable.Filter, i durable.Info) bool {
 // breathe is a pause in a loop: in a bubble no time passes without one.
 func breathe() { time.Sleep(time.Millisecond) }
 
-// awaitRuns waits until so many attempts have begun.
-func (r *rig) awaitRuns(n int) []run {
+// awaitRuns waits until so many attempts of several rigs have begun.
+func awaitRuns(t testing.TB, n int, rigs ...*rig) []run {
 	for had := 0; had < n; { // as long as there is progress
-		await(r.t, fmt.Sprintf("%d attempts after %d", n, had), func() bool { return len(r.ran()) > had })
-		had = len(r.ran())
+		await(t, fmt.Sprintf("%d attempts after %d", n, had), func() bool { return len(ran(rigs...)) > had })
+		had = len(ran(rigs...))
 	}
-	return r.ran()
+	return ran(rigs...)
 }
+
+func (r *rig) awaitRuns(n int) []run { return awaitRuns(r.t, n, r) }
 
 // awaitGone waits until the job is kept no longer.
 func (r *rig) awaitGone(ref durable.Ref) {

@@ -59,73 +59,81 @@ func races() int { return envInt("ENGINETEST_RACES", 200) }
 
 // Of a Cancel and a Claim of one job at one time one wins: never both, never neither.
 func cancelAgainstClaim(t *testing.T, s Store) {
-	e, other := s.Open(t), s.Open(t)
-	r := open(t, e)
-	w := newCrashing(t, e, "w", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, time.Second })
-	claims, cancels := 0, 0
+	r, other := open(t, s.Open(t)), s.Open(t)
+	w := newCrashing(t, r.engine, "w", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, time.Second })
 	var l lead
-	for jobs := range slices.Chunk(spread(races(), 0, 0), 100) {
-		c, k := raceEach(t, w, other, w.takeAll(r.add(jobs...)), &l)
-		claims, cancels = claims+c, cancels+k
+	for jobs := range slices.Chunk(times(races(), durable.Job{Kind: kind}), 100) {
+		raceEach(t, w, other, w.takeAll(r.add(jobs...)), &l)
 	}
-	t.Logf("%d claims and %d cancels won", claims, cancels)
-	require.Positive(t, claims)
-	require.Positive(t, cancels)
+	l.bothWin(t)
 	empty(t, r)
 }
 
 // raceEach claims in groups what is canceled one by one at the same time.
-func raceEach(t *testing.T, w driver.Worker, e driver.Engine, held []*driver.Delivery, l *lead) (claims, cancels int) {
+func raceEach(t *testing.T, w driver.Worker, e driver.Engine, held []*driver.Delivery, l *lead) {
 	for group := range slices.Chunk(held, 5) {
 		canceled, mine := make([]bool, len(group)), make([]bool, len(group))
 		unsure := make([]bool, len(group)) // the answer was lost: it is canceled, or it was claimed
-		l.race(func() {
+		l.race(func() int {
 			for i, h := range group {
 				oks, errs := e.Cancel(within(t), []durable.Ref{h.Ref})
 				canceled[i], unsure[i] = oks[0], errors.Is(errs[0], durable.ErrUncertain)
 				assert.True(t, unsure[i] || errs[0] == nil, errs[0])
 			}
-		}, func() {
+			return count(canceled...)
+		}, func() int {
 			for _, h := range endGranted(t, w, group, nil) {
 				mine[slices.Index(group, h)] = true
 			}
+			return count(mine...)
 		})
-		won := 0
 		for i := range group {
 			require.True(t, canceled[i] != mine[i] || unsure[i], "canceled %v, claimed %v", canceled[i], mine[i])
-			if mine[i] {
-				won++
-			}
 		}
-		l.won(won <= len(group)/2)
-		claims, cancels = claims+won, cancels+len(group)-won
 	}
-	return claims, cancels
 }
 
 // lead is the head start of the first of two that race. The winner of a race starts the next one
 // later, so that both win some on any engine, and the races stay close.
 type lead struct {
 	by, step time.Duration
-	first    bool // The first has won the last race.
+	first    bool   // The first has won the last race.
+	wins     [2]int // Of the first, and of the second.
 }
 
-func (l *lead) race(first, second func()) {
-	var wg sync.WaitGroup
-	wg.Go(func() { time.Sleep(-l.by); first() })
-	wg.Go(func() { time.Sleep(l.by); second() })
-	wg.Wait()
-}
-
-func (l *lead) won(first bool) {
-	if l.step = l.step * 3 / 2; l.step == 0 || first != l.first {
+// race calls both at once; each returns how much it has won.
+func (l *lead) race(first, second func() int) {
+	won := [2]int{}
+	atOnce(2, func(i int) {
+		time.Sleep(l.by * time.Duration(2*i-1))
+		won[i] = []func() int{first, second}[i]()
+	})
+	l.wins = [2]int{l.wins[0] + won[0], l.wins[1] + won[1]}
+	ahead := won[0] >= won[1]
+	if l.step = l.step * 3 / 2; l.step == 0 || ahead != l.first {
 		l.step = time.Millisecond / 4
 	}
-	if l.first = first; first {
+	if l.first = ahead; ahead {
 		l.by -= l.step
 	} else {
 		l.by += l.step
 	}
+}
+
+// bothWin checks that each has won some races.
+func (l *lead) bothWin(t *testing.T) {
+	t.Log("won:", l.wins)
+	require.NotContains(t, l.wins, 0)
+}
+
+// count returns how many are true.
+func count(all ...bool) (n int) {
+	for _, is := range all {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // endGranted claims jobs, ends those that it is granted as done, and returns them. It asks again
@@ -176,10 +184,7 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 	const n = 300
 	refs := r.add(spread(n, ahead, ahead/n)...)
 	canceled := map[durable.Ref]bool{}
-	for i := range n {
-		if i%2 == 1 {
-			continue
-		}
+	for i := 0; i < n; i += 2 {
 		ref := refs[(i*7)%n] // near and far, some of them too late
 		if c.cancels(ref) {
 			canceled[ref] = true
@@ -289,15 +294,12 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithAhead(300*time.Millisecond)).handle(kind, nil).start()
 	mover := open(t, s.Open(t))
 	const n = 150
-	var wg sync.WaitGroup
-	for i, ref := range r.add(spread(n, 500*time.Millisecond, 5*time.Millisecond)...) {
-		wg.Go(func() {
-			time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
-			_, _, err := mover.Reschedule(within(t), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
-			assert.NoError(t, err)
-		})
-	}
-	wg.Wait()
+	refs := r.add(spread(n, 500*time.Millisecond, 5*time.Millisecond)...)
+	atOnce(n, func(i int) {
+		time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
+		_, _, err := mover.Reschedule(within(t), refs[i], time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
+		assert.NoError(t, err)
+	})
 	ranOnce(t, n, r)
 }
 

@@ -78,7 +78,7 @@ func runAll(t *testing.T, run func(*testing.T, func(*testing.T, Store)), names .
 		require.True(t, slices.ContainsFunc(cases, func(c testCase) bool { return c.name == name }), "there is no test %s", name)
 	}
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
+	turns := make(chan struct{}, 5)
 	for _, c := range cases {
 		if len(names) > 0 && !slices.Contains(names, c.name) {
 			continue
@@ -95,8 +95,6 @@ func runAll(t *testing.T, run func(*testing.T, func(*testing.T, Store)), names .
 	}
 	wg.Wait()
 }
-
-const atOnce = 5
 
 type testCase struct {
 	name string

@@ -181,7 +181,7 @@ func deleteDead(t *testing.T, s Store) {
 // what was redriven runs, and what was deleted does not.
 func deleteAgainstRedrive(t *testing.T, s Store) {
 	died := open(t, s.Open(t)).handle(kind, fails(durable.Discard(errTest))).start()
-	refs := died.add(spread(60, 0, 0)...)
+	refs := died.add(times(60, durable.Job{Kind: kind})...)
 	for _, ref := range refs {
 		died.awaitDead(ref)
 	}
@@ -190,9 +190,9 @@ func deleteAgainstRedrive(t *testing.T, s Store) {
 	var l lead
 	for _, ref := range refs {
 		var deleted, again error
-		l.race(func() { deleted = died.Delete(within(t), ref) }, func() { again = died.Redrive(within(t), ref) })
+		l.race(func() int { deleted = died.Delete(within(t), ref); return count(deleted == nil) },
+			func() int { again = died.Redrive(within(t), ref); return count(again == nil) })
 		redriven[ref] = again == nil
-		l.won(deleted == nil)
 		require.True(t, redriven[ref] != (deleted == nil), "one has won")
 		require.ErrorIs(t, errors.Join(deleted, again), durable.ErrNotFound, "the other has lost")
 	}

@@ -60,10 +60,11 @@ const kind = "k"
 // rig is a Queue with a handler that records what ran.
 type rig struct {
 	*durable.Queue
-	t     testing.TB
-	lease time.Duration // Longer where the engine answers so late that the lease would be lost again and again.
-	stop  context.CancelFunc
-	done  chan struct{}
+	t      testing.TB
+	engine driver.Engine
+	lease  time.Duration // Longer where the engine answers so late that the lease would be lost again and again.
+	stop   context.CancelFunc
+	done   chan struct{}
 
 	mu   sync.Mutex
 	runs []run
@@ -79,7 +80,7 @@ type run struct {
 func open(t testing.TB, e driver.Engine, opts ...durable.Option) *rig {
 	asked := time.Now()
 	engineNow(t, e)
-	r := &rig{t: t, lease: max(lease, 20*time.Since(asked))}
+	r := &rig{t: t, engine: e, lease: max(lease, 20*time.Since(asked))}
 	var err error
 	r.Queue, err = durable.Open(within(t), e, append([]durable.Option{durable.WithLease(r.lease)}, opts...)...)
 	r.ok(err)
@@ -231,6 +232,9 @@ func (r *rig) refuses(j durable.Job, want error) {
 	require.ErrorIs(r.t, err, want)
 	require.Empty(r.t, ref)
 }
+
+// now is the engine's time.
+func (r *rig) now() time.Time { return engineNow(r.t, r.engine) }
 
 // isGone checks that Get does not find a job.
 func (r *rig) isGone(ref durable.Ref) {
@@ -393,6 +397,15 @@ func await(t testing.TB, what string, cond func() bool) {
 // matches reports whether a Filter selects a job.
 func matches(f durable.Filter, i durable.Info) bool {
 	return driver.Filter(f).Match(driver.Info{State: i.State, Record: driver.Record{Kind: i.Job.Kind, Lane: i.Job.Lane, Meta: i.Job.Meta}})
+}
+
+// atOnce calls f with each number below n at once, and waits until all have returned.
+func atOnce(n int, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(i) })
+	}
+	all.Wait()
 }
 
 // breathe is a pause in a loop: in a bubble no time passes without one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -203,10 +202,9 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 
 // Reschedule earlier, later, into the window, and while it is held; by one Ref, often.
 func reschedule(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e, durable.WithAhead(400*time.Millisecond)).handle(kind, nil).start()
+	r := open(t, s.Open(t), durable.WithAhead(400*time.Millisecond)).handle(kind, nil).start()
 	move := func(ref durable.Ref, in time.Duration, want bool) time.Time {
-		at := engineNow(t, e).Add(in)
+		at := r.now().Add(in)
 		r.reschedule(ref, at, want)
 		return at
 	}
@@ -225,15 +223,15 @@ func reschedule(t *testing.T, s Store) {
 	hour := durable.Job{Kind: kind, After: time.Hour, Payload: []byte("p"), MaxAttempts: 7}
 
 	ref := r.add(hour)[0]
-	at := move(ref, 600*time.Millisecond, true)
-	ranAt(ref, at, "earlier")
+	ranAt(ref, move(ref, 600*time.Millisecond, true), "earlier")
 	move(ref, time.Hour, false)
 
+	var at time.Time
 	for moved, after := false, 3*time.Second; !moved; after *= 2 { // in time, also where that takes long
 		ref = r.add(durable.Job{Kind: kind, After: after})[0]
-		at = engineNow(t, e).Add(after + time.Second)
+		at = r.now().Add(after + time.Second)
 		moved = r.moves(ref, at)
-		require.True(t, moved || !engineNow(t, e).Before(at.Add(-2*time.Second)), "it was early enough")
+		require.True(t, moved || !r.now().Before(at.Add(-2*time.Second)), "it was early enough")
 	}
 	ranAt(ref, at, "later")
 
@@ -245,16 +243,15 @@ func reschedule(t *testing.T, s Store) {
 	info := r.get(ref)
 	require.Equal(t, "p", string(info.Job.Payload))
 	require.Equal(t, 7, info.Job.MaxAttempts)
-	now := engineNow(t, e)
+	now := r.now()
 	move(ref, -time.Second, true)
 	ranAt(ref, now.Add(-100*time.Millisecond), "into the past is now")
 
 	r.close()
 	before = r.ran()
-	e = s.Open(t)
-	r = open(t, e, holding()...).handle(kind, nil).start()
+	r = open(t, s.Open(t), holding()...).handle(kind, nil).start()
 	ref = r.whileHeld(func(ref durable.Ref) bool {
-		at = engineNow(t, e).Add(1200 * time.Millisecond)
+		at = r.now().Add(1200 * time.Millisecond)
 		return r.moves(ref, at)
 	})
 	ranAt(ref, at, "while held")
@@ -326,95 +323,95 @@ func changeRetry(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// ledger is what is known of the jobs of a test, by Ref.
+// ledger is what is known of the jobs of a test.
 type ledger struct {
-	mu       sync.Mutex
-	accepted set
-	canceled set
-	unsure   set                      // The answer of Cancel was lost: it may have been canceled.
-	done     map[durable.Ref]int      // Handlers that returned nil.
-	asked    map[durable.Ref][]string // The calls of users and handlers, and the answers.
-	lost     int64                    // Ends that came after another worker had taken over: that job is done twice.
+	mu   sync.Mutex
+	jobs map[durable.Ref]*fate
+	lost int64 // Ends that came after another worker had taken over: that job is done twice.
 }
 
-type set = map[durable.Ref]bool
+// fate is what is known of a job.
+type fate struct {
+	accepted, canceled bool
+	unsure             bool     // The answer of Cancel was lost: it may have been canceled.
+	listed             bool     // It is kept at the end.
+	done               int      // Handlers that returned nil.
+	asked              []string // The calls of users and handlers, and the answers.
+}
+
+// of returns what is known of a job. The lock is held.
+func (l *ledger) of(ref durable.Ref) *fate {
+	if l.jobs[ref] == nil {
+		l.jobs[ref] = &fate{}
+	}
+	return l.jobs[ref]
+}
 
 // accounts does everything at once for a while: two workers, adds, cancels, reschedules,
 // failures, keys, redrives, a worker that comes and goes. At the end each accepted job is done,
 // canceled, or listed, and no two of these. A job whose Cancel was uncertain may be canceled or not.
 // No canceled job has begun an attempt after, and no job was done twice except where a lease was lost.
 func accounts(t *testing.T, s Store) {
-	l := &ledger{accepted: set{}, canceled: set{}, unsure: set{}, done: map[durable.Ref]int{}, asked: map[durable.Ref][]string{}}
+	l := &ledger{jobs: map[durable.Ref]*fate{}}
 	start := func() *rig {
 		return open(t, s.Open(t), durable.WithConcurrency(16),
 			durable.WithBackoff(func(int) time.Duration { return rand.N(600 * time.Millisecond) })).
 			handle(kind, func(_ context.Context, a *durable.Attempt) error { return l.begin(t, a) }).start()
 	}
 	a, b := start(), start()
-	var wg sync.WaitGroup
 	end := time.Now().Add(4 * time.Second)
-	for i := range 3 {
-		wg.Go(func() { l.user(t, a, i, end) })
-	}
-	wg.Go(func() {
+	atOnce(4, func(i int) {
+		if i < 3 {
+			l.user(t, a, i, end)
+			return
+		}
 		for time.Now().Before(end) {
 			c := start()
 			time.Sleep(700 * time.Millisecond)
 			c.close()
-			l.lose(c)
+			l.lost += c.Stats().LeaseLost
 		}
 	})
-	wg.Wait()
 	await(t, "what is near has ended", func() bool {
 		return !slices.ContainsFunc(a.matching(durable.Filter{}), func(info durable.Info) bool {
 			return info.State != durable.Dead && time.Until(info.Due) < time.Minute
 		})
 	})
-	b.drain()
-	a.drain()
-	l.lose(a)
-	l.lose(b)
-	missing := maps.Clone(l.accepted)
+	for _, r := range []*rig{b, a} {
+		r.drain()
+		l.lost += r.Stats().LeaseLost
+	}
 	for _, info := range a.matching(durable.Filter{}) {
-		require.True(t, l.accepted[info.Ref], "nobody has added %+v", info)
-		require.False(t, l.canceled[info.Ref], "canceled, and there: %+v", info)
-		require.Zero(t, l.done[info.Ref], "done, and there: %+v", info)
-		delete(missing, info.Ref)
+		l.of(info.Ref).listed = true
 	}
-	for ref := range missing {
-		require.True(t, l.done[ref] > 0 || l.canceled[ref] || l.unsure[ref], "%s is gone: %q", ref, l.asked[ref])
+	var done, canceled, listed int
+	for ref, f := range l.jobs {
+		require.True(t, f.accepted, "nobody has added %s: %+v", ref, f)
+		ends := count(f.done > 0, f.canceled, f.listed)
+		require.True(t, ends == 1 || ends == 0 && f.unsure, "%s: %+v", ref, f)
+		l.lost -= int64(max(0, f.done-1))
+		require.GreaterOrEqual(t, l.lost, int64(0), "done twice: %s: %+v", ref, f)
+		done, canceled, listed = done+count(f.done > 0), canceled+count(f.canceled), listed+count(f.listed)
 	}
-	twice := int64(0)
-	for ref, n := range l.done {
-		twice += int64(n - 1)
-		require.LessOrEqual(t, twice, l.lost, "done twice: %s", ref)
-		require.True(t, l.accepted[ref] && !l.canceled[ref], "%s: %q", ref, l.asked[ref])
-	}
-	t.Logf("%d accepted, %d done, %d canceled, %d left", len(l.accepted), len(l.done), len(l.canceled), len(l.accepted)-len(missing))
-	require.NotEmpty(t, l.done)
-	require.True(t, len(l.canceled) > 0 || len(l.accepted) < 100, "none was canceled")
-}
-
-// lose notes what a worker has lost, on a machine that stood still for a lease.
-func (l *ledger) lose(r *rig) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lost += r.Stats().LeaseLost
+	t.Logf("%d accepted, %d done, %d canceled, %d left", len(l.jobs), done, canceled, listed)
+	require.Positive(t, done)
+	require.True(t, canceled > 0 || len(l.jobs) < 100, "none was canceled")
 }
 
 // begin is the handler.
 func (l *ledger) begin(t *testing.T, a *durable.Attempt) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked[a.Ref] = append(l.asked[a.Ref], fmt.Sprint("begin ", a.Number))
-	assert.False(t, l.canceled[a.Ref], "%s: canceled, and attempt %d begins", a.Ref, a.Number)
+	f := l.of(a.Ref)
+	f.asked = append(f.asked, fmt.Sprint("begin ", a.Number))
+	assert.False(t, f.canceled, "%s: canceled, and attempt %d begins", a.Ref, a.Number)
 	switch n := rand.N(24); {
 	case n == 0:
 		return durable.Discard(errTest)
 	case n < 7:
 		return errTest
 	}
-	l.done[a.Ref]++
+	f.done++
 	return nil
 }
 
@@ -422,15 +419,13 @@ func (l *ledger) begin(t *testing.T, a *durable.Attempt) error {
 func (l *ledger) note(t *testing.T, ref durable.Ref, call string, ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked[ref] = append(l.asked[ref], fmt.Sprint(call, " ", ok, " ", err))
+	f := l.of(ref)
+	f.asked = append(f.asked, fmt.Sprint(call, " ", ok, " ", err))
 	expected := []error{nil, durable.ErrUncertain}
 	switch call {
 	case "Cancel":
-		if ok {
-			l.canceled[ref] = true
-		} else if err != nil {
-			l.unsure[ref] = true
-		}
+		f.canceled = f.canceled || ok
+		f.unsure = f.unsure || err != nil
 	case "Redrive":
 		expected = append(expected, durable.ErrNotFound, durable.ErrExists)
 	}
@@ -455,7 +450,7 @@ func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 		if added != "" {
 			mine = append(mine, added)
 			l.mu.Lock()
-			l.accepted[added] = true
+			l.of(added).accepted = true
 			l.mu.Unlock()
 		}
 		if len(mine) == 0 {

@@ -20,9 +20,9 @@ import (
 )
 
 // taken returns how many places of all limits are taken.
-func taken(t testing.TB, e driver.Engine) (n int) {
-	all, err := e.Usage(within(t))
-	require.NoError(t, err)
+func (r *rig) taken() (n int) {
+	all, err := r.engine.Usage(within(r.t))
+	r.ok(err)
 	for _, u := range all {
 		n += u.Taken
 	}
@@ -52,65 +52,62 @@ func exact(h *driver.Delivery) []*driver.Delivery {
 // A claim takes a place with it, or nothing. Its end gives it back, once, whichever end; a worker that
 // takes over has the place of the dead one; and a claim that is asked for once more has one place.
 func limitClaims(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e)
+	r := open(t, s.Open(t))
 	r.limit("two", durable.Limit{Kind: kind, Running: 2})
-	a := newCrashing(t, e, "a")
+	a := newCrashing(t, r.engine, "a")
 	hs := a.takeAll(r.add(times(4, durable.Job{Kind: kind})...))
 	require.Equal(t, driver.Throttled, a.claim(hs[0], false).Status, "not asked exactly")
 	require.Equal(t, 1, a.granted(hs[0]), "a refusal is no attempt")
 	a.granted(hs[0]) // asked once more
-	require.Equal(t, 1, taken(t, e))
+	require.Equal(t, 1, r.taken())
 	a.granted(hs[1])
 	v := a.claim(hs[2], true)
 	require.Equal(t, driver.Throttled, v.Status)
 	a.granted(hs[1]) // asked once more, of two that have all the places
-	require.Equal(t, ruleID(t, e), v.Limit)
+	require.Equal(t, readRules(t, r.engine).Limits()[0].ID, v.Limit)
 	require.Positive(t, v.After)
 	require.Equal(t, durable.Waiting, r.get(hs[2].Ref).State)
 
 	a.end(hs[0], driver.Done)
-	require.Equal(t, 1, taken(t, e))
+	require.Equal(t, 1, r.taken())
 	r.pause(durable.Pausable{Kind: kind})
 	v = a.claim(hs[2], true)
 	require.Equal(t, driver.Throttled, v.Status, "paused")
 	require.Zero(t, v.Limit)
 	r.resume(durable.Pausable{Kind: kind})
 	await(t, "it is known that it is paused no longer", func() bool {
-		_, err := e.FlowControl(within(t)) // as a Queue does
-		require.NoError(t, err)
+		readRules(t, r.engine) // as a Queue does
 		return a.claim(hs[2], true).Status == driver.Granted
 	})
 	a.release(hs[2], time.Hour)
-	require.Equal(t, 1, taken(t, e), "given back")
+	require.Equal(t, 1, r.taken(), "given back")
 	a.end(hs[1], driver.Retry)
-	require.Equal(t, 0, taken(t, e))
+	require.Equal(t, 0, r.taken())
 
 	a.granted(hs[3])
 	b := newCrashing(t, s.Open(t), "b")
 	a.stop() // it beats no more
 	h := b.take(hs[3].Ref)
 	await(t, "taken over", func() bool { return b.claim(h, true).Status == driver.Granted })
-	require.Equal(t, 1, taken(t, e), "the place goes with the job")
+	require.Equal(t, 1, r.taken(), "the place goes with the job")
 	b.end(h, driver.DeadLetter)
-	require.Equal(t, 0, taken(t, e))
+	require.Equal(t, 0, r.taken())
 }
 
-func ruleID(t testing.TB, e driver.Engine) int64 {
+// readRules returns the limits and pauses that an engine has stored, which it then knows.
+func readRules(t testing.TB, e driver.Engine) *driver.FlowControl {
 	rules, err := e.FlowControl(within(t))
 	require.NoError(t, err)
-	require.Len(t, rules.Limits(), 1)
-	return rules.Limits()[0].ID
+	return rules
 }
 
 // finishPatiently calls Finish until it succeeds.
 func finishPatiently(t testing.TB, w driver.Worker, o driver.Completion) {
-	var err error
-	for range 100 {
-		if err = w.Finish(within(t), []driver.Completion{o})[0]; err == nil {
-			return
+	err := errTest
+	for n := 0; n < 100 && err != nil; n++ {
+		if err = w.Finish(within(t), []driver.Completion{o})[0]; err != nil {
+			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	require.NoError(t, err)
 }
@@ -118,17 +115,13 @@ func finishPatiently(t testing.TB, w driver.Worker, o driver.Completion) {
 // Rules are stored on a condition, so that of two changes at one time none is lost, and are
 // there after a restart.
 func rulesStored(t *testing.T, s Store) {
-	var wg sync.WaitGroup
-	for i := range 3 {
-		r := open(t, s.Open(t))
-		wg.Go(func() {
-			for k := range 5 {
-				assert.NoError(t, r.SetLimit(within(t), fmt.Sprintf("l%d-%d", i, k), durable.Limit{Running: 1 + k, PerLane: true}))
-				assert.NoError(t, r.Pause(within(t), durable.Pausable{Lane: fmt.Sprint(i), Kind: fmt.Sprint(k)}))
-			}
-		})
-	}
-	wg.Wait()
+	rigs := []*rig{open(t, s.Open(t)), open(t, s.Open(t)), open(t, s.Open(t))}
+	atOnce(3, func(i int) {
+		for k := range 5 {
+			assert.NoError(t, rigs[i].SetLimit(within(t), fmt.Sprintf("l%d-%d", i, k), durable.Limit{Running: 1 + k, PerLane: true}))
+			assert.NoError(t, rigs[i].Pause(within(t), durable.Pausable{Lane: fmt.Sprint(i), Kind: fmt.Sprint(k)}))
+		}
+	})
 	s.Restart(t)
 	r := open(t, s.Open(t))
 	var names []string
@@ -229,16 +222,15 @@ func limitPerLane(t *testing.T, s Store) {
 // comes, without a place or an attempt.
 func limitRate(t *testing.T, s Store) {
 	const rate, burst, jobs = 40, 5, 125
-	e := s.Open(t)
-	a, b := open(t, e).handle(kind, nil), open(t, s.Open(t)).handle(kind, nil)
+	a, b := open(t, s.Open(t)).handle(kind, nil), open(t, s.Open(t)).handle(kind, nil)
 	a.limit("rate", durable.Limit{Kind: kind, Rate: rate, Burst: burst})
-	began := engineNow(t, e)
+	began := a.now()
 	a.start()
 	b.start()
 	a.add(times(jobs, durable.Job{Kind: kind})...)
 	runs := awaitRuns(t, jobs, a, b)
 	slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
-	offset := time.Until(engineNow(t, e)) // of the clocks, nearly
+	offset := time.Until(a.now()) // of the clocks, nearly
 	for i, r := range runs {
 		require.Equal(t, 1, r.Number)
 		since := r.at.Add(offset).Sub(began) + 20*time.Millisecond
@@ -313,14 +305,13 @@ func limitChanged(t *testing.T, s Store) {
 	await(t, "1 runs", func() bool { return c.inside.Load() <= 1 })
 	time.Sleep(300 * time.Millisecond) // from here on the claims are of the new one
 	c.most.Store(0)
-	n := len(ran(a, b))
-	await(t, "some more have run", func() bool { return len(ran(a, b)) >= n+3 })
+	awaitRuns(t, len(ran(a, b))+3, a, b)
 	require.LessOrEqual(t, c.most.Load(), int64(1))
 	a.limit("l", durable.Limit{})
-	await(t, "all have run", func() bool { return len(ran(a, b)) == 60 })
+	awaitRuns(t, 60, a, b)
 	empty(t, a)
 	require.Greater(t, c.most.Load(), int64(4), "nothing limits them any more")
-	require.Equal(t, 0, taken(t, s.Open(t)))
+	require.Equal(t, 0, a.taken())
 }
 
 // diesWith sets a limit with two places, and kills a worker when two of the jobs run. It returns their
@@ -343,25 +334,23 @@ func diesWith(t *testing.T, s Store, two durable.Limit, jobs ...durable.Job) []d
 func limitDeath(t *testing.T, s Store) {
 	refs := diesWith(t, s, durable.Limit{Kind: kind, PerLane: true, Running: 2}, times(8, durable.Job{Kind: kind, Lane: "l"})...)
 	var c crowd
-	e := s.Open(t)
-	r := open(t, e).handle(kind, c.around(sleeps(20*time.Millisecond))).start()
+	r := open(t, s.Open(t)).handle(kind, c.around(sleeps(20*time.Millisecond))).start()
 	await(t, "all have run", func() bool {
-		require.LessOrEqual(t, taken(t, e), 2)
+		require.LessOrEqual(t, r.taken(), 2)
 		return len(r.ran()) >= 8
 	})
 	for _, ref := range refs {
 		r.awaitGone(ref)
 	}
 	require.LessOrEqual(t, c.most.Load(), int64(2))
-	require.Equal(t, 0, taken(t, e))
+	require.Equal(t, 0, r.taken())
 }
 
 // A dead worker's place is free after its lease, though no other worker has a handler for the kind
 // of its job, or that is paused: others under the same limit do not wait for that.
 func limitOrphan(t *testing.T, s Store) {
 	refs := diesWith(t, s, durable.Limit{Running: 2}, durable.Job{Kind: "alone"}, durable.Job{Kind: "paused"})
-	e := s.Open(t)
-	r := open(t, e).handle(kind, nil).handle("paused", nil)
+	r := open(t, s.Open(t)).handle(kind, nil).handle("paused", nil)
 	r.pause(durable.Pausable{Kind: "paused"})
 	r.start()
 	r.add(times(4, durable.Job{Kind: kind})...)
@@ -369,7 +358,7 @@ func limitOrphan(t *testing.T, s Store) {
 	r.resume(durable.Pausable{Kind: "paused"})
 	r.awaitGone(refs[1])
 	open(t, s.Open(t)).handle("alone", nil).start().awaitGone(refs[0])
-	await(t, "no place is taken", func() bool { return taken(t, e) == 0 })
+	await(t, "no place is taken", func() bool { return r.taken() == 0 })
 }
 
 // CancelRunning ends the handler's context, on whichever node; what the handler returns
@@ -427,8 +416,7 @@ func limitRecalls(t *testing.T, s Store) {
 	} {
 		w.release(h, time.Hour)
 		require.NoError(t, change())
-		_, err := e.FlowControl(within(t)) // a Queue reads it each second, and when it is notified
-		require.NoError(t, err)
+		readRules(t, e) // as a Queue does each second, and when it is notified
 		h = w.take(ref)
 	}
 	require.Equal(t, driver.Granted, w.claim(h, false).Status)
@@ -441,8 +429,7 @@ func limitRecallsOfTheGone(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]
 	for i, limit := range []durable.Limit{{Kind: kind, Running: 1}, {}} {
 		e := s.Open(t)
-		_, err := e.FlowControl(within(t))
-		require.NoError(t, err)
+		readRules(t, e)
 		w := newCrashing(t, e, fmt.Sprint("gone", i))
 		h := w.take(ref)
 		w.stop()
@@ -544,15 +531,14 @@ func pausedTwice(t *testing.T, s Store) {
 // order in which they are.
 func lanesInOrder(t *testing.T, s Store) {
 	const lanes, each = 4, 5
-	e := s.Open(t)
 	release := make(chan struct{})
-	r := open(t, e).handle(kind, waits(release))
+	r := open(t, s.Open(t)).handle(kind, waits(release))
 	r.limit("one", durable.Limit{Kind: kind, Running: 1})
 	r.start()
 	r.add(durable.Job{Kind: kind})
 	r.awaitRuns(1) // has the place until all others wait
 	var jobs []durable.Job
-	now := engineNow(t, e)
+	now := r.now()
 	for i := range lanes * each { // all of the first lane are due before the second
 		at := now.Add(time.Second + time.Duration(i)*10*time.Millisecond)
 		jobs = append(jobs, durable.Job{Kind: kind, Lane: fmt.Sprint("lane", i/each), At: at})
@@ -578,8 +564,7 @@ func lanesInOrder(t *testing.T, s Store) {
 // worker gives no permit back that another job has by then. A worker that renews its lease keeps its
 // permit.
 func limitSlowReturn(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e)
+	r := open(t, s.Open(t))
 	r.limit("one", durable.Limit{Kind: kind, Running: 1})
 	next := func(w *crashing) *driver.Delivery { return w.take(r.add(durable.Job{Kind: kind})[0]) }
 	began := time.Now() // of its lease, at the earliest
@@ -592,13 +577,13 @@ func limitSlowReturn(t *testing.T, s Store) {
 	await(t, "the place is free", func() bool { return lives.claim(second, true).Status == driver.Granted })
 	lives.stop()
 	require.GreaterOrEqual(t, time.Since(began), lease-lease/20, "it was free before the lease was over")
-	require.Equal(t, 1, taken(t, e))
+	require.Equal(t, 1, r.taken())
 
 	await(t, "the slow one hears what became of its end", func() bool {
 		err := slow.Finish(within(t), []driver.Completion{{Delivery: first, End: driver.Done}})[0]
 		return err == nil || errors.Is(err, durable.ErrLeaseLost)
 	})
-	require.Equal(t, 1, taken(t, e), "the place is another's")
+	require.Equal(t, 1, r.taken(), "the place is another's")
 	waits := newCrashing(t, s.Open(t), "waits").beating()
 	third := next(waits)
 	for end := time.Now().Add(lease + lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -610,23 +595,22 @@ func limitSlowReturn(t *testing.T, s Store) {
 	}
 	lives.end(second, driver.Done)
 	await(t, "the place is free", func() bool { return waits.claim(third, true).Status == driver.Granted })
-	require.Equal(t, 1, taken(t, e))
+	require.Equal(t, 1, r.taken())
 }
 
 // A claim that took a token ahead of its time, and whose answer was lost, does not begin sooner
 // for that.
 func limitRateAnswerLost(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e)
+	r := open(t, s.Open(t))
 	const gap = 200 * time.Millisecond
 	r.limit("rate", durable.Limit{Kind: kind, Rate: float64(time.Second) / float64(gap), Burst: 1})
-	w := newCrashing(t, e, "w")
+	w := newCrashing(t, r.engine, "w")
 	refs := r.add(times(20, durable.Job{Kind: kind})...)
 	ahead := 0
 	for _, h := range w.takeAll(refs) {
 		var v driver.ClaimResult
 		await(t, "its token comes", func() bool { v = w.claim(h, true); return v.Status == driver.Granted })
-		again, now := w.claim(h, true), engineNow(t, e)
+		again, now := w.claim(h, true), r.now()
 		require.Equal(t, driver.Granted, again.Status)
 		if v.At.After(now) { // a token's time may have come between
 			ahead++

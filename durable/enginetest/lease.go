@@ -60,18 +60,19 @@ func frozen(t *testing.T, s Store) {
 func longHandler(t *testing.T, s Store) {
 	const short = 500 * time.Millisecond
 	var lost atomic.Bool
-	handler := func(ctx context.Context, _ *durable.Attempt) error {
-		select {
-		case <-ctx.Done():
-			lost.Store(true)
-		case <-time.After(10 * short):
-		}
-		return context.Cause(ctx)
+	start := func() *rig {
+		return open(t, s.Open(t), durable.WithLease(short)).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
+			select {
+			case <-ctx.Done():
+				lost.Store(true)
+			case <-time.After(10 * short):
+			}
+			return context.Cause(ctx)
+		}).start()
 	}
-	a := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
-	b := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
+	a, b := start(), start()
 	ref := a.add(durable.Job{Kind: kind})[0]
-	await(t, "it runs", func() bool { return len(ran(a, b)) > 0 })
+	awaitRuns(t, 1, a, b)
 	leaseLost := func() bool { return lost.Load() || a.Stats().LeaseLost+b.Stats().LeaseLost > 0 }
 	await(t, "the job is gone, or a lease was lost", func() bool {
 		_, err := a.Get(within(t), ref)

@@ -104,10 +104,9 @@ func record(id string, due, born time.Time) driver.Record {
 // An insert that is repeated, since its answer was lost, stores one job, and has found no other. If the
 // job may have ended and been forgotten by then, the insert is refused.
 func repeatedInsert(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e).handle(kind, nil).start()
+	r := open(t, s.Open(t)).handle(kind, nil).start()
 	for _, after := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
-		now := engineNow(t, e)
+		now := r.now()
 		var found durable.Ref
 		var recs []driver.Record
 		for _, job := range []durable.Job{{}, {Key: fmt.Sprint("refuse", after)}, {Key: fmt.Sprint("replace", after), OnKey: durable.Replace, Found: &found}} {
@@ -116,18 +115,18 @@ func repeatedInsert(t *testing.T, s Store) {
 			require.NoError(t, err)
 			recs = append(recs, rec)
 		}
-		first, errs := e.Insert(within(t), recs)
+		first, errs := r.engine.Insert(within(t), recs)
 		require.NoError(t, errors.Join(errs...))
 		for range 2 {
 			found = "of another Add"
-			refs, errs := e.Insert(within(t), recs)
+			refs, errs := r.engine.Insert(within(t), recs)
 			for i, err := range errs {
 				if err == nil {
 					require.Equal(t, first[i], refs[i])
 					continue
 				}
 				require.ErrorIs(t, err, durable.ErrUncertain)
-				require.Greater(t, engineNow(t, e).Sub(now), after, "it has not run yet")
+				require.Greater(t, r.now().Sub(now), after, "it has not run yet")
 			}
 			require.True(t, errs[2] != nil || found == "", "found %q", found)
 		}
@@ -145,15 +144,14 @@ func engineNow(t testing.TB, e driver.Engine) time.Time {
 // A job that is stored when its time has long passed runs now, or is refused; it does not
 // vanish.
 func lateInsert(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e).handle(kind, nil).start()
+	r := open(t, s.Open(t)).handle(kind, nil).start()
 	r.awaitGone(r.add(durable.Job{Kind: kind})[0])
 	time.Sleep(3 * time.Second) // the first one's bucket may be closed by now
-	now := engineNow(t, e)
+	now := r.now()
 	accepted := 1
 	for i, ago := range []time.Duration{100 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second, time.Minute, 48 * time.Hour} {
 		then := now.Add(-ago)
-		_, errs := e.Insert(within(t), []driver.Record{record(fmt.Sprintf("late%d", i), then, then)})
+		_, errs := r.engine.Insert(within(t), []driver.Record{record(fmt.Sprintf("late%d", i), then, then)})
 		if errs[0] == nil {
 			accepted++
 		} else {
@@ -513,7 +511,7 @@ func sameJob(t *testing.T, want, got durable.Job) {
 // A job keeps its fields: while it waits, over an attempt and a change of its time, and
 // when it is dead.
 func fields(t *testing.T, s Store) {
-	r := open(t, s.Open(t)).handle(kind, returns(durable.RetryAfter(0, errTest), durable.Discard(errTest)))
+	r := open(t, s.Open(t)).handle(kind, returns(durable.RetryAfter(0, errTest), durable.Discard(errTest), durable.Discard(errTest)))
 	job := full()
 	job.After = time.Hour
 	ref := r.add(job)[0]
@@ -537,13 +535,12 @@ func fields(t *testing.T, s Store) {
 // A job that has not begun when it expires never begins: it is listed as dead, with its key free
 // and no attempt counted. It runs when it is redriven.
 func expires(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e).handle(kind, nil)
-	now := engineNow(t, e)
+	r := open(t, s.Open(t)).handle(kind, nil)
+	now := r.now()
 	soon := now.Add(2 * time.Second)
 	refs := r.add(durable.Job{Kind: kind, Key: "k", Expires: soon}, durable.Job{Kind: kind, MaxAttempts: 1, Expires: soon},
 		durable.Job{Kind: kind, Expires: now.Add(time.Hour)})
-	await(t, "they expire", func() bool { return engineNow(t, e).After(soon) })
+	await(t, "they expire", func() bool { return r.now().After(soon) })
 	r.start()
 	for _, x := range refs[:2] {
 		info := r.awaitDead(x)
@@ -650,26 +647,25 @@ const soon = time.Minute
 func silence(t *testing.T, s Store) {
 	e, line := openSilent(t, s)
 	r := open(t, e).handle("late", nil)
-	now := engineNow(t, e)
-	refs, errs := e.Insert(within(t), []driver.Record{record("a", now, now), record("b", now.Add(time.Hour), now)})
+	now := r.now()
+	far := record("far", now.Add(time.Hour), now)
+	refs, errs := e.Insert(within(t), []driver.Record{record("a", now, now), record("b", now, now), record("c", now, now), far})
 	require.NoError(t, errors.Join(errs...))
 	w := newCrashing(t, e, "silent")
-	held := w.take(refs[0])
-	w.granted(held)
-	fed := work(t, e, "fed")
-	rules, err := e.FlowControl(within(t))
-	require.NoError(t, err)
+	held := w.takeAll(refs[:3]) // a call each: one call has one Delivery at a time
+	for _, h := range held {
+		w.granted(h)
+	}
+	calls := engineCalls(e, refs[0], refs[3], readRules(t, e), now)
+	maps.Copy(calls, workerCalls(w, work(t, e, "fed"), held))
+	calls["Health"] = r.Health
 
 	line.Silence()
-	eachReturns(t, map[string]func(context.Context) error{
-		"Health": r.Health,
-		"Signal": func(ctx context.Context) error { _, err := e.Signal(ctx, "key", nil, now); return err },
-		"Work": func(ctx context.Context) error {
-			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindGate([]string{kind}), Lease: lease})
-			return err
-		},
-		"Fetch": func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
-	}, engineCalls(e, refs[0], refs[1], rules, now), workerCalls(w, held))
+	var wg sync.WaitGroup
+	for name, call := range calls {
+		wg.Go(func() { returnsSoon(t, name, call) })
+	}
+	wg.Wait()
 	line.Heal()
 	if t.Failed() {
 		return
@@ -684,11 +680,12 @@ func silence(t *testing.T, s Store) {
 func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowControl, now time.Time) map[string]func(context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Insert": func(ctx context.Context) error {
-			_, errs := e.Insert(ctx, []driver.Record{record("c", now, now)})
+			_, errs := e.Insert(ctx, []driver.Record{record("d", now, now)})
 			return errs[0]
 		},
 		"Cancel":   func(ctx context.Context) error { _, errs := e.Cancel(ctx, []durable.Ref{far}); return errs[0] },
 		"Move":     func(ctx context.Context) error { _, err := e.Move(ctx, far, now.Add(2*time.Hour)); return err },
+		"Signal":   func(ctx context.Context) error { _, err := e.Signal(ctx, "key", nil, now); return err },
 		"Redrive":  func(ctx context.Context) error { return e.Redrive(ctx, far, now) },
 		"Delete":   func(ctx context.Context) error { return e.Delete(ctx, far) },
 		"Lookup":   func(ctx context.Context) error { _, err := e.Lookup(ctx, "key"); return err },
@@ -711,51 +708,40 @@ func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowCo
 		"Usage":          func(ctx context.Context) error { _, err := e.Usage(ctx); return err },
 		"CancelRunning":  func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
 		"Now":            func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
+		"Work": func(ctx context.Context) error {
+			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindGate([]string{kind}), Lease: lease})
+			return err
+		},
 	}
 }
 
-// workerCalls are the calls of a worker for a job that it has claimed.
-func workerCalls(w driver.Worker, held *driver.Delivery) map[string]func(context.Context) error {
-	one := []*driver.Delivery{held}
+// workerCalls are the calls of a worker for jobs that it has claimed, and the Fetch of another.
+func workerCalls(w, fed driver.Worker, held []*driver.Delivery) map[string]func(context.Context) error {
 	return map[string]func(ctx context.Context) error{
-		"Claim": func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
+		"Fetch": func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
+		"Claim": func(ctx context.Context) error { w.Claim(ctx, held[:1]); return ctx.Err() },
 		"Finish": func(ctx context.Context) error {
-			return w.Finish(ctx, []driver.Completion{{Delivery: held, End: driver.Done}})[0]
+			return w.Finish(ctx, []driver.Completion{{Delivery: held[1], End: driver.Done}})[0]
 		},
-		"Release":   func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
+		"Release":   func(ctx context.Context) error { _ = w.Release(ctx, held[2:], time.Second); return ctx.Err() },
 		"Heartbeat": w.Heartbeat,
 	}
 }
 
-// eachReturns checks that each call returns soon after its context, and has not succeeded.
-func eachReturns(t *testing.T, all ...map[string]func(context.Context) error) {
-	calls := map[string]func(context.Context) error{}
-	for _, some := range all {
-		maps.Copy(calls, some)
+// returnsSoon checks that a call returns soon after its context, and has not succeeded.
+func returnsSoon(t *testing.T, name string, call func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- call(ctx) }()
+	select {
+	case err := <-done:
+		if ctx.Err() == nil && err == nil {
+			t.Errorf("%s has succeeded", name)
+		}
+	case <-time.After(soon):
+		t.Errorf("%s has not returned %v after its context", name, soon)
 	}
-	var wg sync.WaitGroup
-	inTurn := make(chan struct{}, 1) // one call has one Delivery at a time
-	for name, call := range calls {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if name == "Claim" || name == "Finish" || name == "Release" {
-				inTurn <- struct{}{}
-				defer func() { <-inTurn }()
-			}
-			done := make(chan error, 1)
-			go func() { done <- call(ctx) }()
-			select {
-			case err := <-done:
-				if ctx.Err() == nil && err == nil {
-					t.Errorf("%s has succeeded", name)
-				}
-			case <-time.After(soon):
-				t.Errorf("%s has not returned %v after its context", name, soon)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // halfOpen: a worker whose connections are half open, because the machine at the other end is

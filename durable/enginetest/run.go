@@ -137,12 +137,11 @@ func neverEarly(t *testing.T, s Store) {
 // machine is measured at the same time: by an insert, and by a plain timer beside each job.
 func ahead(t *testing.T, s Store) {
 	const n, asked = 120, 100 * time.Millisecond
-	e := s.Open(t)
-	r := open(t, e)
+	r := open(t, s.Open(t))
 	handedOut := make(chan time.Duration, n) // for how long before it is due
-	w := work(t, e, "hasty", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, asked })
+	w := work(t, r.engine, "hasty", func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, asked })
 	drain := feeding(t, w, func(hs []*driver.Delivery) {
-		now, _, err := e.Now(context.Background())
+		now, _, err := r.engine.Now(context.Background())
 		assert.NoError(t, err)
 		for _, h := range endGranted(t, w, hs, nil) {
 			handedOut <- h.Record.Due.Sub(now)
@@ -158,21 +157,13 @@ func ahead(t *testing.T, s Store) {
 		time.AfterFunc(time.Until(began.Add(after)), func() { timers <- time.Since(began.Add(after)) })
 		time.Sleep(37 * time.Millisecond)
 	}
-	var before []time.Duration
-	for len(before) < n {
-		select {
-		case d := <-handedOut:
-			before = append(before, d)
-		case <-time.After(patience):
-			require.FailNow(t, "not handed out", "%d of %d", len(before), n)
-		}
-	}
+	await(t, "all are handed out, and all timers have fired", func() bool { return len(handedOut) == n && len(timers) == n })
 	drain()
-	slices.Sort(before)
-	lateTimers := make([]time.Duration, n)
-	for i := range lateTimers {
-		lateTimers[i] = <-timers
+	before, lateTimers := make([]time.Duration, n), make([]time.Duration, n)
+	for i := range n {
+		before[i], lateTimers[i] = <-handedOut, <-timers
 	}
+	slices.Sort(before)
 	slices.Sort(lateTimers)
 	late, _ := slices.BinarySearch(before, -2*(slowest+lateTimers[n*9/10]))
 	t.Logf("handed out before they were due: at least %v, p10 %v, p50 %v; an insert took %v at most, and timers were late by %v (p90)",
@@ -287,15 +278,14 @@ func manyKinds() (kinds []string) {
 func manyShut(t *testing.T, s Store) { shutKinds(t, s, manyKinds(), 5) }
 
 func shutKinds(t *testing.T, s Store, limited []string, each int) {
-	e := s.Open(t)
-	r := open(t, e)
+	r := open(t, s.Open(t))
 	kinds := driver.NewKindGate(append(limited, "free"), limited...)
 	refs := map[string][]durable.Ref{}
 	for _, kind := range limited {
 		kinds.Set(kind, false)
 		refs[kind] = r.addMany(each, durable.Job{Kind: kind})
 	}
-	w := newPicky(t, e, "w", kinds)
+	w := newPicky(t, r.engine, "w", kinds)
 	freeEnd := func() {
 		free := r.add(times(10, durable.Job{Kind: "free"})...)
 		await(t, "the free jobs have ended", func() bool { return w.has(free) })

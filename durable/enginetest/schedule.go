@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
+
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,6 +44,11 @@ func onceEach(t *testing.T, runs []run) int {
 	return len(seen)
 }
 
+// haveRun reports whether so many occurrences of each schedule have begun.
+func (r *rig) haveRun(n int, schedules ...string) bool {
+	return !slices.ContainsFunc(schedules, func(name string) bool { return len(r.ranOf(name)) < n })
+}
+
 // requireGrid checks that occurrences, in the order of their time, are all multiples of a
 // period, without a gap.
 func requireGrid(t *testing.T, period time.Duration, runs []run) {
@@ -66,11 +71,10 @@ var all = durable.OnMissed(durable.RunEach(1000))
 func scheduleAgain(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	period := 4 * time.Second
-	e := s.Open(t)
 	names := []string{"cancel", "pause", "delete"}
 	// All of it is to be between two occurrences.
 	await(t, "an occurrence has just passed", func() bool {
-		now := engineNow(t, e)
+		now := r.now()
 		return now.Sub(now.Truncate(period)) < period/8
 	})
 	set := func(name string) { r.schedule(name, "@every 4s", durable.Job{Kind: kind}) }
@@ -89,25 +93,17 @@ func scheduleAgain(t *testing.T, s Store) {
 	set("delete")
 	second := r.schedules()
 	r.start()
-	await(t, "each has run", func() bool {
-		return !slices.ContainsFunc(names, func(name string) bool { return len(r.ranOf(name)) == 0 })
-	})
+	await(t, "each has run", func() bool { return r.haveRun(1, names...) })
 	for _, name := range names {
 		require.NotEqual(t, first[name].Ref, second[name].Ref)
 	}
 }
 
-func (r *rig) pauseSchedule(name string) {
-	require.NoError(r.t, r.PauseSchedule(within(r.t), name))
-}
+func (r *rig) pauseSchedule(name string) { r.ok(r.PauseSchedule(within(r.t), name)) }
 
-func (r *rig) resumeSchedule(name string) {
-	require.NoError(r.t, r.ResumeSchedule(within(r.t), name))
-}
+func (r *rig) resumeSchedule(name string) { r.ok(r.ResumeSchedule(within(r.t), name)) }
 
-func (r *rig) deleteSchedule(name string) {
-	require.NoError(r.t, r.DeleteSchedule(within(r.t), name))
-}
+func (r *rig) deleteSchedule(name string) { r.ok(r.DeleteSchedule(within(r.t), name)) }
 
 // A change takes effect soon: for what waits, and while an occurrence runs for what
 // follows it.
@@ -199,9 +195,7 @@ func scheduleMissed(t *testing.T, s Store) {
 	time.Sleep(7 * period)
 	began := time.Now()
 	r.start()
-	await(t, "all have run", func() bool {
-		return len(r.ranOf("once")) >= 2 && len(r.ranOf("none")) >= 1 && len(r.ranOf("each")) >= 4
-	})
+	await(t, "all have run", func() bool { return r.haveRun(2, "once") && r.haveRun(1, "none") && r.haveRun(4, "each") })
 	onceEach(t, r.ran())
 	once, each := r.ranOf("once"), r.ranOf("each")
 	require.Greater(t, once[1].Occurrence.Sub(once[0].Occurrence), 4*period, "one for all")
@@ -221,7 +215,7 @@ func scheduleOverlap(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle("wait", wait.around(slow)).handle("skip", skip.around(slow)).start()
 	r.schedule("wait", "@every 1s", durable.Job{Kind: "wait"})
 	r.schedule("skip", "@every 1s", durable.Job{Kind: "skip"}, durable.SkipOverlap())
-	await(t, "some have run", func() bool { return len(r.ranOf("wait")) >= 4 && len(r.ranOf("skip")) >= 3 })
+	await(t, "some have run", func() bool { return r.haveRun(4, "wait") && r.haveRun(3, "skip") })
 	require.Equal(t, []int64{1, 1}, []int64{wait.most.Load(), skip.most.Load()})
 	skipped, waited := r.ranOf("skip"), r.ranOf("wait")
 	for i := 1; i < 3; i++ {
@@ -234,9 +228,8 @@ func scheduleOverlap(t *testing.T, s Store) {
 
 // The start and the end of a schedule, and its jitter.
 func scheduleSpan(t *testing.T, s Store) {
-	e := s.Open(t)
-	r := open(t, e).handle(kind, nil).start()
-	start := engineNow(t, e).Add(8300 * time.Millisecond).Truncate(time.Microsecond) // after all is stored
+	r := open(t, s.Open(t)).handle(kind, nil).start()
+	start := r.now().Add(8300 * time.Millisecond).Truncate(time.Microsecond) // after all is stored
 	end := start.Add(time.Second)
 	r.schedule("span", "@every 500ms", durable.Job{Kind: kind}, durable.StartAt(start), durable.EndAt(end), all)
 	for i := range 20 {
@@ -293,34 +286,29 @@ func badSchedule(t *testing.T, s Store) {
 func scheduleRaces(t *testing.T, s Store) {
 	rigs := []*rig{open(t, s.Open(t)).handle(kind, nil).start(), open(t, s.Open(t)).handle(kind, nil).start()}
 	job := durable.Job{Kind: kind}
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			r := rigs[i%2]
-			for n, end := 0, time.Now().Add(2*time.Second); n < 5 || time.Now().Before(end); n++ {
-				breathe()
-				var err error
-				switch rand.N(8) {
-				case 0:
-					err = r.PauseSchedule(within(t), "x")
-				case 1, 2:
-					err = r.ResumeSchedule(within(t), "x")
-				case 3:
-					err = r.DeleteSchedule(within(t), "x")
-				case 4:
-					_, err = r.CancelKey(within(t), "every/x")
-				default:
-					err = r.Schedule(within(t), "x", fmt.Sprintf("@every %dms", 20+20*rand.N(3)), job)
-				}
-				assert.True(t, err == nil || errors.Is(err, durable.ErrNotFound), "%v", err)
+	atOnce(4, func(i int) {
+		r := rigs[i%2]
+		for n, end := 0, time.Now().Add(2*time.Second); n < 5 || time.Now().Before(end); n++ {
+			breathe()
+			var err error
+			switch rand.N(8) {
+			case 0:
+				err = r.PauseSchedule(within(t), "x")
+			case 1, 2:
+				err = r.ResumeSchedule(within(t), "x")
+			case 3:
+				err = r.DeleteSchedule(within(t), "x")
+			case 4:
+				_, err = r.CancelKey(within(t), "every/x")
+			default:
+				err = r.Schedule(within(t), "x", fmt.Sprintf("@every %dms", 20+20*rand.N(3)), job)
 			}
-		})
-	}
-	wg.Wait()
+			assert.True(t, err == nil || errors.Is(err, durable.ErrNotFound), "%v", err)
+		}
+	})
 	rigs[0].schedule("x", "@every 100ms", job, all)
 	rigs[0].resumeSchedule("x")
-	n := len(ran(rigs...))
-	await(t, "it goes on", func() bool { return len(ran(rigs...)) >= n+5 })
+	awaitRuns(t, len(ran(rigs...))+5, rigs...)
 	onceEach(t, ran(rigs...))
 	rigs[0].deleteSchedule("x")
 	empty(t, rigs[0])
@@ -391,17 +379,17 @@ func scheduleFailed(t *testing.T, s Store) {
 
 // store stores a schedule, and an occurrence of it that is due after d, as a release with other
 // plans does.
-func (r *rig) store(e driver.Engine, name, plan, occurrence string, d time.Duration) durable.Ref {
-	s := driver.Schedule{Name: name, Revision: engineNow(r.t, e).UnixMicro(), Definition: plan}
-	require.NoError(r.t, e.SetSchedule(within(r.t), 0, s, func(time.Time, *driver.Record) (*driver.Record, error) {
-		rec, err := durable.Job{Kind: kind, After: d}.Record(engineNow(r.t, e))
+func (r *rig) store(name, plan, occurrence string, d time.Duration) durable.Ref {
+	s := driver.Schedule{Name: name, Revision: r.now().UnixMicro(), Definition: plan}
+	r.ok(r.engine.SetSchedule(within(r.t), 0, s, func(time.Time, *driver.Record) (*driver.Record, error) {
+		rec, err := durable.Job{Kind: kind, After: d}.Record(r.now())
 		rec.Key, rec.Schedule = driver.OccurrenceKey(name), name
 		rec.Occurrence = strings.ReplaceAll(occurrence, "REV", fmt.Sprint(s.Revision))
 		rec.Occurrence = strings.ReplaceAll(rec.Occurrence, "AT", fmt.Sprint(rec.Due.UnixMicro()))
 		return &rec, err
 	}))
-	ref, err := e.Lookup(within(r.t), driver.OccurrenceKey(name))
-	require.NoError(r.t, err)
+	ref, err := r.engine.Lookup(within(r.t), driver.OccurrenceKey(name))
+	r.ok(err)
 	return ref
 }
 
@@ -413,16 +401,15 @@ func scheduleOfAnother(t *testing.T, s Store) {
 	const inCode, occurrence = `{"job":{"kind":"k","max":25}}`, `{"rev":REV,"at":AT}`
 	const newer = `{"spec":"@moon","job":{"kind":"k","max":25}}`
 	var log bytes.Buffer
-	e := s.Open(t)
-	r := open(t, e, durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).handle(kind, nil)
+	r := open(t, s.Open(t), durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).handle(kind, nil)
 	refs := map[string]durable.Ref{
-		"ends":    r.store(e, "ends", inCode, occurrence, 0),
-		"older":   r.store(e, "older", inCode, "", 0),
-		"pass":    r.store(e, "pass", inCode, `{"rev":REV,"at":AT,"pass":true}`, 0),
-		"due":     r.store(e, "due", inCode, occurrence, 0),
-		"far":     r.store(e, "far", inCode, occurrence, time.Hour),
-		"newer":   r.store(e, "newer", newer, `{"spec":"@moon","rev":REV,"at":AT}`, 0),
-		"changed": r.store(e, "changed", newer, `{"spec":"@moon","rev":REV,"at":AT}`, 0),
+		"ends":    r.store("ends", inCode, occurrence, 0),
+		"older":   r.store("older", inCode, "", 0),
+		"pass":    r.store("pass", inCode, `{"rev":REV,"at":AT,"pass":true}`, 0),
+		"due":     r.store("due", inCode, occurrence, 0),
+		"far":     r.store("far", inCode, occurrence, time.Hour),
+		"newer":   r.store("newer", newer, `{"spec":"@moon","rev":REV,"at":AT}`, 0),
+		"changed": r.store("changed", newer, `{"spec":"@moon","rev":REV,"at":AT}`, 0),
 	}
 	require.ErrorIs(t, r.ResumeSchedule(within(t), "ends"), durable.ErrInvalid)
 	require.ErrorIs(t, r.ResumeSchedule(within(t), "newer"), durable.ErrInvalid)
@@ -431,9 +418,7 @@ func scheduleOfAnother(t *testing.T, s Store) {
 		r.schedule(name, "@every 300ms", durable.Job{Kind: kind})
 	}
 	r.start()
-	await(t, "those that go on have run", func() bool {
-		return !slices.ContainsFunc(goOn, func(name string) bool { return len(r.ranOf(name)) < 3 })
-	})
+	await(t, "those that go on have run", func() bool { return r.haveRun(3, goOn...) })
 	await(t, "the others have ended", func() bool {
 		all := r.schedules()
 		return all["ends"].Next.IsZero() && all["older"].Next.IsZero() && all["pass"].Next.IsZero()
@@ -465,8 +450,7 @@ func scheduleOfAnother(t *testing.T, s Store) {
 // has come and that waits for its jitter, and one that was rescheduled.
 func scheduleEditedWaiting(t *testing.T, s Store) {
 	const jitter = 1000 * time.Hour // so that few are due while the test runs
-	e := s.Open(t)
-	r := open(t, e)
+	r := open(t, s.Open(t))
 	var start time.Time
 	set := func(name, payload string, jitter time.Duration) {
 		r.schedule(name, "@every 9999h", durable.Job{Kind: kind, Payload: []byte(payload)},
@@ -479,13 +463,13 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 		require.Greater(t, len(all), 6)
 		return all
 	}
-	for ahead := 2 * time.Second; !engineNow(t, e).Before(start); ahead *= 2 { // all are stored before their time
-		start = engineNow(t, e).Add(ahead).Truncate(time.Second)
+	for ahead := 2 * time.Second; !r.now().Before(start); ahead *= 2 { // all are stored before their time
+		start = r.now().Add(ahead).Truncate(time.Second)
 		for i := range 12 {
 			set(fmt.Sprint("s", i), "old", jitter)
 		}
 	}
-	await(t, "all of their times have come", func() bool { return engineNow(t, e).After(start) })
+	await(t, "all of their times have come", func() bool { return r.now().After(start) })
 	before := waiting()
 	for name, is := range before {
 		moved := is.Next.Add(5 * time.Hour)
@@ -522,8 +506,7 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 // not, or if the schedule was paused, nothing was missed before that.
 func scheduleEditedMissed(t *testing.T, s Store) {
 	const period = time.Second
-	e := s.Open(t)
-	r := open(t, e)
+	r := open(t, s.Open(t))
 	set := func(name, spec, payload string) {
 		r.schedule(name, spec, durable.Job{Kind: kind, Payload: []byte(payload)}, all)
 	}
@@ -532,22 +515,20 @@ func scheduleEditedMissed(t *testing.T, s Store) {
 	r.schedule("paused", "@every 1s", durable.Job{Kind: "slow"}, all)
 	set("kept", "@every 1s", "old")
 	set("changed", "@every 1s", "old")
-	due := engineNow(t, e)
-	await(t, "some were missed", func() bool { return engineNow(t, e).Sub(due) > 4*period })
+	due := r.now()
+	await(t, "some were missed", func() bool { return r.now().Sub(due) > 4*period })
 	set("kept", "@every 1s", "new")
 	set("kept", "@every 1s", "newer")
-	changed := engineNow(t, e)
+	changed := r.now()
 	set("changed", "@every 500ms", "new")
 	r.start()
 	<-begun
 	r.pauseSchedule("paused")
-	await(t, "some would have come", func() bool { return engineNow(t, e).Sub(changed) > 3*period })
-	resumed := engineNow(t, e)
+	await(t, "some would have come", func() bool { return r.now().Sub(changed) > 3*period })
+	resumed := r.now()
 	r.resumeSchedule("paused")
 	close(release)
-	await(t, "all have run", func() bool {
-		return len(r.ranOf("kept")) > 8 && len(r.ranOf("changed")) > 3 && len(r.ranOf("paused")) > 2
-	})
+	await(t, "all have run", func() bool { return r.haveRun(9, "kept") && r.haveRun(4, "changed") && r.haveRun(3, "paused") })
 	kept := r.ranOf("kept")
 	requireGrid(t, period, kept)
 	require.Equal(t, "old", string(kept[0].Job.Payload), "it was due")
@@ -614,8 +595,7 @@ func scheduleEditedLate(t *testing.T, s Store) {
 		set(fmt.Sprint(i))
 	}
 	await(t, "the last change has its effect", func() bool {
-		runs := w.ran()
-		return slices.ContainsFunc(runs, func(run run) bool { return string(run.Job.Payload) == "7" })
+		return slices.ContainsFunc(w.ran(), func(run run) bool { return string(run.Job.Payload) == "7" })
 	})
 	for _, name := range names {
 		requireGrid(t, period, w.ranOf(name))
@@ -625,15 +605,8 @@ func scheduleEditedLate(t *testing.T, s Store) {
 // A dead occurrence that is redriven when others have run since runs again, and none of those.
 func scheduleRedriven(t *testing.T, s Store) {
 	const period = 500 * time.Millisecond
-	e := s.Open(t)
-	var failed atomic.Bool
-	r := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error {
-		if failed.CompareAndSwap(false, true) {
-			return durable.Discard(errTest)
-		}
-		return nil
-	}).start()
-	end := engineNow(t, e).Add(3 * time.Second).Truncate(time.Second)
+	r := open(t, s.Open(t)).handle(kind, returns(durable.Discard(errTest))).start()
+	end := r.now().Add(3 * time.Second).Truncate(time.Second)
 	r.schedule("x", "@every 500ms", durable.Job{Kind: kind}, all, durable.EndAt(end))
 	await(t, "it has come to its end", func() bool { return r.schedules()["x"].Next.IsZero() })
 	before := r.ran()

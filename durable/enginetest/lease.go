@@ -325,31 +325,40 @@ func (k killing) run(t testing.TB, s Store) {
 		jobs[(k.place+50*i)%len(jobs)].Kind = "kills"
 	}
 	setUp.add(jobs...)
-	var most, done atomic.Int64 // the highest number of an attempt, and ends
-	over := func() bool {
-		if done.Load() < int64(k.innocents) {
-			return false
+	done, kills, most := int64(0), 0, 0 // most: the highest number of an innocent's attempt
+	for killed := true; killed; kills += count(killed) {
+		require.LessOrEqual(t, kills, k.killers*k.maxAttempts+bits.Len(uint(k.innocents)))
+		var r *rig
+		r, killed = k.process(t, s, func(r *rig) bool { return k.over(setUp, done+r.Stats().Done) })
+		done += r.Stats().Done
+		eachOnce(t, 0, r)
+		for _, run := range r.ran() {
+			if run.Job.Kind == kind {
+				most = max(most, run.Number)
+			}
 		}
-		left := 0
-		for _, info := range setUp.matching(durable.Filter{State: durable.Dead}) {
-			require.Equal(t, "kills", info.Job.Kind)
-			require.Equal(t, k.maxAttempts, info.Attempt)
-			left++
-		}
-		return left == k.killers
 	}
-	kills, limit := 0, k.killers*k.maxAttempts+bits.Len(uint(k.innocents))
-	for k.start(t, s, &most, &done, over) {
-		kills++
-		require.LessOrEqual(t, kills, limit)
-	}
-	t.Logf("%+v: %d kills, attempts of an innocent: at most %d", k, kills, most.Load())
-	require.LessOrEqual(t, most.Load(), int64(min(4, k.maxAttempts)))
-	require.Equal(t, int64(k.innocents), done.Load())
+	t.Logf("%+v: %d kills, attempts of an innocent: at most %d", k, kills, most)
+	require.LessOrEqual(t, most, min(4, k.maxAttempts))
+	require.Equal(t, int64(k.innocents), done)
 }
 
-// start is one process; it returns whether it was killed.
-func (k killing) start(t testing.TB, s Store, most, done *atomic.Int64, over func() bool) (killed bool) {
+// over reports whether all have ended, of which so many innocents: the killers are dead, and nothing
+// else is.
+func (k killing) over(r *rig, done int64) bool {
+	if time.Sleep(20 * time.Millisecond); done < int64(k.innocents) {
+		return false
+	}
+	dead := r.matching(durable.Filter{State: durable.Dead})
+	for _, info := range dead {
+		require.Equal(r.t, "kills", info.Job.Kind)
+		require.Equal(r.t, k.maxAttempts, info.Attempt)
+	}
+	return len(dead) == k.killers
+}
+
+// process is one process, until it is killed or all is over.
+func (k killing) process(t testing.TB, s Store, over func(*rig) bool) (r *rig, killed bool) {
 	e := newMortal(s.Open(t))
 	lasts := func(d time.Duration) {
 		select {
@@ -357,37 +366,21 @@ func (k killing) start(t testing.TB, s Store, most, done *atomic.Int64, over fun
 		case <-e.life.Done():
 		}
 	}
-	r := open(t, e, durable.WithConcurrency(k.concurrency)).
+	r = open(t, e, durable.WithConcurrency(k.concurrency)).
 		handle(kind, func(context.Context, *durable.Attempt) error { lasts(k.length); return nil }).
 		handle("kills", func(context.Context, *durable.Attempt) error { lasts(k.after); e.kill(); return nil })
-	defer func() {
-		eachOnce(t, 0, r)
-		for _, run := range r.ran() {
-			if run.Job.Kind == kind {
-				most.Store(max(most.Load(), int64(run.Number)))
-			}
-		}
-	}()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ran := make(chan error, 1)
 	go func() { ran <- r.Run(ctx) }()
-	before := done.Load()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		require.True(t, time.Now().Before(end), "no end")
-		select {
-		case err := <-ran:
-			require.ErrorIs(t, err, durable.ErrClosed)
-			done.Store(before + r.Stats().Done)
-			return true
-		default:
-		}
-		if done.Store(before + r.Stats().Done); over() {
-			cancel()
-			require.NoError(t, <-ran)
-			return false
-		}
+	await(t, "the process is killed, or all is over", func() bool { return len(ran) > 0 || over(r) })
+	if killed = len(ran) > 0; killed {
+		require.ErrorIs(t, <-ran, durable.ErrClosed)
+	} else {
+		cancel()
+		require.NoError(t, <-ran)
 	}
+	return r, killed
 }
 
 // A job that kills its process dies, and no other with it.

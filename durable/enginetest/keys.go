@@ -24,6 +24,11 @@ func keys(t *testing.T, s Store) {
 	r := open(t, s.Open(t), backoff(300*time.Millisecond)).handle(kind, answers(proceed)).start()
 	now, far := durable.Job{Kind: kind, Key: "k"}, keyed(durable.Refuse, "")
 	taken := func() { r.refuses(now, durable.ErrExists) }
+	runs := func(n int, end error) {
+		r.awaitRuns(n)
+		taken()
+		proceed <- end
+	}
 
 	// Canceled by Ref, and by key.
 	ref := r.add(far)[0]
@@ -38,25 +43,18 @@ func keys(t *testing.T, s Store) {
 
 	// Running, waiting for the next attempt, running, done.
 	r.add(now)
-	r.awaitRuns(1)
+	runs(1, errTest)
 	taken()
-	proceed <- errTest
-	taken()
-	r.awaitRuns(2)
-	taken()
-	proceed <- nil
+	runs(2, nil)
 
 	// Dead; redriven while another has the key, and when that has gone.
 	dead := r.addWhenFree(now)
-	r.awaitRuns(3)
-	proceed <- durable.Discard(errTest)
+	runs(3, durable.Discard(errTest))
 	ref = r.addWhenFree(far)
 	require.ErrorIs(t, r.Redrive(within(t), dead), durable.ErrExists)
 	r.cancel(ref, true, "")
 	r.redrive(dead)
-	r.awaitRuns(4)
-	taken()
-	proceed <- nil
+	runs(4, nil)
 
 	// Rescheduled, it is held still.
 	r.reschedule(r.addWhenFree(far), time.Now().Add(2*time.Hour), true)
@@ -240,31 +238,31 @@ func freeWhenBegun(t *testing.T, s Store) {
 func signal(t *testing.T, s Store) {
 	proceed := make(chan error)
 	r := open(t, s.Open(t), backoff(time.Millisecond)).handle(kind, answers(proceed)).start()
-	signal := func(key, payload string, want bool) {
+	signals := func(key, payload string) bool {
 		ok, err := r.Signal(within(t), key, []byte(payload))
 		require.NoError(t, err)
-		require.Equal(t, want, ok)
+		return ok
 	}
-	signal("k", "1", false)
+	require.False(t, signals("k", "1"))
 	r.add(durable.Job{Kind: kind, Key: "deaf", After: time.Hour})
-	signal("deaf", "1", false)
+	require.False(t, signals("deaf", "1"))
 	r.cancelKey("deaf", true)
 	_, err := r.Signal(within(t), "k", make([]byte, durable.MaxPayload+1))
 	require.ErrorIs(t, err, durable.ErrInvalid)
 
 	r.add(durable.Job{Kind: "nobody's", Key: "once", Signals: true, After: time.Hour})
-	signal("once", "1", true)
-	signal("once", "2", false)
+	require.True(t, signals("once", "1"))
+	require.False(t, signals("once", "2"))
 	r.cancelKey("once", true)
 
 	ref := r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: time.Hour})[0]
-	signal("k", "", true)
-	signal("k", "second", false)
+	require.True(t, signals("k", ""))
+	require.False(t, signals("k", "second"))
 	run := r.awaitRuns(1)[0]
 	require.Equal(t, ref, run.Ref)
 	require.True(t, run.Signaled)
 	require.Empty(t, run.Signal)
-	signal("k", "it runs", false)
+	require.False(t, signals("k", "it runs"))
 	r.refuses(keyed(durable.Replace, "the key is taken"), durable.ErrExists)
 	proceed <- errTest
 	require.True(t, r.awaitRuns(2)[1].Signaled)
@@ -274,14 +272,7 @@ func signal(t *testing.T, s Store) {
 	r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: 50 * time.Millisecond, Payload: []byte("p")})
 	require.False(t, r.awaitRuns(3)[2].Signaled)
 	proceed <- errTest
-	await(t, "it takes one before its next attempt, or that has begun", func() bool {
-		if len(r.ran()) > 3 {
-			return true
-		}
-		ok, err := r.Signal(within(t), "k", []byte("late"))
-		require.NoError(t, err)
-		return ok
-	})
+	await(t, "it takes one before its next attempt, or that has begun", func() bool { return len(r.ran()) > 3 || signals("k", "late") })
 	r.awaitRuns(4)
 	proceed <- nil
 	empty(t, r)
@@ -488,9 +479,7 @@ func keyAfterRelease(t *testing.T, s Store) {
 		require.Equal(t, has, i.Ref)
 		require.Equal(t, durable.Waiting, i.State)
 		require.Zero(t, i.Attempt, "a claim that is given back does not count")
-		for _, ref := range slices.Compact([]durable.Ref{one, has}) {
-			r.cancel(ref, true, "it waits")
-		}
+		r.cancelAll(slices.Compact([]durable.Ref{one, has}))
 	}
 	empty(t, r)
 }
@@ -507,8 +496,6 @@ func keyAfterReleaseOfTwo(t *testing.T, s Store) {
 	}
 	require.NoError(t, w.Release(within(t), held, 0))
 	require.Contains(t, refs, r.lookup("k").Ref)
-	for _, ref := range refs {
-		r.cancel(ref, true, "it waits")
-	}
+	r.cancelAll(refs)
 	empty(t, r)
 }

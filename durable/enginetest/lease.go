@@ -188,9 +188,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 			b.end(h, driver.Retry)
 		}
 		b.stop()
-		for _, ref := range refs {
-			a.cancel(ref, true, "the other has failed it")
-		}
+		a.cancelAll(refs) // the other has failed them
 		if placeFirst {
 			close(leave)
 			await(t, "the handlers have returned", func() bool { return a.Stats().Running == 0 })

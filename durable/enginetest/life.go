@@ -89,9 +89,7 @@ func grace(t *testing.T, s Store) {
 		require.Equal(t, 1, run.Number, "the attempt that was cut off counts")
 		require.Less(t, run.at.Sub(stopped), patience, "before the lease is over")
 	}
-	for _, ref := range refs {
-		second.awaitGone(ref)
-	}
+	second.awaitGone(refs...)
 	require.Len(t, second.ran(), 2)
 }
 

@@ -273,6 +273,13 @@ func (r *rig) cancel(ref durable.Ref, want bool, when string) {
 	require.Equal(r.t, want, r.cancels(ref), when)
 }
 
+// cancelAll cancels jobs, which must wait.
+func (r *rig) cancelAll(refs []durable.Ref) {
+	for _, ref := range refs {
+		r.cancel(ref, true, "it waits")
+	}
+}
+
 // cancelsKey reports whether a CancelKey has canceled a job.
 func (r *rig) cancelsKey(key string) bool {
 	ok, err := r.CancelKey(within(r.t), key)
@@ -422,12 +429,14 @@ func awaitRuns(t testing.TB, n int, rigs ...*rig) []run {
 
 func (r *rig) awaitRuns(n int) []run { return awaitRuns(r.t, n, r) }
 
-// awaitGone waits until the job is kept no longer.
-func (r *rig) awaitGone(ref durable.Ref) {
-	await(r.t, "the job is gone", func() bool {
-		_, err := r.Get(within(r.t), ref)
-		return errors.Is(err, durable.ErrNotFound)
-	})
+// awaitGone waits until the jobs are kept no longer.
+func (r *rig) awaitGone(refs ...durable.Ref) {
+	for _, ref := range refs {
+		await(r.t, "the job is gone", func() bool {
+			_, err := r.Get(within(r.t), ref)
+			return errors.Is(err, durable.ErrNotFound)
+		})
+	}
 }
 
 // heldFor is for how long a job of whileHeld is held before it is claimed. It is short enough

@@ -26,18 +26,14 @@ func drain(t *testing.T, s Store) {
 	a.awaitRuns(1)
 	a.add(times(20, durable.Job{Kind: kind})...) // some are claimed, all wait
 	await(t, "they are held", func() bool { return a.Stats().Held == 21 })
-	drained := make(chan struct{})
-	go func() { a.drain(); close(drained) }()
+	drained := make(chan bool, 1)
+	go func() { a.drain(); drained <- true }()
 	b := open(t, s.Open(t)).handle(kind, nil).start()
 	b.awaitRuns(20)
 	for _, run := range b.ran() {
 		require.Equal(t, 1, run.Number, "what was claimed and handed back does not count")
 	}
-	select {
-	case <-drained:
-		require.Fail(t, "Run did not wait for its handler")
-	default:
-	}
+	require.Empty(t, drained, "Run did not wait for its handler")
 	close(release)
 	<-drained
 	a.awaitGone(first)
@@ -240,9 +236,7 @@ func handedOwn(t *testing.T, s Store) {
 		}
 	}
 	for _, kind := range append(odd, "shared") {
-		for _, ref := range refs[kind] {
-			r.awaitGone(ref)
-		}
+		r.awaitGone(refs[kind]...)
 	}
 	time.Sleep(time.Second)
 	for i, w := range workers {
@@ -304,9 +298,7 @@ func shutKinds(t *testing.T, s Store, limited []string, each int) {
 	await(t, "all of the open kind have ended", func() bool { return w.has(refs[last]) })
 	for _, kind := range limited[:len(limited)-1] {
 		require.Zero(t, w.count(kind), kind)
-		for _, ref := range refs[kind] {
-			r.cancel(ref, true, kind)
-		}
+		r.cancelAll(refs[kind])
 	}
 	empty(t, r)
 }

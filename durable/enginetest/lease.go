@@ -342,7 +342,7 @@ func (k killing) run(t testing.TB, s Store) {
 }
 
 // over reports whether all have ended, of which so many innocents: the killers are dead, and nothing
-// else is.
+// other job is.
 func (k killing) over(r *rig, done int64) bool {
 	if time.Sleep(20 * time.Millisecond); done < int64(k.innocents) {
 		return false

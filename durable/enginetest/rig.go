@@ -343,8 +343,9 @@ func eachOnce(t testing.TB, since int, rigs ...*rig) map[durable.Ref]bool {
 // ranOnce waits until n jobs have run, and checks that none runs again, and that nothing is kept. It
 // returns the jobs.
 func ranOnce(t testing.TB, n int, rigs ...*rig) map[durable.Ref]bool {
-	for len(eachOnce(t, 0, rigs...)) < n {
-		awaitRuns(t, len(ran(rigs...))+1, rigs...)
+	for had := 0; len(eachOnce(t, 0, rigs...)) < n; { // had: before eachOnce, so that none that begins meanwhile is missed
+		awaitRuns(t, had+1, rigs...)
+		had = len(ran(rigs...))
 	}
 	time.Sleep(again)
 	empty(t, rigs[0])

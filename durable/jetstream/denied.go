@@ -18,7 +18,7 @@ import (
 // caller would wait for an answer in vain. So a caller registers its subject, and fails if the
 // server denies it.
 
-// denials are the callers that wait on a connection.
+// denials holds the callers that wait for answers on a connection.
 type denials struct {
 	nc    *nats.Conn
 	inbox string // the prefix of the subjects of answers
@@ -26,7 +26,7 @@ type denials struct {
 	mu      sync.Mutex
 	waiting map[*waiting]bool
 	deaf    error  // not nil: no answer comes
-	since   uint64 // the number of reconnects at that time; the server repeats it to a new connection
+	since   uint64 // the number of reconnects when deaf was set; after another one the server sends the denial again
 }
 
 type waiting struct {
@@ -34,7 +34,7 @@ type waiting struct {
 	deny     context.CancelCauseFunc
 }
 
-// watch reports the errors of a connection here, before its own handler gets them.
+// watch calls report for each error of a connection, and then the handler that was set before.
 func watch(nc *nats.Conn) *denials {
 	d := &denials{nc: nc, waiting: map[*waiting]bool{}, inbox: cmp.Or(nc.Opts.InboxPrefix, "_INBOX") + "."}
 	next := nc.ErrorHandler()
@@ -100,20 +100,21 @@ func (d *denials) during(ctx context.Context, concerns func(subject string) bool
 	}
 }
 
-// about matches one subject.
+// about returns a function that matches one subject.
 func about(subject string) func(string) bool {
 	return func(denied string) bool { return denied == subject }
 }
 
-// api matches the requests to the server's API about a stream.
+// api returns a function that matches the requests to the server's API about a stream.
 func api(stream string) func(string) bool {
 	return func(denied string) bool {
 		return strings.HasPrefix(denied, "$JS.") && strings.Contains(denied+".", "."+stream+".")
 	}
 }
 
-// working matches the subjects of a worker's requests that have no caller of their own. Adds of
-// the same process may be denied without harm to the worker.
+// working returns a function that matches a worker's requests that no single caller waits for:
+// subjects c, w, m, p and t of the stream, and its API. Adds of the same process may be denied
+// without harm to the worker.
 func (p *part) working() func(string) bool {
 	asked := api(p.stream)
 	return func(denied string) bool {

@@ -55,8 +55,8 @@ type engine struct {
 }
 
 type worker struct {
-	e    *engine
-	c    driver.WorkConfig
+	e         *engine
+	c         driver.WorkConfig
 	heartbeat time.Time
 }
 

@@ -13,15 +13,15 @@
 //	refs, err := engine.AddTx(ctx, tx, durable.Job{Kind: "remind", After: time.Hour, Payload: id})
 //	err = tx.Commit(ctx)
 //
-// and its end be written down in the transaction of its handler, so that its effect is there
-// exactly once: see [Engine.CompleteTx]. For package database/sql there are [Engine.AddSQL]
+// The transaction of a handler can store the end of its job, so that its effect is there exactly
+// once: see [Engine.CompleteTx]. For package database/sql there are [Engine.AddSQL]
 // and [Engine.CompleteSQL]. Triggers, and programs in other languages, call a function:
 //
 //	select tickwheel.add_job('remind', convert_to(to_jsonb(new)::text, 'UTF8'), now() + interval '1 hour');
 //
 // Its parameters are kind, payload, due, key, lane, priority, meta, max_attempts, timeout
 // and expires; all but kind may be left out. It returns the job's Ref, or null if another
-// job has the key, and refuses what Add does with code 22023. The job exists if and only
+// job has the key. For an invalid job it fails with code 22023. The job exists if and only
 // if the transaction is committed, and is announced as with AddTx. Only the owner may
 // call it until EXECUTE is granted.
 //
@@ -32,8 +32,8 @@
 // # Settings
 //
 // With synchronous_commit on, the server's default, all jobs that Add and AddTx have
-// stored survive a power cut. With off, the last moments may be lost, and jobs that had
-// ended in them run again. With a synchronous standby the same holds for the loss of the
+// stored survive a power cut. With off, a power cut may lose the last moments: their jobs are
+// gone, and jobs that had ended in them run again. With a synchronous standby the same holds for the loss of the
 // primary. This package turns it off only for steps that a crash may undo: handing out,
 // announcing and sweeping.
 //
@@ -41,8 +41,8 @@
 // take. An engine with a worker opens two more outside the pool, one for LISTEN and one
 // for the lease. A proxy that gives one connection to several clients, such as PgBouncer
 // by transaction, drops announcements; jobs are found by polling then. Statements are
-// prepared: such a proxy has to support that, or the pool's DefaultQueryExecMode be set
-// to pgx.QueryExecModeExec. PgBouncer before 1.21 may exit when a client cancels a query, as
+// prepared: such a proxy has to support that. If it does not, set the pool's
+// DefaultQueryExecMode to pgx.QueryExecModeExec. PgBouncer before 1.21 may exit when a client cancels a query, as
 // pgx does when its context ends in the middle of one (PgBouncer's issue 822).
 //
 // Connections of workers should be of one role. A connection may hang in the middle of
@@ -62,14 +62,14 @@
 //
 // A job is one row; its state says whether it waits, runs, is dead or has ended. A poll
 // marks rows that are due soon as handed out to this worker, and passes over rows that
-// others are marking at that moment (for update skip locked). Claim, cancel and move are
-// updates on the condition that the job waits in the version that was handed out, so one
-// of them wins. An end is an update or a delete on the condition that it is the end of
+// others are marking at that moment (for update skip locked). Cancel and move
+// are updates on the condition that the job waits. A claim needs the version that was handed
+// out, of a job that waits or whose worker is dead. So one of them wins. An end is an update or a delete on the condition that it is the end of
 // the last claim. Its consequences, such as the next occurrence, are in the same
 // statement.
 //
-// A poll reads some kinds: those that were announced, that had more jobs than one poll
-// takes, or that the worker has room for again. Five times a second it reads all kinds
+// A poll reads some kinds: those that were announced, that have more jobs than one poll
+// takes, or that have opened again. Five times a second it reads all kinds
 // that the worker can run. Each kind is a range of the index on kind and time, so a poll
 // does not pass over jobs of other kinds, however many are overdue. With a thousand kinds
 // a poll of all takes some milliseconds.
@@ -85,8 +85,8 @@
 //
 // # Invariants
 //
-//   - A job that waits or runs has its key in a unique index; one that is dead or has
-//     ended has not.
+//   - A job that waits has its key in a unique index, and so has one that runs, unless
+//     FreeWhenBegun has freed the key. A job that is dead or has ended has not.
 //   - A claim stores in the row whether it is exact, and how many before it never ended,
 //     so that a worker that takes over knows whether an attempt counts. A takeover locks
 //     the row of the worker whose lease has ended, so that a late heartbeat sees the
@@ -96,15 +96,17 @@
 //   - A row that was born less than 75 s ago is not removed: a client that lost the
 //     answer may insert its job once more. A job that was born more than 60 s ago is not
 //     inserted.
-//   - No column that claim and end change is in an index, unless the job has a key.
-//   - A kind that was shut when its poll was due is polled when it is opened, from the
-//     last position, or from its beginning if that was long ago.
+//   - A claim, and the end of a job that is done, change no indexed column, unless the job
+//     has a key.
+//   - When a kind opens, its poll begins at its last cursor, or else a second before the
+//     poll that it missed. After ten seconds without a full poll it reads all times.
 //   - A call returns the result of the one try that was committed.
 //   - The permits taken of a limit are exactly those named by rows of jobs whose claims
 //     have not ended. Both change in one statement, which locks the jobs first, then the
 //     counters, by limit and lane. No claim uses limits other than those in the row.
 //
-// Read it in this order: sql/1.sql to sql/8.sql (the tables, and add_job), ref.go, insert.go, onkey.go, tx.go
+// Read it in this order: sql/1.sql to sql/8.sql (the tables, and add_job), engine.go, ref.go, insert.go, onkey.go, tx.go
 // with caller.go, change.go, fetch.go with notifier.go, worker.go with flow.go and notices.go, complete.go, schedule.go,
-// sweep.go, find.go, inspect.go, retry.go. Each statement is a file in sql.
+// sweep.go, find.go, inspect.go, retry.go. Each statement is a file in sql; statements.go
+// leaves out its parts for limits, and for jobs that may be stored already, where they are not needed.
 package postgres

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	batch       = 1000 // jobs that a poll hands out at most, shared among the kinds that it polls
+	batch       = 1000 // jobs that a poll hands out, shared among the kinds that it reads
 	leastOfKind = 8    // jobs of each kind, however many kinds there are
 
 	// everyPoll is the pause between two polls if nothing is announced. It bounds the
@@ -32,13 +32,14 @@ const (
 	// million of them, against 0.05 ms.
 	recent = time.Second
 
-	// share bounds the time that full polls take: to 1/share of all time.
+	// share is the pause after a full poll, in multiples of its time. It is no longer than
+	// longestPause.
 	share = 20
 
 	longestPause = 5 * time.Second // between full polls
 
-	// missed is how long a kind may go without a full poll: it may be shut whenever all kinds
-	// are polled in full.
+	// missed is the longest time that a kind goes without a full poll. A kind may be shut at
+	// each full poll of all kinds: after that time it gets one of its own.
 	missed = 2 * longestPause
 
 	fetchTimeout = 5 * time.Second // of a poll, with all its tries
@@ -63,7 +64,7 @@ type fetcher struct {
 // cursor is how far a kind has been read.
 type cursor struct {
 	more bool      // there may be more jobs
-	from time.Time // if so: of these times
+	from time.Time // if so: the due time from which the next poll reads
 	full time.Time // the time of the last full poll
 }
 
@@ -152,8 +153,8 @@ type planned struct {
 	deep  bool // it may pass many jobs that are not free
 }
 
-// plan returns the plan of the next poll. A kind that is shut is polled when it is opened, from
-// the time at which it was shut.
+// plan returns the plan of the next poll. The poll of a kind that opens begins at its last
+// cursor, or else a second before the poll that it missed.
 func (f *fetcher) plan(now time.Time, full bool) planned {
 	l := planned{ahead: f.c.Ahead + reach}
 	if !full && !f.all && !f.far {
@@ -258,8 +259,8 @@ func (f *fetcher) owe(n announcement) {
 	}
 }
 
-// uncut returns a context for a statement that must not be cut off when ctx ends: the jobs that
-// it has handed out would be unknown.
+// uncut returns a context for a statement that must not be cut off when ctx ends. Otherwise the
+// worker would not learn which jobs it has handed out.
 func uncut(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
@@ -321,7 +322,7 @@ func (f *fetcher) whileListening(ctx context.Context, l planned, give func([]*dr
 	}
 }
 
-// fresh gives the jobs that are announced, and reports whether these are all.
+// fresh gives the jobs that are announced, and reports whether no announced job is left.
 func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver.Delivery)) bool {
 	open, _ := f.c.Kinds.Open()
 	l, all := planned{ahead: min(window, f.c.Ahead+reach), limit: batch}, !n.old && n.kinds != nil

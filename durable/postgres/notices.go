@@ -16,7 +16,7 @@ import (
 const noticeEvery = 2 * time.Millisecond
 
 // notices delivers notices to the workers of this engine at once, and to those of other
-// processes by NOTIFY. Its fields say what is still to be sent.
+// processes by NOTIFY. Rules, freed and canceled are the notices that are still to be sent.
 type notices struct {
 	some chan struct{} // of one element
 
@@ -52,7 +52,7 @@ func (n *notices) deliver(notice driver.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for w := range n.workers {
-		go w.c.Notify(notice) // it may take a lock under which this was called
+		go w.c.Notify(notice) // the caller may hold a lock that it takes
 	}
 }
 
@@ -108,7 +108,7 @@ func (n *notices) take() (text string) {
 	n.rules = false
 	var body strings.Builder
 	to := json.NewEncoder(&body)
-	to.SetEscapeHTML(false) // of a lane of < that would be six times as long
+	to.SetEscapeHTML(false) // escaped, a lane of < would be six times as long
 	if err := to.Encode(struct {
 		Tell sentNotice `json:"tell"`
 	}{t}); err != nil {
@@ -132,8 +132,8 @@ func decodeNotice(text string) (n driver.Notice, ok bool) {
 	return n, true
 }
 
-// sendNotices sends them to other processes, until Close. Without a notice a worker finds
-// within a second what it would have said.
+// sendNotices sends them to other processes, until Close. If one is lost, the worker learns of
+// limits, pauses and permits within a second, and of a cancel with its next heartbeat.
 func (e *Engine) sendNotices() {
 	for {
 		select {

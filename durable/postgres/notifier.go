@@ -13,9 +13,9 @@ import (
 
 const (
 	// window is how far ahead a job may be due for its insert to be announced. A poll
-	// finds later jobs in time, before they are claimed. A poll costs as much as there are
-	// jobs in the time that it reads, handed out or not, so a poll for each insert of jobs
-	// that are due in seconds would be expensive and of no use.
+	// finds later jobs in time, before they are claimed. The cost of a poll grows with the
+	// number of jobs in its range of time, handed out or not, so a poll for each insert of
+	// jobs that are due in seconds would be expensive and of no use.
 	window = time.Second
 
 	// announceEvery is the least time between two announcements of one process. A commit
@@ -69,7 +69,8 @@ func (a announcement) encode() string {
 	return string(text)
 }
 
-// decodeAnnouncement takes a text that it cannot read for an announcement of any kind.
+// decodeAnnouncement returns the announcement of a text. One that it cannot read counts as
+// overdue jobs of all kinds.
 func decodeAnnouncement(text string) announcement {
 	var s sentAnnouncement
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -178,9 +179,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// receive wakes a listener when another process announces something, until ctx ends. It uses
-// a connection of its own: one of the pool would be missing there, and a proxy may give it to
-// other clients. While it has no connection, polls find the jobs.
+// receive wakes a listener when a process announces something, until ctx ends. It opens a
+// connection of its own: the pool keeps all of its connections, and a proxy may give one of them
+// to several clients. While it has no connection, polls find the jobs.
 func (e *Engine) receive(ctx context.Context, l *listener) {
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
 		if c, err := e.dial(ctx); err == nil {

@@ -250,7 +250,7 @@ func (w *worker) unanswered(h *handle) {
 	w.lost.Store(h.id, h)
 }
 
-// supersede has what this worker has claimed of a job be a handle's from now on.
+// supersede gives this worker's claim of a job to a handle.
 func (w *worker) supersede(h *handle) {
 	if other, ok := w.lost.Load(h.id); ok && other != h {
 		other.(*handle).superseded.Store(true)

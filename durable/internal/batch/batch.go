@@ -52,7 +52,7 @@ func (b *Batcher[T]) Put(items ...T) bool {
 	return true
 }
 
-// Hurry has what waits flushed without a linger.
+// Hurry flushes the waiting items without a linger.
 func (b *Batcher[T]) Hurry() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// fetch has the engine hand out jobs until ctx ends, and begins anew when that fails.
+// fetch calls the engine's Fetch, which calls hold, until ctx ends, and begins anew when that
+// fails.
 func (w *Worker) fetch(ctx context.Context) {
 	var said Rarely
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {

@@ -75,7 +75,7 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindGate, renewed time.T
 	return w
 }
 
-// work has each part of a worker run on a goroutine of its own.
+// work starts one goroutine for each part of a worker.
 func (w *Worker) work(ctx context.Context) {
 	w.wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
 		timingwheel.WithExecutor(timingwheel.Inline()))

@@ -11,7 +11,7 @@ create table tickwheel.meta (
 );
 insert into tickwheel.meta values (1, '', 1);
 
--- Jobs. What changes while a job is handed out, claimed and ended is in no index, so that
+-- Jobs. What changes while a job is handed out, claimed and done is in no index, so that
 -- these updates stay within the page (HOT), for which a third of each page is left free.
 -- That is why no index has the state in it, not even in its condition.
 create table tickwheel.job (

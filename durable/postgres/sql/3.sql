@@ -1,7 +1,7 @@
 -- Version 3 of the schema: schedules; what a job has since: whose it is, its priority, what
 -- it is tagged with, a timeout, and when it expires; and jobs are looked for by their kind,
 -- so that a worker, which says which kinds it can run, passes no others. Null is what most
--- jobs have, and takes no room. No column that claim and end change is in an index.
+-- jobs have, and takes no room. No column that a claim, or the end of a job that is done, changes is in an index.
 alter table tickwheel.job
     add column lane text collate "C",
     add column priority int2,      -- 1 high, -1 low; null: normal

@@ -1,5 +1,6 @@
 -- Stores records. One that is there already, or whose key another job has, is left out:
--- what was stored is returned. One that was born longer ago than ended jobs are
+-- what was stored is returned. For jobs without a key statements.go removes "on conflict": a
+-- repeated insert fails then, and insertOnce runs the whole statement. One that was born longer ago than ended jobs are
 -- remembered is left out, too: it may have been stored, and have ended, before.
 insert into tickwheel.job (
     id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,

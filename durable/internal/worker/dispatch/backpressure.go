@@ -25,7 +25,7 @@ func (d *Dispatcher) Full() bool { return len(d.jobs) >= d.most || d.bytes >= ma
 func (k *kindQueue) backlog() int { return 1024 + 4*k.limit }
 
 func (k *kindQueue) unclaimed() int {
-	return k.claimable.len() + k.last.len() + len(k.poison) + k.inLanes
+	return k.claimable.len() + k.last.len() + len(k.suspects) + k.inLanes
 }
 
 // activate notes that a kind has something in a queue, so that the choice of the next job looks at

@@ -17,7 +17,8 @@ import (
 const (
 	maxClaims = batch.Max // in one call
 
-	// MinLead and MaxLead are how long before it is due a job is claimed, at least and at most.
+	// MinLead and MaxLead bound the lead, the time from a claim until its jobs are due. A
+	// coalesced claim is later by up to half of it.
 	MinLead = 50 * time.Millisecond
 	MaxLead = 300 * time.Millisecond
 )

@@ -4,7 +4,8 @@
 // reports each event with its time, and carries out the [Actions] that Next returns.
 //
 // Read it in this order: state.go (the data), dispatch.go (the events of a job), claim.go, next.go,
-// and then what limits the choice: backpressure.go, priorities.go, quarantine.go, limits.go.
+// forget.go, and then the bounds of the choice: backpressure.go, priorities.go, quarantine.go,
+// limits.go, flowcontrol.go.
 package dispatch
 
 import (
@@ -17,7 +18,7 @@ import (
 func New(c Config, now Moment) *Dispatcher {
 	d := &Dispatcher{
 		c: c, most: max(maxHeld, 2*c.Concurrency), out: &Actions{}, made: &Actions{}, jobs: map[driver.Ref]*Job{}, kinds: map[string]*kindQueue{}, lead: MinLead, since: now.Local,
-		coalesced: map[time.Duration][]*Job{}, gates: map[driver.LimitKey]*gate{}, deferred: map[time.Duration][]*driver.Delivery{},
+		coalesced: map[time.Duration][]*Job{}, gates: map[driver.LimitKey]*limitGate{}, deferred: map[time.Duration][]*driver.Delivery{},
 	}
 	d.shared = &kindQueue{limit: c.Concurrency}
 	d.shared.queues = d.shared

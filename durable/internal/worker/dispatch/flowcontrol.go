@@ -7,9 +7,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// SetFlowControl replaces the stored limits and pauses. Jobs that wait obey the new ones. Jobs that
-// are claimed and have not begun are handed back if the new ones cover them: they may wait for
-// long.
+// SetFlowControl replaces the stored limits and pauses. Jobs that wait obey the new ones. It hands
+// back each claimed job that the new ones cover, unless it has permits or a slot: such a job may
+// wait for long.
 func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 	if f.Revision() == d.flow.Revision() || d.draining {
 		return
@@ -49,7 +49,7 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 	d.recheck = true
 }
 
-// regate keeps the gates of limits that are still there.
+// regate keeps the gates of limits that are still stored, opens them, and deletes the others.
 func (d *Dispatcher) regate() {
 	byID := map[int64]*driver.StoredLimit{}
 	for _, l := range d.flow.Limits() {
@@ -70,7 +70,7 @@ func (d *Dispatcher) regate() {
 // Pauses returns what is paused. The slice must not be changed.
 func (d *Dispatcher) Pauses() []driver.Pausable { return d.flow.Pauses() }
 
-// LimitStats is what waits for a limit.
+// LimitStats counts the jobs that wait for a limit.
 type LimitStats struct {
 	Name    string    // "": for a pause to end
 	Waiting int64     // jobs that are due
@@ -111,7 +111,7 @@ func (d *Dispatcher) LimitStats() (waiting int64, stats []LimitStats) {
 	return waiting, stats
 }
 
-func nameOf(g *gate) string {
+func nameOf(g *limitGate) string {
 	if g == nil {
 		return ""
 	}

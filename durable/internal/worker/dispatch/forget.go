@@ -1,7 +1,7 @@
 package dispatch
 
-// How a job leaves the Dispatcher. An ended job is forgotten; any other is handed back, so that the
-// engine can hand it out again.
+// How a job leaves the Dispatcher. A job that has ended, or has a newer version, is forgotten. All
+// others are handed back, so that the engine can hand them out again.
 
 // drop takes a job away, but not out of the queue that it may be in.
 func (d *Dispatcher) drop(j *Job) {
@@ -32,8 +32,8 @@ func (d *Dispatcher) dropNewer(j *Job) {
 	}
 }
 
-// unready takes a job out of the queue of jobs that wait for a slot, which then has room for the
-// claim of another.
+// unready takes a job out of the queue of jobs that wait for a slot. Another job can then be
+// claimed.
 func (d *Dispatcher) unready(j *Job) {
 	j.kind.queues.ready.remove(j)
 	d.out.Claim = true
@@ -43,7 +43,7 @@ func (d *Dispatcher) unready(j *Job) {
 func (d *Dispatcher) clearQueues() {
 	d.exact = nil
 	for _, k := range d.kinds {
-		k.queues.claimable, k.queues.ready, k.queues.last, k.queues.poison = priorities{}, priorities{}, priorities{}, nil
+		k.queues.claimable, k.queues.ready, k.queues.last, k.queues.suspects = priorities{}, priorities{}, priorities{}, nil
 		k.lanes, k.turns, k.inLanes = nil, nil, 0
 		d.updateGate(k)
 	}

@@ -43,7 +43,7 @@ const (
 )
 
 // most is how many claims may be under way at a time, at most.
-func (g *gate) most() int {
+func (g *limitGate) most() int {
 	n := maxClaims
 	if g.limit.Running > 0 {
 		n = min(n, g.limit.Running)
@@ -54,13 +54,13 @@ func (g *gate) most() int {
 	return n
 }
 
-func (g *gate) isOpen() bool {
+func (g *limitGate) isOpen() bool {
 	return !g.full && !g.outOfTokens && !g.limit.Pauses() && g.claiming < g.window &&
 		(g.limit.Running == 0 || g.taken < g.limit.Running)
 }
 
 // shutGate returns the first that is shut, or nil.
-func shutGate(gates []*gate) *gate {
+func shutGate(gates []*limitGate) *limitGate {
 	for _, g := range gates {
 		if !g.isOpen() {
 			return g
@@ -70,7 +70,7 @@ func shutGate(gates []*gate) *gate {
 }
 
 // gatesOf returns the gates for limits of a lane.
-func (d *Dispatcher) gatesOf(limits []*driver.StoredLimit, lane string, perLane bool) (gates []*gate) {
+func (d *Dispatcher) gatesOf(limits []*driver.StoredLimit, lane string, perLane bool) (gates []*limitGate) {
 	for _, l := range limits {
 		if l.PerLane != perLane {
 			continue
@@ -78,7 +78,7 @@ func (d *Dispatcher) gatesOf(limits []*driver.StoredLimit, lane string, perLane 
 		key := l.Key(lane)
 		g := d.gates[key]
 		if g == nil {
-			g = &gate{limit: l, key: key}
+			g = &limitGate{limit: l, key: key}
 			g.window = g.most()
 			d.gates[key] = g
 		}
@@ -194,7 +194,7 @@ func (d *Dispatcher) join(j *Job, now Moment) {
 // bound is how many jobs a lane holds: those that begin in some seconds, and some for each permit.
 func (lane *laneQueue) bound() int {
 	n := minInLane
-	for _, gates := range [][]*gate{lane.kind.gates, lane.gates} {
+	for _, gates := range [][]*limitGate{lane.kind.gates, lane.gates} {
 		for _, g := range gates {
 			n = max(n, min(4*g.limit.Running, maxInLane))
 		}
@@ -209,7 +209,7 @@ func (lane *laneQueue) bound() int {
 // permits, too: then a deferred job comes too early, and is deferred again.
 func (lane *laneQueue) pace() time.Duration { return max(paceOf(lane.kind.gates), paceOf(lane.gates)) }
 
-func paceOf(gates []*gate) (pace time.Duration) {
+func paceOf(gates []*limitGate) (pace time.Duration) {
 	for _, g := range gates {
 		pace = max(pace, g.limit.Gap())
 		if g.limit.Running > 0 {
@@ -340,7 +340,7 @@ func (d *Dispatcher) leave(j *Job) {
 
 // unpark has lanes that wait for a gate take turns again, if it is open. A gate that is of no
 // use any more is forgotten.
-func (d *Dispatcher) unpark(g *gate) {
+func (d *Dispatcher) unpark(g *limitGate) {
 	if !g.isOpen() {
 		return
 	}
@@ -357,7 +357,7 @@ func (d *Dispatcher) unpark(g *gate) {
 }
 
 // hasLane reports whether a lane has to pass a gate of its own.
-func (d *Dispatcher) hasLane(g *gate) bool {
+func (d *Dispatcher) hasLane(g *limitGate) bool {
 	if g.limit.Kind != "" {
 		k := d.kinds[g.limit.Kind]
 		return k != nil && k.lanes[g.key.Lane] != nil
@@ -371,7 +371,7 @@ func (d *Dispatcher) hasLane(g *gate) bool {
 }
 
 // shut shuts a gate: until its token comes, or a permit does.
-func (d *Dispatcher) shut(g *gate, after time.Duration, now Moment) {
+func (d *Dispatcher) shut(g *limitGate, after time.Duration, now Moment) {
 	g.window = 1
 	g.refusals++
 	if g.full = g.limit.Running > 0 && after == driver.RetryInterval; !g.full {
@@ -388,7 +388,7 @@ func (d *Dispatcher) shut(g *gate, after time.Duration, now Moment) {
 }
 
 // reopen opens a gate again, unless it was shut once more since.
-func (d *Dispatcher) reopen(g *gate, refusals int) {
+func (d *Dispatcher) reopen(g *limitGate, refusals int) {
 	if g.refusals == refusals {
 		g.full, g.outOfTokens = false, false
 		d.unpark(g)

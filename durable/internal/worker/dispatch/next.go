@@ -67,7 +67,7 @@ func (d *Dispatcher) start(now Moment, sound bool) bool {
 		d.reserved++
 		j.reserved = true
 		if j.crashes > 0 {
-			d.poison = append(d.poison, j)
+			d.onTrial = append(d.onTrial, j)
 		}
 		d.set(j, claimable)
 		d.exact = append(d.exact, j)
@@ -100,7 +100,7 @@ func (d *Dispatcher) pickNext(now Moment) (k *kindQueue, queue *[]*Job) {
 func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now Moment) (k *kindQueue, queue *[]*Job) {
 	var suspect *kindQueue
 	for _, other := range active {
-		s := other.poison
+		s := other.suspects
 		tried := len(s) > 0 && s[0].priority == priority
 		if len(other.ready[priority]) == 0 && len(other.last[priority]) == 0 && !tried && other.inLanes == 0 {
 			continue
@@ -120,12 +120,12 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 				better(&lane.jobs[priority])
 			}
 		}
-		if tried && (suspect == nil || byCrashes(s[0], suspect.poison[0]) < 0) {
+		if tried && (suspect == nil || byCrashes(s[0], suspect.suspects[0]) < 0) {
 			suspect = other
 		}
 	}
-	if suspect != nil && d.mayTry(suspect.poison[0]) && (queue == nil || longerDue(suspect.poison[0], (*queue)[0])) {
-		return suspect, &suspect.poison
+	if suspect != nil && d.mayTry(suspect.suspects[0]) && (queue == nil || longerDue(suspect.suspects[0], (*queue)[0])) {
+		return suspect, &suspect.suspects
 	}
 	return k, queue
 }

@@ -34,16 +34,16 @@ func trialSlots(crashes, concurrency int) int {
 // mayTry reports whether a suspect may go on trial.
 func (d *Dispatcher) mayTry(j *Job) bool {
 	most := j.crashes
-	for _, other := range d.poison {
+	for _, other := range d.onTrial {
 		most = max(most, other.crashes)
 	}
-	return len(d.poison) < trialSlots(most, d.c.Concurrency)
+	return len(d.onTrial) < trialSlots(most, d.c.Concurrency)
 }
 
 // endTrial gives a suspect's slot on trial to the next.
 func (d *Dispatcher) endTrial(j *Job) {
 	if j.crashes > 0 {
-		d.poison = slices.DeleteFunc(d.poison, func(other *Job) bool { return other == j })
+		d.onTrial = slices.DeleteFunc(d.onTrial, func(other *Job) bool { return other == j })
 	}
 }
 
@@ -56,8 +56,8 @@ func byCrashes(a, b *Job) int {
 // engine decides.
 func (d *Dispatcher) quarantine(j *Job) {
 	k := j.kind.queues
-	i, _ := slices.BinarySearchFunc(k.poison, j, byCrashes)
-	k.poison = slices.Insert(k.poison, i, j)
+	i, _ := slices.BinarySearchFunc(k.suspects, j, byCrashes)
+	k.suspects = slices.Insert(k.suspects, i, j)
 	d.set(j, waiting)
 	d.activate(k)
 }

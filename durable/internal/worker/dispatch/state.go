@@ -16,7 +16,7 @@ type Moment struct {
 // until returns how long it takes until the engine's clock surely shows t.
 func (m Moment) until(t time.Time) time.Duration { return t.Sub(m.Engine) + m.Off }
 
-// phase is how far a job has come. It only grows, except for a claim that is deferred.
+// phase is how far a job has come. It only grows, except in retryLater, throttled and Requeue.
 type phase int
 
 const (
@@ -52,61 +52,61 @@ type Job struct {
 // their own share queues, so that the choice of the next job does not grow with the number of kinds.
 type kindQueue struct {
 	kind      string
-	queues    *kindQueue // whose claimable, ready, last, poison, claiming and running count: its own, or the shared
+	queues    *kindQueue // the kindQueue whose queues this kind uses: its own, or the shared
 	held      int        // jobs
 	bytes     int        // of their payloads
 	shut      bool       // the engine is to hand out no more
 	active    bool       // it is in Dispatcher.active
 	limit     int
 	limited   bool // by Config.Limits
-	running   int  // and slots that are reserved
+	running   int  // running jobs, and slots that are reserved
 	claimable priorities
 	ready     priorities
 	claiming  [3]int     // those of which a claim is under way, except those with a slot; by priority
-	last      priorities // of those that wait: on their last attempt
-	poison    []*Job     // of those that wait, in the order of byCrashes
+	last      priorities // jobs that wait and are claimed exactly, but for suspects
+	suspects  []*Job     // those that wait, in the order of byCrashes
 
-	gates   []*gate               // of the limits for all of the kind, not PerLane
+	gates   []*limitGate          // of the limits for all of the kind, not PerLane
 	paused  bool                  // all of it
 	lanes   map[string]*laneQueue // by Job.Lane; of those in which something waits
 	turns   []*laneQueue          // those of them that are not parked, in the order of their turns
 	inLanes int                   // jobs in lanes
-	served  map[string]int        // of lanes: when each had its last turn
+	served  map[string]int        // the last turns of lanes: see laneQueue.served
 }
 
-// laneQueue is what waits of one kind and lane.
+// laneQueue holds the waiting jobs of one kind and lane.
 type laneQueue struct {
 	kind   *kindQueue
 	name   string
-	jobs   priorities // of each priority the longest due first
-	gates  []*gate    // of limits PerLane; those of the kind are in kindQueue
+	jobs   priorities   // of each priority the longest due first
+	gates  []*limitGate // of limits PerLane; those of the kind are in kindQueue
 	paused bool
 	parked bool      // it waits for a gate, and not for its turn
-	served int       // when it had its last turn, as Dispatcher.begun says; 0: not lately
-	slot   time.Time // for when the last was deferred
+	served int       // the value of Dispatcher.begun at its last turn; 0: not lately
+	slot   time.Time // the time at which the last deferred job comes back
 }
 
-// limited is what a job has that a limit or a pause covers.
+// limited is the state of a job that a limit or a pause covers.
 type limited struct {
-	lane     *laneQueue // where it waits
-	gates    []*gate    // those that it has passed for its claim
-	served   int        // when its lane had had a turn before that
-	claiming bool       // it is counted as claiming there
-	began    time.Time  // its handler
+	lane     *laneQueue   // where it waits
+	gates    []*limitGate // those that it has passed for its claim
+	served   int          // the served of its lane before this turn
+	claiming bool         // it is counted as claiming there
+	began    time.Time    // its handler
 }
 
-// gate is what a worker knows of a LimitKey.
-type gate struct {
+// limitGate is what a worker knows of a LimitKey.
+type limitGate struct {
 	limit       *driver.StoredLimit
 	key         driver.LimitKey
 	taken       int // by jobs of this worker that are claimed or being claimed
 	claiming    int
-	window      int // how many may be
+	window      int // the largest claiming
 	full        bool
 	outOfTokens bool
 	next        time.Time // when the token comes, by the engine's clock
 	refusals    int
-	took        time.Duration // a handler, about
+	took        time.Duration // the mean time of a handler
 	parked      []*laneQueue
 }
 
@@ -140,19 +140,19 @@ type Dispatcher struct {
 
 	recheck  bool   // something may begin since the last call of Next
 	reserved int    // slots of jobs that do not run yet
-	exact    []*Job // which these are; for Claims
-	poison   []*Job // in quarantine, and on trial: quarantine.go
-	begun    int    // how often one was chosen to begin; for priorityOrder
+	exact    []*Job // the jobs with reserved slots that Claims returns next
+	onTrial  []*Job // suspects that run: quarantine.go
+	begun    int    // the number of jobs chosen so far; for priorityOrder
 
 	lead       time.Duration            // of the claim
-	since      time.Time                // the begin of the times in coalesced
-	coalesced  map[time.Duration][]*Job // jobs that are claimed together, by the time of their claim since then
+	since      time.Time                // the beginning of the times in coalesced
+	coalesced  map[time.Duration][]*Job // the jobs of each shared claim, by its time, counted from since
 	claimSince time.Time                // when the claim was asked that is under way; zero: none
 	lookAgain  bool                     // a Timer for a claim that takes long is set
 
-	flow     *driver.FlowControl // limits.go
+	flow     *driver.FlowControl // flowcontrol.go, limits.go
 	limited  bool                // it has limits or pauses
-	gates    map[driver.LimitKey]*gate
+	gates    map[driver.LimitKey]*limitGate
 	deferred map[time.Duration][]*driver.Delivery // to be handed back soon, by for how long
 }
 
@@ -186,25 +186,25 @@ type Gate struct {
 // Timer asks for a call of Fire when After has passed.
 type Timer struct {
 	After time.Duration
-	what  what
-	job   *Job  // unless it is gone
-	gate  *gate // for reopen
-	n     int64 // what is said of each
+	what  purpose
+	job   *Job       // unless it is gone
+	gate  *limitGate // for reopen
+	n     int64      // its meaning depends on the purpose
 }
 
-// what a Timer is for.
-type what int
+// purpose is the purpose of a Timer.
+type purpose int
 
 const (
-	reschedule what = iota // a look at the clock once more; n: for how long to wait at least, from now on
-	due                    // a job that is to be claimed exactly
-	toClaim                // a job that is to be claimed
-	proceed                // a claimed job
-	together               // the jobs that are claimed together; n: their time
-	reopen                 // n: the gate's refusals
-	trialOver              // of a job in quarantine
-	giveBack               // deferred jobs
-	slowClaim              // a claim that takes long
+	reschedule purpose = iota // the clock is read once more; n: the least time to wait from now on
+	due                       // a job that is to be claimed exactly
+	toClaim                   // a job that is to be claimed
+	proceed                   // a claimed job
+	together                  // the jobs that are claimed together; n: their time
+	reopen                    // n: the gate's refusals
+	trialOver                 // of a job in quarantine
+	giveBack                  // deferred jobs
+	slowClaim                 // a claim that takes long
 )
 
 func (d *Dispatcher) timer(t Timer) { d.out.Timers = append(d.out.Timers, t) }

@@ -31,7 +31,7 @@ func (d *Dispatcher) verify() error {
 	}
 	var counts [ending + 1]int
 	bytes, reserved := 0, 0
-	gates := map[*gate][2]int{}
+	gates := map[*limitGate][2]int{}
 	for _, j := range d.jobs {
 		counts[j.phase]++
 		bytes += len(j.Delivery.Record.Payload)
@@ -44,7 +44,7 @@ func (d *Dispatcher) verify() error {
 		case j.phase == waiting && j.limits != nil && j.limits.lane != nil:
 			want = "lane"
 		case j.phase == waiting && j.crashes > 0:
-			want = "poison"
+			want = "suspects"
 		case j.phase == waiting:
 			want = "last"
 		}
@@ -111,7 +111,7 @@ func (d *Dispatcher) verifyKind(k *kindQueue, note func(string, ...*Job) error) 
 		return fmt.Errorf("kind %s: %d in lanes, not %d", k.kind, k.inLanes, inLanes)
 	}
 	if k.queues == k {
-		for in, p := range map[string]priorities{"claimable": k.claimable, "ready": k.ready, "last": k.last, "poison": {k.poison}} {
+		for in, p := range map[string]priorities{"claimable": k.claimable, "ready": k.ready, "last": k.last, "suspects": {k.suspects}} {
 			for _, jobs := range p {
 				if err := note(in, jobs...); err != nil {
 					return err

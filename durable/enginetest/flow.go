@@ -19,7 +19,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// taken returns how many places of all limits are taken.
+// taken returns the number of permits taken of all limits.
 func (r *rig) taken() (n int) {
 	all, err := r.engine.Usage(within(r.t))
 	r.ok(err)
@@ -49,8 +49,8 @@ func exact(h *driver.Delivery) []*driver.Delivery {
 	return []*driver.Delivery{h}
 }
 
-// A claim takes a place with it, or nothing. Its end gives it back, once, whichever end; a worker that
-// takes over has the place of the dead one; and a claim that is asked for once more has one place.
+// A claim takes a permit with it, or nothing. Its end gives it back, once, whichever end; a worker that
+// takes over has the permit of the dead one; and a claim that is asked for once more has one permit.
 func limitClaims(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	r.limit("two", durable.Limit{Kind: kind, Running: 2})
@@ -63,7 +63,7 @@ func limitClaims(t *testing.T, s Store) {
 	a.granted(hs[1])
 	v := a.claim(hs[2], true)
 	require.Equal(t, driver.Throttled, v.Status)
-	a.granted(hs[1]) // asked once more, of two that have all the places
+	a.granted(hs[1]) // asked once more, of two that have all the permits
 	require.Equal(t, readRules(t, r.engine).Limits()[0].ID, v.Limit)
 	require.Positive(t, v.After)
 	require.Equal(t, durable.Waiting, r.get(hs[2].Ref).State)
@@ -86,10 +86,10 @@ func limitClaims(t *testing.T, s Store) {
 
 	a.granted(hs[3])
 	b := newCrashing(t, s.Open(t), "b")
-	a.stop() // it beats no more
+	a.stop() // it sends no more heartbeats
 	h := b.take(hs[3].Ref)
 	await(t, "taken over", func() bool { return b.claim(h, true).Status == driver.Granted })
-	require.Equal(t, 1, r.taken(), "the place goes with the job")
+	require.Equal(t, 1, r.taken(), "the permit goes with the job")
 	b.end(h, driver.DeadLetter)
 	require.Equal(t, 0, r.taken())
 }
@@ -190,7 +190,7 @@ func limitRunning(t *testing.T, s Store) {
 	}
 }
 
-// Under a limit PerLane each lane has its own places, and who has no lane is not covered.
+// Under a limit PerLane each lane has its own permits, and a job without a lane is not covered.
 func limitPerLane(t *testing.T, s Store) {
 	lanes := map[string]*crowd{"": {}, "a": {}, "b": {}}
 	r := open(t, s.Open(t)).handle(kind, lanes[""].around(func(ctx context.Context, a *durable.Attempt) error {
@@ -219,7 +219,7 @@ func limitPerLane(t *testing.T, s Store) {
 }
 
 // Never more begin than Burst + Rate * t, and what waits for a token begins about when that
-// comes, without a place or an attempt.
+// comes, without a permit or an attempt.
 func limitRate(t *testing.T, s Store) {
 	const rate, burst, jobs = 40, 5, 125
 	a, b := open(t, s.Open(t)).handle(kind, nil), open(t, s.Open(t)).handle(kind, nil)
@@ -314,7 +314,7 @@ func limitChanged(t *testing.T, s Store) {
 	require.Equal(t, 0, a.taken())
 }
 
-// diesWith sets a limit with two places, and kills a worker when two of the jobs run. It returns their
+// diesWith sets a limit with two permits, and kills a worker when two of the jobs run. It returns their
 // Refs.
 func diesWith(t *testing.T, s Store, two durable.Limit, jobs ...durable.Job) []durable.Ref {
 	m := newMortal(s.Open(t))
@@ -329,7 +329,7 @@ func diesWith(t *testing.T, s Store, two durable.Limit, jobs ...durable.Job) []d
 	return refs
 }
 
-// The places of a worker that has died are free after its lease, and never are more taken
+// The permits of a worker that has died are free after its lease, and never are more taken
 // than there are.
 func limitDeath(t *testing.T, s Store) {
 	refs := diesWith(t, s, durable.Limit{Kind: kind, PerLane: true, Running: 2}, times(8, durable.Job{Kind: kind, Lane: "l"})...)
@@ -344,7 +344,7 @@ func limitDeath(t *testing.T, s Store) {
 	require.Equal(t, 0, r.taken())
 }
 
-// A dead worker's place is free after its lease, though no other worker has a handler for the kind
+// A dead worker's permit is free after its lease, though no other worker has a handler for the kind
 // of its job, or that is paused: others under the same limit do not wait for that.
 func limitOrphan(t *testing.T, s Store) {
 	refs := diesWith(t, s, durable.Limit{Running: 2}, durable.Job{Kind: "alone"}, durable.Job{Kind: "paused"})
@@ -356,7 +356,7 @@ func limitOrphan(t *testing.T, s Store) {
 	r.resume(durable.Pausable{Kind: "paused"})
 	r.awaitGone(refs[1])
 	open(t, s.Open(t)).handle("alone", nil).start().awaitGone(refs[0])
-	await(t, "no place is taken", func() bool { return r.taken() == 0 })
+	await(t, "no permit is taken", func() bool { return r.taken() == 0 })
 }
 
 // CancelRunning ends the handler's context, on whichever node; what the handler returns
@@ -529,7 +529,7 @@ func lanesInOrder(t *testing.T, s Store) {
 	r.limit("one", durable.Limit{Kind: kind, Running: 1})
 	r.start()
 	r.add(durable.Job{Kind: kind})
-	r.awaitRuns(1) // has the place until all others wait
+	r.awaitRuns(1) // has the permit until all others wait
 	var jobs []durable.Job
 	now := r.now()
 	for i := range lanes * each { // all of the first lane are due before the second
@@ -567,7 +567,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 	slow.stop()
 	lives := newCrashing(t, s.Open(t), "lives").beating()
 	second := next(lives)
-	await(t, "the place is free", func() bool { return lives.claim(second, true).Status == driver.Granted })
+	await(t, "the permit is free", func() bool { return lives.claim(second, true).Status == driver.Granted })
 	lives.stop()
 	require.GreaterOrEqual(t, time.Since(began), lease-lease/20, "it was free before the lease was over")
 	require.Equal(t, 1, r.taken())
@@ -576,7 +576,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 		err := slow.Finish(within(t), []driver.Completion{{Delivery: first, End: driver.Done}})[0]
 		return err == nil || errors.Is(err, durable.ErrLeaseLost)
 	})
-	require.Equal(t, 1, r.taken(), "the place is another's")
+	require.Equal(t, 1, r.taken(), "the permit is another's")
 	waits := newCrashing(t, s.Open(t), "waits").beating()
 	third := next(waits)
 	for end := time.Now().Add(lease + lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -584,10 +584,10 @@ func limitSlowReturn(t *testing.T, s Store) {
 		if v.Status == driver.Granted && (lives.late.Load() || errors.Is(lives.Heartbeat(within(t)), durable.ErrLeaseLost)) {
 			return // the machine is too busy for the lease
 		}
-		require.Equal(t, driver.Throttled, v.Status, "the worker that has the place lives")
+		require.Equal(t, driver.Throttled, v.Status, "the worker that has the permit lives")
 	}
 	lives.end(second, driver.Done)
-	await(t, "the place is free", func() bool { return waits.claim(third, true).Status == driver.Granted })
+	await(t, "the permit is free", func() bool { return waits.claim(third, true).Status == driver.Granted })
 	require.Equal(t, 1, r.taken())
 }
 

@@ -15,18 +15,18 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// A beat that comes after the lease was over says so, once.
+// A heartbeat that comes after the lease was over says so, once.
 func beatAfterLease(t *testing.T, s Store) {
 	const short = time.Second
 	w := work(t, s.Open(t), "late", func(c *driver.WorkConfig) { c.Lease, c.Ahead = short, short/4 })
 	inTime := func() {
-		await(t, "a beat is in time", func() bool { // a busy machine may miss some
+		await(t, "a heartbeat is in time", func() bool { // a busy machine may miss some
 			return w.Heartbeat(within(t)) == nil
 		})
 	}
 	inTime()
 	time.Sleep(2 * short)
-	await(t, "it is said", func() bool { // not by a beat that is not answered in time
+	await(t, "it is said", func() bool { // not by a heartbeat that is not answered in time
 		err := w.Heartbeat(within(t))
 		require.Error(t, err)
 		return errors.Is(err, durable.ErrLeaseLost)
@@ -85,7 +85,7 @@ func longHandler(t *testing.T, s Store) {
 	require.Equal(t, 1, len(ran(a, b)))
 }
 
-// The handlers of a worker whose lease is over are told, by the cause of their context;
+// The handlers of a worker whose lease is over are notified, by the cause of their context;
 // another worker runs the job.
 func leaseLost(t *testing.T, s Store) {
 	var silent atomic.Bool
@@ -167,8 +167,8 @@ func (e *stopped) make(_ string, call func() error) error {
 func (e *stopped) handed([]*driver.Delivery) { e.make("Fetch", func() error { return nil }) }
 
 // A job that is claimed and has not begun when the lease is lost never begins there:
-// another worker has had it, and it is canceled. It waits for its time, and for a place,
-// while its worker is stopped; and whether places are free, or the worker is answered,
+// another worker has had it, and it is canceled. It waits for its time, and for a slot,
+// while its worker is stopped; and whether slots are free, or the worker is answered,
 // first, makes no difference.
 func leaseLostWaiting(t *testing.T, s Store) {
 	for _, placeFirst := range []bool{true, false} {
@@ -178,7 +178,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 			handle("blocks", waits(leave)).
 			handle(kind, nil).handle("later", nil).start()
 		a.add(durable.Job{Kind: "blocks"}, durable.Job{Kind: "blocks"})
-		await(t, "the places are taken", func() bool { return a.Stats().Running == 2 })
+		await(t, "the slots are taken", func() bool { return a.Stats().Running == 2 })
 		refs := a.add(durable.Job{Kind: kind}, durable.Job{Kind: "later", After: 400 * time.Millisecond})
 		await(t, "both are claimed", func() bool { return a.Stats().Claimed == 2 })
 		e.stop()
@@ -304,7 +304,7 @@ func claimAnswerLost(t *testing.T, s Store) {
 type killing struct {
 	innocents   int
 	killers     int
-	place       int           // of the first killer, in the order of their time; others follow by 50
+	first       int           // the position of the first killer, in the order of their time; others follow by 50
 	length      time.Duration // of an innocent
 	after       time.Duration // so long after it has begun a killer kills
 	concurrency int
@@ -320,7 +320,7 @@ func (k killing) run(t testing.TB, s Store) {
 		jobs[i].MaxAttempts = k.maxAttempts
 	}
 	for i := range k.killers {
-		jobs[(k.place+50*i)%len(jobs)].Kind = "kills"
+		jobs[(k.first+50*i)%len(jobs)].Kind = "kills"
 	}
 	setUp.add(jobs...)
 	done, kills, most := int64(0), 0, 0 // most: the highest number of an innocent's attempt
@@ -383,5 +383,5 @@ func (k killing) process(t testing.TB, s Store, over func(*rig) bool) (r *rig, k
 
 // A job that kills its process dies, and no other with it.
 func killer(t *testing.T, s Store) {
-	killing{innocents: 60, killers: 1, place: 3, length: 100 * time.Millisecond, after: 20 * time.Millisecond, concurrency: 32, maxAttempts: 3}.run(t, s)
+	killing{innocents: 60, killers: 1, first: 3, length: 100 * time.Millisecond, after: 20 * time.Millisecond, concurrency: 32, maxAttempts: 3}.run(t, s)
 }

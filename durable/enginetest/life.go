@@ -416,7 +416,7 @@ func backlog(t *testing.T, s Store) {
 	slow := r.add(times(jobs, durable.Job{Kind: "slow"})...)
 	r.add(times(2, durable.Job{Kind: "nobody's"})...)
 	r.add(durable.Job{Kind: "slow", After: time.Hour}, durable.Job{Kind: "far", After: 300 * time.Hour})
-	// Some that wait for the only place may be claimed, and count as running then. On a busy
+	// Some that wait for the only slot may be claimed, and count as running then. On a busy
 	// machine these are several: a job is claimed while its time has not surely come by the
 	// engine's clock, and then the next one.
 	await(t, "all that is due is counted", func() bool {
@@ -478,11 +478,11 @@ func workers(t *testing.T, s Store) {
 	slices.Sort(many)
 	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindGate(many) })
 	require.NoError(t, dead.Heartbeat(within(t)))
-	beat := listed(2)[1]
-	require.Equal(t, "dead", beat.Name)
-	if beat.Until.After(time.Now()) {
-		require.Equal(t, many[:driver.ShownKinds], beat.Kinds)
-		require.Equal(t, len(many), beat.AllKinds)
+	gone := listed(2)[1]
+	require.Equal(t, "dead", gone.Name)
+	if gone.Until.After(time.Now()) {
+		require.Equal(t, many[:driver.ShownKinds], gone.Kinds)
+		require.Equal(t, len(many), gone.AllKinds)
 	}
 	listed(1) // one that is dead and holds nothing has gone
 	close(release)

@@ -509,15 +509,15 @@ func newCrashing(t testing.TB, e driver.Engine, name string, change ...func(*dri
 
 // beating renews the worker's lease until the end of the test.
 func (c *crashing) beating() *crashing {
-	var beats sync.WaitGroup
-	beats.Go(func() {
+	var heartbeats sync.WaitGroup
+	heartbeats.Go(func() {
 		for ctx := c.t.Context(); ctx.Err() == nil; time.Sleep(lease / 10) {
 			if errors.Is(c.Heartbeat(ctx), durable.ErrLeaseLost) {
 				c.late.Store(true)
 			}
 		}
 	})
-	c.t.Cleanup(beats.Wait)
+	c.t.Cleanup(heartbeats.Wait)
 	return c
 }
 

@@ -11,21 +11,21 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// The simulation in virtual time: whatever the killer's place, however long it takes to
+// The simulation in virtual time: whatever the killer's position, however long it takes to
 // kill, and with few attempts or many, no innocent of 600 dies, and the killer does
 // within its attempts and the logarithm of 600.
 func TestKillers(t *testing.T) {
 	for _, k := range []killing{
-		{innocents: 600, place: 0, maxAttempts: 25},
-		{innocents: 600, place: 300, maxAttempts: 25, after: time.Second},
-		{innocents: 600, place: 0, maxAttempts: 3},
-		{innocents: 600, place: 300, maxAttempts: 3, after: time.Second},
-		{innocents: 600, place: 600, maxAttempts: 3, after: 1900 * time.Millisecond},
-		{innocents: 600, place: 255, maxAttempts: 3, after: 10 * time.Second},
-		{innocents: 600, place: 100, maxAttempts: 2, after: 100 * time.Millisecond},
-		{innocents: 600, place: 20, killers: 7, maxAttempts: 4, after: time.Second},
-		{innocents: 0, place: 0, maxAttempts: 1}, // it begins once
-		{innocents: 40, place: 20, maxAttempts: 3, after: time.Second, concurrency: 1},
+		{innocents: 600, first: 0, maxAttempts: 25},
+		{innocents: 600, first: 300, maxAttempts: 25, after: time.Second},
+		{innocents: 600, first: 0, maxAttempts: 3},
+		{innocents: 600, first: 300, maxAttempts: 3, after: time.Second},
+		{innocents: 600, first: 600, maxAttempts: 3, after: 1900 * time.Millisecond},
+		{innocents: 600, first: 255, maxAttempts: 3, after: 10 * time.Second},
+		{innocents: 600, first: 100, maxAttempts: 2, after: 100 * time.Millisecond},
+		{innocents: 600, first: 20, killers: 7, maxAttempts: 4, after: time.Second},
+		{innocents: 0, first: 0, maxAttempts: 1}, // it begins once
+		{innocents: 40, first: 20, maxAttempts: 3, after: time.Second, concurrency: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			k.length, k.killers = 2*time.Second, max(k.killers, 1)
@@ -57,7 +57,7 @@ func TestSuspectsWithLongHandlers(t *testing.T) {
 		b := open(t, m.Open(t), durable.WithConcurrency(24)).
 			handle("long", func(context.Context, *durable.Attempt) error { time.Sleep(time.Hour); return nil }).
 			handle(kind, func(context.Context, *durable.Attempt) error { time.Sleep(100 * time.Millisecond); return nil }).start()
-		for range 100 * int(long*lease/time.Second) { // 10 of 24 places
+		for range 100 * int(long*lease/time.Second) { // 10 of 24 slots
 			b.add(durable.Job{Kind: kind})
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -81,19 +81,20 @@ test-modules: missing test-benchmarks ## the checks, the benchmarks and what els
 test-benchmarks: # without the race detector: rivals have races
 	cd benchmarks && go test -short -bench . -benchtime 1x ./...
 
-# Tests of servers wait most of their time. So three modules are tested at once, the longest first,
-# two packages of each, and three tests of a package. All is compiled before (go list -export), since
-# -p 2 would compile on two processors. The faults run without the race detector here, and with it
-# in nightly. BESIDE names more targets for the same three places.
+# Tests of servers wait most of their time. So two modules are tested at once, the longest first,
+# one package of each, and three tests of a package: with three modules and two packages of each
+# nothing had the processors in time. All is compiled before (go list -export), since -p 1 would
+# compile on one processor. The faults run without the race detector here, and with it in nightly.
+# BESIDE names more targets for the same two places.
 DURABLE_TESTS := $(filter-out %/trials/,$(DURABLE:%=test-in-%)) test-in-./examples/integrations/
 LONGEST := test-in-./durable/ test-trials test-in-./durable/postgres/
 TRIALS := cd durable/trials && go test -p 1 -timeout 20m
 .PHONY: test-durable test-trials $(DURABLE_TESTS)
 test-durable: missing ## durable jobs keep their promises on real servers, whatever harms them
-	$(MAKE) --no-print-directory -j3 -Otarget $(LONGEST) $(filter-out $(LONGEST),$(DURABLE_TESTS)) $(BESIDE)
+	$(MAKE) --no-print-directory -j2 -Otarget $(LONGEST) $(filter-out $(LONGEST),$(DURABLE_TESTS)) $(BESIDE)
 
 $(DURABLE_TESTS): test-in-%:
-	cd $* && go list -race -test -deps -export ./... >/dev/null && go test -race -p 2 -parallel 3 -timeout 20m ./...
+	cd $* && go list -race -test -deps -export ./... >/dev/null && go test -race -p 1 -parallel 3 -timeout 20m ./...
 
 test-trials:
 	$(TRIALS) ./...

@@ -308,3 +308,27 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 		require.Contains(t, had[b], f.fleet.Load().queueOf("b"))
 	}
 }
+
+// What a Fetch leaves on the server when it ends goes by itself, soon for small buckets: a Fetch
+// that fails again and again must not fill the server with consumers.
+func TestConsumersGo(t *testing.T) {
+	t.Parallel()
+	p := newPart(t, soon)
+	consumers := func() int {
+		s, err := p.nc.nc.JetStream()
+		require.NoError(t, err)
+		info, err := s.StreamInfo(p.stream)
+		require.NoError(t, err)
+		return info.State.Consumers
+	}
+	e := connectPartTo(t, p)
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"a"})})
+	require.NoError(t, err)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		require.NoError(t, w.Fetch(ctx, func([]*driver.Delivery) {}))
+		cancel()
+	}
+	require.Positive(t, consumers())
+	require.Eventually(t, func() bool { return consumers() == 0 }, 5*time.Minute, time.Second)
+}

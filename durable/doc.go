@@ -52,9 +52,10 @@
 //     ends all leases: the contexts of handlers end, and until these return, their jobs
 //     may run on another worker, too, beyond a limit on PostgreSQL.
 //  4. While the workers keep up, jobs are late by a tick of the wheel. After the death of
-//     a worker, the jobs that it had begun are late by the lease, and the time until they
-//     are delivered again: up to as long, in PostgreSQL the next poll. After the death of a
-//     server, jobs are late by the election of another and the lease.
+//     a worker, the jobs that it had begun or fetched ([WithAhead]) are late by the lease,
+//     and the time until they are delivered again: up to as long, in PostgreSQL the next
+//     poll. After the death of a server, jobs are late by the election of another and the
+//     lease.
 //  5. An attempt counts if it has certainly begun. So a job that kills its process ends
 //     as dead, after MaxAttempts and one starts, and none dies with it: see below. A
 //     handler may run for longer than the lease, because the lease is renewed. A process

@@ -273,6 +273,9 @@ func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
 			if found := recs[i].Found; found != nil {
 				*found = it.found
 			}
+			if errors.Is(it.err, ErrExists) {
+				it.err = fmt.Errorf("the key %.300q: %w", recs[i].Key, it.err)
+			}
 			if it.err != nil {
 				errs = append(errs, ofJob(i, len(recs), it.err))
 			}

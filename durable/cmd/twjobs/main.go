@@ -160,7 +160,7 @@ func (t *target) check() error {
 	}
 	switch {
 	case set == 0:
-		return wrong("the queue is missing: set -url, -dir, -nats, -context or -postgres")
+		return wrong("the queue is missing: set -url, -dir, -nats, -context or -postgres before the command")
 	case set > 1:
 		return wrong("more than one queue is set")
 	case t.timeout < 0:

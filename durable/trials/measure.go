@@ -94,7 +94,7 @@ func addAhead(p peer, rate int, length, step time.Duration, ahead func() time.Du
 	return added
 }
 
-// addFor adds jobs that are due in a day, from so many callers, and returns how many a second, and
+// addFor adds jobs that are due within a day, from so many callers, and returns how many a second, and
 // what processor time one takes.
 func addFor(p peer, length time.Duration, callers, batch int, cpu func() time.Duration) (rate float64, cost time.Duration) {
 	var all group
@@ -103,7 +103,7 @@ func addFor(p peer, length time.Duration, callers, batch int, cpu func() time.Du
 	for i := range callers {
 		all.run(func() {
 			for ; time.Since(began) < length; added[i] += batch {
-				p.add(jobsAhead(batch, within(24*time.Hour, 1)))
+				p.add(jobsAhead(batch, within(time.Hour, 24*time.Hour)))
 			}
 		})
 	}

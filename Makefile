@@ -81,21 +81,25 @@ test-modules: missing test-benchmarks ## the checks, the benchmarks and what els
 test-benchmarks: # without the race detector: rivals have races
 	cd benchmarks && go test -short -bench . -benchtime 1x ./...
 
-# The tests of servers wait most of their time, so three tests of a package run at once, on two
-# processors, too. Those of JetStream run alone: beside others their servers do not answer in time.
-# Of the rest two modules run at once, the longest first. All is compiled before (go list -export),
-# since -p 1 would compile on one processor. The faults run without the race detector here, and with
-# it in nightly. BESIDE names more targets for the same two places.
+# The tests of servers wait most of their time, so several of a package run at once, on two processors,
+# too. Those of JetStream run alone: beside others their servers do not answer in time. Of the rest two
+# modules run at once, the longest first. All is compiled before (go list -export), since -p 1 would
+# compile on one processor. The faults run without the race detector here, and with it in nightly.
+# BESIDE names more targets for the same two places.
 DURABLE_TESTS := $(filter-out %/trials/,$(DURABLE:%=test-in-%)) test-in-./examples/integrations/
 LONGEST := test-trials test-in-./durable/postgres/
 TRIALS := cd durable/trials && go test -p 1 -timeout 20m
-.PHONY: test-durable test-trials $(DURABLE_TESTS)
+COMPILED = go list -race -test -deps -export ./... >/dev/null
+.PHONY: test-durable test-jetstream test-trials $(DURABLE_TESTS)
 test-durable: missing ## durable jobs keep their promises on real servers, whatever harms them
-	$(MAKE) --no-print-directory test-in-./durable/
-	$(MAKE) --no-print-directory -j2 -Otarget $(LONGEST) $(filter-out test-in-./durable/ $(LONGEST),$(DURABLE_TESTS)) $(BESIDE)
+	$(MAKE) --no-print-directory test-jetstream
+	$(MAKE) --no-print-directory -j2 -Otarget $(LONGEST) $(filter-out $(LONGEST),$(DURABLE_TESTS)) $(BESIDE)
+
+test-jetstream:
+	cd durable && $(COMPILED) && go test -race -p 2 -parallel 4 -timeout 20m ./jetstream/...
 
 $(DURABLE_TESTS): test-in-%:
-	cd $* && go list -race -test -deps -export ./... >/dev/null && go test -race -p 1 -parallel 3 -timeout 20m ./...
+	cd $* && $(COMPILED) && go test -race -p 1 -parallel 3 -timeout 20m $$(go list ./... | grep -v durable/jetstream)
 
 test-trials:
 	$(TRIALS) ./...

@@ -2,22 +2,22 @@ package jetstream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/internal/natsserver"
 	"github.com/tickwheel/tickwheel/durable/internal/ports"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
@@ -25,12 +25,21 @@ import (
 // patience is how long a test waits for servers. It is a bound, not a measure.
 const patience = 2 * time.Minute
 
+// natsServer is a process, or a server in the process of the test.
+type natsServer interface {
+	nats.InProcessConnProvider
+	ClientURL() string
+}
+
 // store is a server with one queue, in a directory of the test's.
 type store struct {
-	dir  string
-	srv  *server.Server
-	opts []jetstream.Option
+	dir     string
+	srv     natsServer
+	process *natsserver.Server
+	opts    []jetstream.Option
 }
+
+func TestMain(m *testing.M) { natsserver.Main(m) }
 
 // newStore returns a store whose buckets are small, so that jobs some seconds ahead
 // cascade and buckets close while a test runs.
@@ -38,28 +47,21 @@ func newStore(t testing.TB, opts ...jetstream.Option) *store {
 	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
 	s := &store{dir: t.TempDir(), opts: append([]jetstream.Option{small}, opts...)}
 	s.start(t)
-	t.Cleanup(s.stop)
+	t.Cleanup(func() { s.stop(t) })
 	return s
 }
 
 func (s *store) start(t testing.TB) {
-	srv, err := server.NewServer(&server.Options{
-		ServerName: "test", DontListen: true, NoSigs: true, NoLog: true, NoSystemAccount: true, JetStream: true,
-		StoreDir: s.dir, JetStreamMaxStore: 4 << 30, JetStreamMaxMemory: 1 << 30, DisableJetStreamBanner: true,
-	})
+	var err error
+	s.process, err = natsserver.Start("-dir", s.dir)
 	require.NoError(t, err)
-	srv.Start()
-	require.True(t, srv.ReadyForConnections(patience))
-	s.srv = srv
+	s.srv = s.process
 }
 
-func (s *store) stop() {
-	s.srv.Shutdown()
-	s.srv.WaitForShutdown()
-}
+func (s *store) stop(t testing.TB) { require.NoError(t, s.process.Stop()) }
 
 func (s *store) Restart(t testing.TB) {
-	s.stop()
+	s.stop(t)
 	s.start(t)
 }
 
@@ -84,7 +86,7 @@ func (s *store) Open(t testing.TB) driver.Engine {
 // the client is not told when the server gives it up.
 type wall struct {
 	sync.RWMutex
-	srv     *server.Server
+	srv     natsServer
 	severed atomic.Int64
 }
 
@@ -161,16 +163,15 @@ func TestConformance(t *testing.T) {
 // cluster is three servers with one queue on all of them.
 type cluster struct {
 	store
-	servers [3]*server.Server
+	servers [3]*natsserver.Server
 	dirs    [3]string
-	ports   [3]int
+	ports   []int
 	turn    int
 }
 
 func newCluster(t testing.TB) *cluster {
 	c := prepareCluster(t)
 	c.start(t)
-	t.Cleanup(c.stop)
 	return c
 }
 
@@ -179,12 +180,14 @@ func prepareCluster(t testing.TB) *cluster {
 	c := &cluster{store: store{opts: []jetstream.Option{
 		jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second), jetstream.Replicas(3),
 	}}}
-	reserved, err := ports.Reserve(len(c.ports))
+	reserved, err := ports.Reserve(len(c.servers))
 	require.NoError(t, err)
 	t.Cleanup(reserved.Release)
-	for i := range c.ports {
-		c.ports[i], c.dirs[i] = reserved.Ports[i], t.TempDir()
+	c.ports = reserved.Ports
+	for i := range c.dirs {
+		c.dirs[i] = t.TempDir()
 	}
+	t.Cleanup(func() { c.stop(t) })
 	return c
 }
 
@@ -192,43 +195,35 @@ func (c *cluster) start(t testing.TB) {
 	for i := range c.servers {
 		c.startNode(t, i)
 	}
-	for _, srv := range c.servers {
-		require.True(t, srv.ReadyForConnections(patience))
-	}
 }
 
 func (c *cluster) startNode(t testing.TB, i int) {
-	opts := &server.Options{
-		ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true,
-		StoreDir: c.dirs[i], JetStreamMaxStore: 4 << 30, JetStreamMaxMemory: 1 << 30,
-	}
-	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "test", "127.0.0.1", c.ports[i]
+	routes := fmt.Sprint(c.ports[i])
 	for k, p := range c.ports {
 		if k != i {
-			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", p)})
+			routes += fmt.Sprint(",", p)
 		}
 	}
-	srv, err := server.NewServer(opts)
+	var err error
+	c.servers[i], err = natsserver.Start("-name", fmt.Sprintf("n%d", i), "-dir", c.dirs[i], "-routes", routes)
 	require.NoError(t, err)
-	srv.Start()
-	c.servers[i] = srv
 }
 
-func (c *cluster) stop() {
-	for _, srv := range c.servers {
+// stop ends all servers at once: one alone waits for others to take over what it leads.
+func (c *cluster) stop(t testing.TB) {
+	var wg sync.WaitGroup
+	var errs [3]error
+	for i, srv := range c.servers {
 		if srv != nil { // nil: the test has ended before it was started
-			srv.Shutdown()
+			wg.Go(func() { errs[i] = srv.Stop() })
 		}
 	}
-	for _, srv := range c.servers {
-		if srv != nil {
-			srv.WaitForShutdown()
-		}
-	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs[:]...))
 }
 
 func (c *cluster) Restart(t testing.TB) {
-	c.stop()
+	c.stop(t)
 	c.start(t)
 }
 

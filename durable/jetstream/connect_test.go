@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -23,9 +22,7 @@ func TestConnectsWhileServersStart(t *testing.T) {
 	t.Parallel()
 	c := prepareCluster(t)
 	c.startNode(t, 0)
-	require.True(t, c.servers[0].ReadyForConnections(patience))
 	url := c.servers[0].ClientURL()
-	t.Cleanup(c.stop)
 	const n = 6
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -50,7 +47,7 @@ func TestConnectsWhileServersStart(t *testing.T) {
 
 // deaf connects a client and a server that does not hear the first question of an API.
 type deaf struct {
-	srv  *server.Server
+	srv  natsServer
 	to   string
 	once sync.Once
 }

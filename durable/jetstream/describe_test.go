@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -18,14 +17,14 @@ import (
 
 // watched is a server that calls before, once, when a client is about to send what has a word.
 type watched struct {
-	*server.Server
+	natsServer
 	word   string
 	before func()
 	once   sync.Once
 }
 
 func (s *watched) InProcessConn() (net.Conn, error) {
-	c, err := s.Server.InProcessConn()
+	c, err := s.natsServer.InProcessConn()
 	return watchedConn{c, s}, err
 }
 
@@ -60,7 +59,7 @@ func TestGetWhileItDies(t *testing.T) {
 				require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.Retry, At: now}})[0])
 				h = claimOne(t, w)
 			}
-			srv := &watched{Server: s.srv, word: "DIRECT.GET.TW_default_0.TW_default_0.f.", before: func() {
+			srv := &watched{natsServer: s.srv, word: "DIRECT.GET.TW_default_0.TW_default_0.f.", before: func() {
 				require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.DeadLetter, Error: "no"}})[0])
 			}}
 			nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))

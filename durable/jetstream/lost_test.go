@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -114,7 +113,7 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 // cutter connects a client with a server, and cuts the connection once, when a write to a stream has
 // gone over it, or the first answers of a page have come.
 type cutter struct {
-	srv                *server.Server
+	srv                natsServer
 	inWrite, inAnswers atomic.Bool
 }
 

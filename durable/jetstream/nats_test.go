@@ -55,11 +55,11 @@ func serve(t testing.TB, name string, words ...string) *server.Server {
 	require.NoError(t, err, conf)
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	require.True(t, srv.ReadyForConnections(patience))
 	return srv
 }
 
-func dial(t testing.TB, srv *server.Server, opts ...nats.Option) *nats.Conn {
-	require.True(t, srv.ReadyForConnections(patience))
+func dial(t testing.TB, srv natsServer, opts ...nats.Option) *nats.Conn {
 	nc, err := nats.Connect(srv.ClientURL(), append(opts, nats.MaxReconnects(-1))...)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

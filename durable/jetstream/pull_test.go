@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +18,7 @@ import (
 
 // meter connects a client and a server, and counts what the client has received.
 type meter struct {
-	srv *server.Server
+	srv natsServer
 	n   atomic.Int64
 }
 

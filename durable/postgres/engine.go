@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"regexp"
 	"sync"
@@ -41,6 +42,7 @@ type Engine struct {
 	owner once.Owner
 	config
 	statements
+	name      string // in the announcements that it sends
 	pool      *pgxpool.Pool
 	clock     *clock.Clock
 	fetches   *notifier // wakes each Fetch of this engine
@@ -81,7 +83,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		}
 		opt(&c)
 	}
-	e := &Engine{config: c, statements: newStatements(c.schema), pool: pool,
+	e := &Engine{config: c, statements: newStatements(c.schema), name: rand.Text(), pool: pool,
 		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(),
 	}
 	e.closed, e.close = context.WithCancel(context.Background())

@@ -36,13 +36,14 @@ func (e *Engine) EndHung(ctx context.Context, after time.Duration) { e.endHung(c
 // Announcement returns the text of an announcement.
 func Announcement(old bool, kinds ...string) string {
 	if len(kinds) == 0 {
-		return announcement{old: old}.encode()
+		return announcement{old: old}.encode("")
 	}
-	return announcementOf(kinds, old).encode()
+	return announcementOf(kinds, old).encode("")
 }
 
 // Announces reports whether an announcement is for a kind.
 func Announces(text, kind string) bool {
-	n := decodeAnnouncement(text)
-	return n.kinds == nil || n.kinds[kind]
+	n, _ := decodeAnnouncement(text)
+	_, of := n.kinds[kind]
+	return n.kinds == nil || of
 }

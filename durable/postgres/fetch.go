@@ -20,9 +20,15 @@ const (
 	// lateness of a job that is found without an announcement.
 	everyPoll = 200 * time.Millisecond
 
-	// reach is how much further ahead a poll reads than the worker has asked for: the next
+	// everyFar is the pause between two polls that read as far ahead as the worker has asked for.
+	// The others read as far as jobs are announced: a poll passes all rows in its range of time, also
+	// those that were handed out.
+	everyFar = time.Second
+
+	// reach and farReach are how much further ahead polls read than they have to: the next
 	// poll may come that much later.
-	reach = 2 * everyPoll
+	reach    = 2 * everyPoll
+	farReach = 2 * everyFar
 
 	// pace is the least time between two polls, so that a flood of announcements costs little.
 	pace = 5 * time.Millisecond
@@ -54,6 +60,7 @@ type fetcher struct {
 	all       bool         // the next poll reads all kinds
 	allFrom   time.Time    // the time of the next poll of all kinds
 	far       bool         // the next poll reads as far ahead as the worker has asked for
+	farFrom   time.Time    // the time from which the next poll of all kinds does so
 	owed      bool         // a full poll is to be made
 	fullFrom  time.Time    // the time from which it may be made
 	cursors   map[string]*cursor
@@ -69,14 +76,14 @@ type cursor struct {
 }
 
 func newFetcher(w *worker) *fetcher {
-	return &fetcher{worker: w, all: true, owed: true, cursors: map[string]*cursor{}, rest: map[string]*cursor{}}
+	return &fetcher{worker: w, all: true, far: true, owed: true, cursors: map[string]*cursor{}, rest: map[string]*cursor{}}
 }
 
 // Fetch polls for free jobs that are due soon: at once for kinds that are announced, are
-// opened again, or had more jobs than a poll takes, and every 200 ms for all kinds. The
-// polls of all kinds are full if full polls are cheap: then overdue jobs, and the jobs of
-// dead workers, are found in that time, too. If full polls are expensive, quick polls
-// come in between.
+// opened again, or had more jobs than a poll takes, and every 200 ms for all kinds, each second
+// as far ahead as the worker has asked for. The polls of all kinds are full if full polls are
+// cheap: then overdue jobs, and the jobs of dead workers, are found in that time, too. If full
+// polls are expensive, quick polls come in between.
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,7 +138,7 @@ func (f *fetcher) poll(ctx context.Context, give func([]*driver.Delivery)) ([]*d
 		}
 		f.note(l, got, began)
 	}
-	f.notified, f.all, f.far = false, false, (f.far || f.all) && f.hasMore()
+	f.notified, f.all, f.far = false, false, f.far && f.hasMore()
 	if full {
 		f.owed = false
 		f.fullFrom = time.Now().Add(min(share*time.Since(began), longestPause))
@@ -156,11 +163,19 @@ type planned struct {
 // plan returns the plan of the next poll. The poll of a kind that opens begins at its last
 // cursor, or else a second before the poll that it missed.
 func (f *fetcher) plan(now time.Time, full bool) planned {
-	l := planned{ahead: f.c.Ahead + reach}
-	if !full && !f.all && !f.far {
-		l.ahead = min(window, l.ahead) // nothing else is announced
+	l := planned{ahead: f.c.Ahead + farReach}
+	server := f.e.now()
+	quick := server.Add(-recent)
+	announced := !full && !f.all && !f.far && len(f.rest) == 0 && f.notified // what the poll reads
+	switch {
+	case announced:
+		l.ahead = min(f.announced.ahead(server), l.ahead)
+	case f.far:
+	case full || f.all:
+		l.ahead = min(window+reach, l.ahead)
+	default:
+		l.ahead = min(window, l.ahead)
 	}
-	quick := f.e.now().Add(-recent)
 	open, opened := f.c.Kinds.Open()
 	f.opened = opened
 	for _, kind := range f.candidates(full) {
@@ -182,6 +197,8 @@ func (f *fetcher) plan(now time.Time, full bool) planned {
 		case m.more:
 			l.add(kind, m.from, false)
 			l.deep = true
+		case announced:
+			l.add(kind, f.announced.kinds[kind].since(server), false)
 		default:
 			l.add(kind, quick, false)
 		}
@@ -287,6 +304,9 @@ func (f *fetcher) pause(ctx context.Context) {
 	}
 	if now := time.Now(); !now.Before(f.allFrom) {
 		f.all, f.owed, f.allFrom = true, true, now.Add(f.e.pollEvery)
+		if !now.Before(f.farFrom) {
+			f.far, f.farFrom = true, now.Add(everyFar)
+		}
 	}
 }
 
@@ -314,7 +334,7 @@ func (f *fetcher) whileListening(ctx context.Context, l planned, give func([]*dr
 		n, ok := f.listener.take()
 		if ok && !f.fresh(ctx, n, give) {
 			if left == nil {
-				left = &announcement{kinds: map[string]bool{}}
+				left = &announcement{kinds: map[string]span{}}
 			}
 			left.merge(n)
 		}
@@ -325,10 +345,11 @@ func (f *fetcher) whileListening(ctx context.Context, l planned, give func([]*dr
 // fresh gives the jobs that are announced, and reports whether no announced job is left.
 func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver.Delivery)) bool {
 	open, _ := f.c.Kinds.Open()
-	l, all := planned{ahead: min(window, f.c.Ahead+reach), limit: batch}, !n.old && n.kinds != nil
-	for kind := range n.kinds {
+	server := f.e.now()
+	l, all := planned{ahead: min(n.ahead(server), f.c.Ahead+farReach)}, !n.old && n.kinds != nil
+	for kind, s := range n.kinds {
 		if _, isOpen := slices.BinarySearch(open, kind); isOpen {
-			l.add(kind, f.e.now().Add(-recent), false)
+			l.add(kind, s.since(server), false)
 		} else if f.c.Kinds.Has(kind) {
 			all = false
 		}

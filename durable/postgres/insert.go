@@ -253,13 +253,17 @@ func (e *Engine) explain(ctx context.Context, recs []driver.Record, stored []str
 // announceSoon announces the stored jobs that are due soon. Polls find later jobs in time.
 func (e *Engine) announceSoon(recs []driver.Record, errs []error) {
 	soon := e.now().Add(window)
-	var kinds []string
+	a := announcementOf(nil, false)
 	for i := range recs {
-		if errs[i] == nil && (recs[i].Due.Before(soon) || recs[i].MaxWait > 0) { // which may be over
-			kinds = append(kinds, recs[i].Kind)
+		switch r := &recs[i]; {
+		case errs[i] != nil:
+		case r.OnKey != driver.KeyRefuse && (r.MaxWait > 0 || r.Due.Before(soon)): // another time may be stored
+			a.add(r.Kind, time.Time{})
+		case r.Due.Before(soon):
+			a.add(r.Kind, r.Due)
 		}
 	}
-	if len(kinds) > 0 {
-		e.announce(announcementOf(kinds, false))
+	if len(a.kinds) > 0 {
+		e.announce(a)
 	}
 }

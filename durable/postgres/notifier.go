@@ -28,14 +28,43 @@ const (
 type announcement struct {
 	old   bool            // they may be long overdue
 	many  bool            // and there may be many of them; this is not sent to other processes
-	kinds map[string]bool // their kinds; nil: any
+	kinds map[string]span // their kinds, and when jobs of each are due; nil: any
+}
+
+// span is when jobs are due, by the server's clock; zero: unknown, from recent until window. A poll
+// passes all rows of the span, handed out or not. At 1000 jobs a second that are due within a
+// second, polls without it took half of the server's processor time.
+type span struct{ from, to time.Time }
+
+func (s span) unknown() bool { return s.from.IsZero() }
+
+func (s span) join(other span) span {
+	switch {
+	case s.unknown() || other.unknown():
+		return span{}
+	case other.from.Before(s.from):
+		s.from = other.from
+	}
+	if other.to.After(s.to) {
+		s.to = other.to
+	}
+	return s
 }
 
 // recalled tells a Fetch that deferred jobs are free, since the rules have changed.
 var recalled = announcement{old: true, many: true}
 
 func announcementOf(kinds []string, old bool) announcement {
-	return announcement{old: old, kinds: setOf(kinds)}
+	a := announcement{old: old, kinds: map[string]span{}}
+	for _, kind := range kinds {
+		a.kinds[kind] = span{}
+	}
+	return a
+}
+
+// add adds a job of a kind, due at a time; zero: at any time.
+func (a *announcement) add(kind string, due time.Time) {
+	a.merge(announcement{kinds: map[string]span{kind: {due, due}}})
 }
 
 // merge adds another announcement to this one.
@@ -45,41 +74,85 @@ func (a *announcement) merge(other announcement) {
 	case a.kinds == nil || other.kinds == nil:
 		a.kinds = nil
 	default:
-		maps.Copy(a.kinds, other.kinds)
+		for kind, s := range other.kinds {
+			if was, ok := a.kinds[kind]; ok {
+				s = s.join(was)
+			}
+			a.kinds[kind] = s
+		}
 	}
+}
+
+// clocks is how much later the server's clock may be than now returns.
+const clocks = 50 * time.Millisecond
+
+// since returns the due time from which announced jobs of a kind are read.
+func (s span) since(now time.Time) time.Time {
+	if s.unknown() {
+		return now.Add(-recent)
+	}
+	return s.from.Add(-time.Millisecond) // the server's times are shorter
+}
+
+// ahead returns how far ahead a poll for announced jobs reads.
+func (a announcement) ahead(now time.Time) time.Duration {
+	if len(a.kinds) == 0 {
+		return window
+	}
+	var last time.Duration
+	for _, s := range a.kinds {
+		if s.unknown() {
+			return window
+		}
+		last = max(last, s.to.Sub(now))
+	}
+	return min(window, last+clocks)
 }
 
 // sentAnnouncement is the form in which an announcement is sent.
 type sentAnnouncement struct {
-	Old   bool     `json:"old,omitempty"`
-	Kinds []string `json:"kinds,omitempty"` // none: any
+	Old   bool       `json:"old,omitempty"`
+	Kinds []string   `json:"kinds,omitempty"` // none: any
+	Due   [][2]int64 `json:"due,omitempty"`   // the span of each kind, in microseconds since 1970; older versions send none
+	By    string     `json:"by,omitempty"`    // the engine that sends it, and has woken its own
 }
 
 // maxNotification is the longest payload of a NOTIFY, in bytes: the server takes 7999.
 const maxNotification = 7900
 
-func (a announcement) encode() string {
-	text, err := json.Marshal(sentAnnouncement{a.old, slices.Sorted(maps.Keys(a.kinds))})
+func (a announcement) encode(by string) string {
+	sent := sentAnnouncement{Old: a.old, Kinds: slices.Sorted(maps.Keys(a.kinds)), By: by}
+	for _, kind := range sent.Kinds {
+		s := a.kinds[kind]
+		sent.Due = append(sent.Due, [2]int64{s.from.UnixMicro(), s.to.UnixMicro()})
+	}
+	text, err := json.Marshal(sent)
 	if err != nil {
-		panic(err) // strings
+		panic(err) // strings and numbers
 	}
 	if len(text) > maxNotification {
-		return announcement{old: a.old}.encode()
+		return announcement{old: a.old}.encode(by)
 	}
 	return string(text)
 }
 
-// decodeAnnouncement returns the announcement of a text. One that it cannot read counts as
-// overdue jobs of all kinds.
-func decodeAnnouncement(text string) announcement {
+// decodeAnnouncement returns the announcement of a text, and the engine that has sent it. One that it
+// cannot read counts as overdue jobs of all kinds.
+func decodeAnnouncement(text string) (a announcement, by string) {
 	var s sentAnnouncement
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return announcement{old: true}
+		return announcement{old: true}, ""
 	}
 	if len(s.Kinds) == 0 {
-		return announcement{old: s.Old}
+		return announcement{old: s.Old}, s.By
 	}
-	return announcementOf(s.Kinds, s.Old)
+	a = announcementOf(s.Kinds, s.Old)
+	if len(s.Due) == len(s.Kinds) {
+		for i, due := range s.Due {
+			a.kinds[s.Kinds[i]] = span{time.UnixMicro(due[0]), time.UnixMicro(due[1])}
+		}
+	}
+	return a, s.By
 }
 
 // notifier wakes its listeners. Announcements that a listener has not taken yet become one.
@@ -164,7 +237,7 @@ func (e *Engine) sendAnnouncements() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(e.closed, time.Second)
-		_ = e.do(ctx, e.notify, []any{e.schema, a.encode()}, relaxed)
+		_ = e.do(ctx, e.notify, []any{e.schema, a.encode(e.name)}, relaxed)
 		cancel()
 		sleep(e.closed, announceEvery)
 	}
@@ -214,7 +287,9 @@ func (e *Engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
 			}
 			continue
 		}
-		l.wake(decodeAnnouncement(n.Payload))
+		if a, by := decodeAnnouncement(n.Payload); by != e.name || by == "" {
+			l.wake(a)
+		}
 	}
 }
 

@@ -140,5 +140,5 @@ func (e *Engine) insertTx(ctx context.Context, tx caller, c *columns, soon []str
 // announceTx has a commit announce kinds. A job that is due soon may be long due by then, if the
 // transaction takes long.
 func (e *Engine) announceTx(kinds []string) asked {
-	return asked{text: e.notifyTx, args: []any{e.schema, announcementOf(kinds, true).encode()}}
+	return asked{text: e.notifyTx, args: []any{e.schema, announcementOf(kinds, true).encode("")}}
 }

@@ -293,4 +293,11 @@ func TestAddIsAnnounced(t *testing.T) {
 		require.NoError(t, err)
 		c.began(t, ref)
 	}
+	// One announcement of jobs that are due at different times, one of them long ago.
+	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k", At: time.Now().Add(-time.Hour)},
+		durable.Job{Kind: "k"}, durable.Job{Kind: "k", After: 900 * time.Millisecond})
+	require.NoError(t, err)
+	for _, ref := range refs {
+		c.began(t, ref)
+	}
 }

@@ -462,17 +462,17 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, setti
 // and notifies workers of the permits that the ends freed.
 func (w *worker) announceEnds(outs []driver.Completion, errs []error) {
 	soon := w.e.now().Add(window)
-	var kinds []string
+	a := announcementOf(nil, false)
 	for i, o := range outs {
 		if errs[i] == nil && o.End == driver.Retry && o.At.Before(soon) {
-			kinds = append(kinds, o.Delivery.Record.Kind)
+			a.add(o.Delivery.Record.Kind, o.At)
 		}
 		if errs[i] == nil && o.Next != nil && o.Next.Due.Before(soon) {
-			kinds = append(kinds, o.Next.Kind)
+			a.add(o.Next.Kind, o.Next.Due)
 		}
 	}
-	if len(kinds) > 0 {
-		w.e.announce(announcementOf(kinds, false))
+	if len(a.kinds) > 0 {
+		w.e.announce(a)
 	}
 	var freed []*driver.Delivery
 	for i, o := range outs {

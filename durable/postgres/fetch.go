@@ -39,8 +39,8 @@ const (
 	recent = time.Second
 
 	// share is the pause after a full poll, in multiples of its time. It is no longer than
-	// longestPause.
-	share = 20
+	// longestPause. A full poll also passes what has ended and is remembered.
+	share = 50
 
 	longestPause = 5 * time.Second // between full polls
 

@@ -20,15 +20,11 @@ type bout struct {
 
 // book is what ledgers say of limits.
 type book struct {
-	open   map[string]*bout // by ledger and attempt
+	open   entriesOf[*bout] // by ledger and attempt
 	bouts  []*bout
-	beats  map[string][]time.Time // when those were asked for that have renewed the lease, by ledger
-	pauses map[string][]time.Time // by what: their begins and ends, by turns
+	beats  entriesOf[[]time.Time] // when those were asked for that have renewed the lease, by ledger
+	pauses entriesOf[[]time.Time] // by what: their begins and ends, by turns
 	upTo   time.Time              // when the limits held no more
-}
-
-func newBook() *book {
-	return &book{open: map[string]*bout{}, beats: map[string][]time.Time{}, pauses: map[string][]time.Time{}}
 }
 
 func number(text string) int64 {
@@ -36,34 +32,31 @@ func number(text string) int64 {
 	return n
 }
 
-// add adds a line of a ledger; false: it is about something else.
-func (b *book) add(by string, what rune, text string, at time.Time) bool {
+// add adds a line of a ledger about limits.
+func (b *book) add(by string, what rune, text string, at time.Time) {
+	note := func(times *[]time.Time, at time.Time) { *times = append(*times, at) }
 	switch what {
 	case boutBegan:
-		f := strings.SplitN(text, "|", 3) // the last one is the attempt
-		one := &bout{by: by, kind: f[0], lane: f[1], begin: at}
-		b.open[by+f[2]] = one
-		b.bouts = append(b.bouts, one)
+		f := strings.Split(text, "|")
+		b.bouts = append(b.bouts, &bout{by: by, kind: f[0], lane: f[1], begin: at})
+		*b.open.of(by + f[2]) = b.bouts[len(b.bouts)-1]
 	case boutEnded:
-		if one := b.open[by+text]; one != nil {
+		if one := *b.open.of(by + text); one != nil {
 			one.end = at
 		}
 	case renewed:
-		b.beats[by] = append(b.beats[by], time.Unix(0, number(text)))
+		note(b.beats.of(by), time.Unix(0, number(text)))
 	case paused, resumed:
-		b.pauses[text] = append(b.pauses[text], at)
+		note(b.pauses.of(text), at)
 	case limitsEnd:
 		b.upTo = at
-	default:
-		return false
 	}
-	return true
 }
 
 // leaseAt returns until when the lease of a worker holds that it has at a time: zero if it
 // has none. One that was killed, or frozen, has what it runs until then.
 func (b *book) leaseAt(by string, at time.Time) (until time.Time) {
-	for _, beat := range b.beats[by] {
+	for _, beat := range *b.beats.of(by) {
 		if beat.After(at) && beat.After(until) {
 			break
 		}
@@ -79,7 +72,7 @@ func (b *book) leaseAt(by string, at time.Time) (until time.Time) {
 // frozen.
 func (b *book) settle(a *account) {
 	for _, times := range b.beats {
-		slices.SortFunc(times, time.Time.Compare)
+		slices.SortFunc(*times, time.Time.Compare)
 	}
 	a.LimitsRemoved = !b.upTo.IsZero()
 	var kept []*bout
@@ -153,7 +146,7 @@ func mostIn(at []time.Time, span time.Duration) (most int) {
 func (b *book) countPaused(a *account, all []*bout) {
 	for text, times := range b.pauses {
 		kind, lane, _ := strings.Cut(text, "|")
-		for pause := range slices.Chunk(times, 2) { // the last may have no end
+		for pause := range slices.Chunk(*times, 2) { // the last may have no end
 			a.Pauses++
 			from, to := pause[0].Add(time.Second+slack), append(pause[1:], b.upTo)[0]
 			for _, one := range all {
@@ -166,24 +159,18 @@ func (b *book) countPaused(a *account, all []*bout) {
 	}
 }
 
-// occurrence is one that has begun, at a time in microseconds, under a Ref.
-type occurrence struct {
-	at  int64
-	ref string
-}
-
 // schedule is what the ledgers say of one.
 type schedule struct {
-	until, every int64 // microseconds; until is 0 if nobody has ended it
-	began        map[occurrence]bool
+	until, every int64            // microseconds; until is 0 if nobody has ended it
+	began        entriesOf[int64] // occurrences, by time and Ref: their times in microseconds
 }
 
 // settle counts the occurrences that there were, those that are missing between the first
 // and the end of the schedule, and those that were stored twice.
 func (s *schedule) settle(a *account, name string) {
 	times := map[int64]bool{}
-	for o := range s.began {
-		times[o.at] = true
+	for _, at := range s.began {
+		times[*at] = true
 	}
 	missing := 0
 	if len(times) == 0 || s.until == 0 {
@@ -219,7 +206,7 @@ type call struct {
 
 // signals are the lines about one job that takes signals.
 type signals struct {
-	calls    map[string]call // by payload
+	calls    entriesOf[call] // by payload
 	attempts []hearing
 }
 
@@ -229,26 +216,23 @@ type values struct {
 	ref        string
 }
 
-// addKeyed adds a line about a schedule, a signal or a value; false: it is about something else.
-func (e *entries) addKeyed(what rune, f []string, at time.Time) bool {
+// add adds a line of a ledger.
+func (e *entries) add(by string, what rune, text string, at time.Time) {
+	f := strings.Split(text, "|")
 	switch what {
+	case clockSet:
+		e.clock = append(e.clock, setting{at, time.Duration(number(text))})
+	case boutBegan, boutEnded, renewed, paused, resumed, limitsEnd:
+		e.limits.add(by, what, text, at)
 	case promised:
 		s := e.schedules.of(f[0])
 		s.until, s.every = max(s.until, number(f[1])), number(f[2])
 	case occurred:
-		s := e.schedules.of(f[0])
-		if s.began == nil {
-			s.began = map[occurrence]bool{}
-		}
-		s.began[occurrence{number(f[1]), f[2]}] = true
-	case signaling, signaled, signalRefused, signalUnsure:
-		s := e.signals.of(f[0])
-		if s.calls == nil {
-			s.calls = map[string]call{}
-		}
-		if _, there := s.calls[f[1]]; !there || what != signaling {
-			s.calls[f[1]] = call{what, at}
-		}
+		*e.schedules.of(f[0]).began.of(f[1] + f[2]) = number(f[1])
+	case signaling:
+		e.signals.of(f[0]).calls.of(f[1])
+	case signaled, signalRefused, signalUnsure:
+		*e.signals.of(f[0]).calls.of(f[1]) = call{what, at}
 	case attempted:
 		s := e.signals.of(f[0])
 		s.attempts = append(s.attempts, hearing{at, number(f[1]), f[2]})
@@ -256,14 +240,13 @@ func (e *entries) addKeyed(what rune, f []string, at time.Time) bool {
 		v := e.values.of(f[0])
 		v.seen = max(v.seen, number(f[1]))
 	case valued:
-		e.debounced[f[2]] = true
+		*e.debounced.of(f[2]) = true
 		if v := e.values.of(f[0]); number(f[1]) > v.last {
 			v.last, v.ref = number(f[1]), f[2]
 		}
 	default:
-		return false
+		e.jobs.of(f[0]).add(what, f[1:], at)
 	}
-	return true
 }
 
 // settleKeys counts. The jobs that were canceled, or may be, need no attempt any more.

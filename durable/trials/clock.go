@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,48 +15,37 @@ import (
 	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
-// clockLog is a file with all settings of the engine's clock, so that a handler can tell
-// what that shows: lines of when, by the system's clock, and of how far it is ahead of
-// that from then on.
+// setting is a time of the system's clock from which on the engine's clock is so far ahead of it.
+type setting struct {
+	at    time.Time
+	ahead time.Duration
+}
+
+// clockSettings are all settings of the engine's clock, sorted.
 //
 // A worker reads the engine's clock twice a second. So for a while after that was set
 // back it goes by what it has read before. That is why an attempt counts as early only if
 // it begins before its job is due by every setting of the clock within the last [grace].
-type clockLog string
+type clockSettings []setting
 
 // grace is how long a worker may take to learn that the clock was set, on a busy machine.
 const grace = 5 * time.Second
 
-func logIn(dir string) clockLog { return clockLog(filepath.Join(dir, "clocklog")) }
-
-func (c clockLog) writeAt(at time.Time, shift time.Duration) {
-	f := get(os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
-	defer f.Close()
-	get(fmt.Fprintf(f, "%d %d\n", at.UnixNano(), shift))
-}
-
-// most returns how far the clock was ahead at most within the last grace.
-func (c clockLog) most() (most time.Duration) {
-	text, err := os.ReadFile(string(c))
-	if err != nil {
-		return 0 // it was never set
-	}
-	since := setclock.Real().Add(-grace).UnixNano()
-	for line := range strings.Lines(string(text)) {
-		var at int64
-		var shift time.Duration
-		if _, err := fmt.Sscan(line, &at, &shift); err != nil {
-			continue // it is being written
+// most returns how far the clock was ahead at most within the grace before a time.
+func (s clockSettings) most(at time.Time) (most time.Duration) {
+	for _, one := range s {
+		if one.at.After(at) {
+			break
 		}
-		if most = max(most, shift); at <= since {
-			most = shift
+		if most = max(most, one.ahead); !one.at.After(at.Add(-grace)) {
+			most = one.ahead
 		}
 	}
 	return most
 }
 
-// isEarly reports whether an attempt that begins now is early.
-func (c clockLog) isEarly(due time.Time) bool { return setclock.Real().Add(c.most()).Before(due) }
+// isEarly reports whether an attempt that begins at a time is early.
+func (s clockSettings) isEarly(at, due time.Time) bool { return at.Add(s.most(at)).Before(due) }
 
 // makeClocks makes clocks: the i-th server follows the i-th.
 func (w *world) makeClocks(n int) {
@@ -73,7 +60,7 @@ func (w *world) makeClocks(n int) {
 
 func (w *world) clockPath(i int) string { return filepath.Join(w.dir, "clock"+strconv.Itoa(i)) }
 
-// setClock sets the engine's clock to so much ahead, in whole seconds. The log knows
+// setClock sets the engine's clock to so much ahead, in whole seconds. The ledger knows
 // first.
 func (w *world) setClock(shift time.Duration) {
 	shift = shift.Truncate(time.Second)
@@ -90,13 +77,18 @@ func (w *world) pass(d time.Duration) {
 func (w *world) move(shift, farthest time.Duration, f func(*setclock.Clock) error) {
 	w.r.Happened++
 	w.shift, w.farthest = shift, farthest
-	logIn(w.dir).writeAt(setclock.Real(), shift)
+	w.noteClock(shift)
 	for _, c := range w.clocks {
 		must(f(c))
 	}
 	if w.pg != nil {
 		w.setPostgresClock(shift)
 	}
+}
+
+// noteClock writes down how far the engine's clock is ahead from now on.
+func (w *world) noteClock(ahead time.Duration) {
+	w.l.write(clockSet, strconv.FormatInt(int64(ahead), 10))
 }
 
 // turns sets the clock again and again. It is ahead for a while, in which buckets are
@@ -169,7 +161,7 @@ func (w *world) turnLeaders() {
 		must(w.clocks[i].Set(shift))
 		w.farthest = max(w.farthest, shift)
 	}
-	logIn(w.dir).writeAt(setclock.Real(), w.farthest)
+	w.noteClock(w.farthest)
 	w.startAll()
 	nc := get(connectNATS(w.url()))
 	defer nc.Close()

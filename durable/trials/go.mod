@@ -12,6 +12,7 @@ require (
 	github.com/tickwheel/tickwheel v0.1.0
 	github.com/tickwheel/tickwheel/durable v0.1.0
 	github.com/tickwheel/tickwheel/durable/postgres v0.1.0
+	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 )
 
@@ -37,7 +38,6 @@ require (
 	github.com/tidwall/sjson v1.2.5 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )

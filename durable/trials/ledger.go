@@ -34,8 +34,7 @@ const (
 	canceled = 'C' // it has returned true
 	refused  = 'N' // it has returned false
 	unsure   = 'U' // it has returned an error
-	began    = 'R' // a handler was called
-	early    = 'B' // it was called before the job was due, by the engine's clock: see [clockLog]
+	began    = 'R' // a handler was called: the Ref, and when the job was due
 	failed   = 'F' // it is about to return an error
 	finished = 'D' // it is about to return nil
 	listed   = 'L' // the job is dead, and was listed as such at the end
@@ -43,6 +42,8 @@ const (
 	occurred = 'O' // a handler was called for an occurrence: the name, its time, and the Ref
 	silent   = 'S' // Health has not returned a minute after its context
 	peace    = 'E' // the process has ended by itself: all that it asked was answered
+
+	clockSet = 'K' // the engine's clock is about to be set so far ahead
 
 	limitsHold = 'q' // all limits are stored
 	limitsEnd  = 'Q' // they are about to be removed
@@ -183,8 +184,12 @@ func (r result) check() error {
 type past struct {
 	n [128]int // lines of each kind
 
+	begun                                 []beginning
 	firstCanceled, firstFailed, lastBegan time.Time
 }
+
+// beginning is of an attempt of a job that was due at a time.
+type beginning struct{ at, due time.Time }
 
 // slack is how long the line of a handler may take to be written after the queue has
 // begun the attempt: a busy machine lets it wait. It is shorter than what has to happen
@@ -202,8 +207,11 @@ func (p *past) canceledAndRan() bool {
 	return p.n[failed] == 0 || p.firstFailed.After(end) || p.lastBegan.After(end.Add(slack))
 }
 
-func (p *past) add(what rune, at time.Time) {
+func (p *past) add(what rune, more []string, at time.Time) {
 	p.n[what]++
+	if len(more) > 0 {
+		p.begun = append(p.begun, beginning{at, time.Unix(0, number(more[0]))})
+	}
 	switch {
 	case what == canceled && (p.n[canceled] == 1 || at.Before(p.firstCanceled)):
 		p.firstCanceled = at
@@ -223,25 +231,29 @@ func (p *past) lost() bool {
 type entries struct {
 	jobs      entriesOf[past]     // by Ref
 	schedules entriesOf[schedule] // by name
-	limits    *book
-	signals   entriesOf[signals] // by Ref
-	values    entriesOf[values]  // by key
-	debounced map[string]bool    // by Ref: accepted under such a key
+	signals   entriesOf[signals]  // by Ref
+	values    entriesOf[values]   // by key
+	debounced entriesOf[bool]     // by Ref: accepted under such a key
+	clock     clockSettings
+	limits    book
 }
 
 // entriesOf are by name.
 type entriesOf[T any] map[string]*T
 
 // of returns the entry of a name, which it makes if there is none.
-func (e entriesOf[T]) of(name string) *T {
-	if e[name] == nil {
-		e[name] = new(T)
+func (e *entriesOf[T]) of(name string) *T {
+	if *e == nil {
+		*e = entriesOf[T]{}
 	}
-	return e[name]
+	if (*e)[name] == nil {
+		(*e)[name] = new(T)
+	}
+	return (*e)[name]
 }
 
 func readLedgers(dir string) *entries {
-	e := &entries{entriesOf[past]{}, entriesOf[schedule]{}, newBook(), entriesOf[signals]{}, entriesOf[values]{}, map[string]bool{}}
+	e := &entries{}
 	for _, name := range ledgersIn(dir, "") {
 		e.read(name)
 	}
@@ -259,20 +271,24 @@ func audit(dir string) (a account) {
 	for ref, p := range e.jobs {
 		a.Attempts += p.n[began]
 		a.Rejected += p.n[rejected]
-		a.Broken.Early += p.n[early]
 		a.Broken.Wrong += p.n[wrong]
 		a.Broken.Silent += p.n[silent]
 		a.Accepted += min(p.n[accepted], 1)
 		a.Canceled += min(p.n[canceled], 1)
 		a.Ran += min(p.n[began], 1)
-		keyed := e.debounced[ref] || e.signals[ref] != nil // their handlers take longer, so that more are killed
+		for _, b := range p.begun {
+			if e.clock.isEarly(b.at, b.due) {
+				a.Broken.Early++
+			}
+		}
+		keyed := e.debounced[ref] != nil || e.signals[ref] != nil // their handlers take longer, so that more are killed
 		if p.n[began] > 1+p.n[failed] && !keyed {
 			a.Twice++
 		}
 		switch {
 		case p.canceledAndRan():
 			a.Broken.CanceledAndRan++
-		case e.debounced[ref]: // it may have been replaced: see Unseen
+		case e.debounced[ref] != nil: // it may have been replaced: see Unseen
 		case p.lost() && p.n[unsure] > 0:
 			a.Uncertain++
 		case p.lost():
@@ -306,16 +322,13 @@ func (e *entries) read(name string) {
 			return
 		case asked:
 			waits[text] = at
+			continue
 		case canceled, refused, unsure:
 			delete(waits, text)
-			e.jobs.of(text).add(what, at)
-		default:
-			if !e.limits.add(name, what, text, at) && !e.addKeyed(what, strings.Split(text, "|"), at) {
-				e.jobs.of(text).add(what, at)
-			}
 		}
+		e.add(name, what, text, at)
 	}
 	for ref, at := range waits {
-		e.jobs.of(ref).add(unsure, at)
+		e.add(name, unsure, ref, at)
 	}
 }

@@ -4,7 +4,8 @@ package main
 
 import (
 	"context"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 )
 
 var background = context.Background()
@@ -42,23 +43,12 @@ func attempt(f func()) (err error) {
 }
 
 // group runs functions on goroutines of their own. Its zero value is empty.
-type group struct {
-	wg   sync.WaitGroup
-	once sync.Once
-	err  error // the first
-}
+type group struct{ errgroup.Group }
 
 // run calls f on a goroutine. In f, must ends f alone.
 func (g *group) run(f func()) {
-	g.wg.Go(func() {
-		if err := attempt(f); err != nil {
-			g.once.Do(func() { g.err = err })
-		}
-	})
+	g.Go(func() error { return attempt(f) })
 }
 
 // wait waits until all have returned, and ends the trial if one has failed.
-func (g *group) wait() {
-	g.wg.Wait()
-	must(g.err)
-}
+func (g *group) wait() { must(g.Wait()) }

@@ -86,7 +86,6 @@ type process struct {
 	spec
 	q     *durable.Queue
 	l     *ledger
-	clock clockLog
 	names atomic.Int64 // of keys
 	late  group        // what handlers have begun, and goes on after them
 }
@@ -108,7 +107,7 @@ func play(text string) {
 		return
 	}
 	const retention = 20 * 365 * 24 * time.Hour // longer than all that passes in a fault
-	p := &process{spec: s, l: openLedger(s.Dir), clock: logIn(s.Dir)}
+	p := &process{spec: s, l: openLedger(s.Dir)}
 	watched := &watched{engine: connectRole(ctx, &s), mute: mutePath(s.Dir, s.Name)}
 	if s.Bouts {
 		watched.l = p.l
@@ -173,9 +172,8 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 	if a.Number == 1 && !p.Moved && !a.Signaled && due.Before(a.Job.At) {
 		due = a.Job.At
 	}
-	isEarly := p.clock.isEarly(due)
 	ref := string(a.Ref)
-	p.l.write(began, ref)
+	p.l.write(began, fmt.Sprintf("%s|%d", ref, due.UnixNano()))
 	if p.Bouts {
 		id := fmt.Sprintf("%s/%d", ref, a.Number)
 		p.l.write(boutBegan, a.Job.Kind+"|"+a.Job.Lane+"|"+id)
@@ -184,9 +182,6 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 	keyed := p.noteKeys(a)
 	if a.Schedule != "" {
 		p.l.write(occurred, fmt.Sprintf("%s|%d|%s", a.Schedule, a.Occurrence.UnixMicro(), ref))
-	}
-	if isEarly {
-		p.l.write(early, ref)
 	}
 	fail := p.Fail
 	if keyed && p.Role != "drain" { // so that there are attempts to signal, and keys to take again

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
-	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // The test is the processes that it kills, too, when it is told to be.
@@ -65,22 +64,22 @@ func runShort(t *testing.T, atOnce int, set settings, postgres bool) {
 var short = settings{length: 6 * time.Second, rate: 60, near: 2 * time.Second, far: 14 * time.Second, brief: true}
 
 // Early is what is due later than by all settings of the clock of the last seconds.
-func TestClockLog(t *testing.T) {
-	c := clockLog(t.TempDir() + "/log")
-	now := setclock.Real()
-	if !c.isEarly(now.Add(time.Minute)) || c.isEarly(now) {
+func TestClock(t *testing.T) {
+	var c clockSettings
+	now := time.Now()
+	if !c.isEarly(now, now.Add(time.Minute)) || c.isEarly(now, now) {
 		t.Fatal("a clock that was never set")
 	}
 	for _, set := range []struct {
 		ago   time.Duration
 		shift time.Duration
-	}{{time.Hour, 5 * time.Hour}, {time.Minute, 2 * time.Hour}, {time.Second, time.Hour}, {time.Millisecond, -time.Hour}} {
-		c.writeAt(now.Add(-set.ago), set.shift)
+	}{{time.Hour, 5 * time.Hour}, {time.Minute, 2 * time.Hour}, {time.Second, time.Hour}, {time.Millisecond, -time.Hour}, {-time.Second, 9 * time.Hour}} {
+		c = append(c, setting{now.Add(-set.ago), set.shift})
 	}
-	if most := c.most(); most != 2*time.Hour {
+	if most := c.most(now); most != 2*time.Hour {
 		t.Fatal(most)
 	}
-	if !c.isEarly(now.Add(3*time.Hour)) || c.isEarly(now.Add(2*time.Hour-time.Second)) {
+	if !c.isEarly(now, now.Add(3*time.Hour)) || c.isEarly(now, now.Add(2*time.Hour-time.Second)) {
 		t.Fatal("it is early after the highest of the last seconds, and only then")
 	}
 }
@@ -90,7 +89,8 @@ func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	lines := map[string]string{
 		"ledger-1": "A ok 1\nA lost 1\nA canceled 1\nc canceled 2\nC canceled 3\nA both 1\nc both 2\nC both 3\nA maybe 1\nc maybe 1\nA no 1\nc no 1\nN no 1\n",
-		"ledger-2": "R ok 2\nD ok 3\nR both 1\nD both 2\nR twice 1\nD twice 2\nR twice 3\nB twice 3\nA twice 1\nR stray 2\nW none 1\nR",
+		"ledger-2": "R ok 2\nD ok 3\nR both 1\nD both 2\nR twice 1\nD twice 2\nR twice|3600000000004 3\nA twice 1\nR stray 2\nW none 1\nR",
+		"ledger-5": "K 3600000000000 0\nA shifted 1\nR shifted|3600000000003 3\nD shifted 4\n",
 		"ledger-3": "A failed 1\nc failed 2\nU failed 3\nA forgotten 1\nc forgotten 2\nE end 3\n",
 		// One that has failed may be canceled, and then no attempt begins; one that began and
 		// has no end is lost, and so is one that is dead and not listed.
@@ -104,7 +104,7 @@ func TestAudit(t *testing.T) {
 	}
 	a := audit(dir)
 	a.LostRefs = nil
-	want := account{Accepted: 15, Canceled: 5, Ran: 10, Attempts: 12, Uncertain: 2, Twice: 1, Stray: 1,
+	want := account{Accepted: 16, Canceled: 5, Ran: 11, Attempts: 13, Uncertain: 2, Twice: 1, Stray: 1,
 		Broken: promises{Lost: 5, CanceledAndRan: 3, Early: 1, Wrong: 1}}
 	if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", want) {
 		t.Fatalf("%+v, not %+v", a, want)
@@ -142,7 +142,7 @@ func TestAuditResult(t *testing.T) {
 // as long as its lease.
 func TestAuditLimits(t *testing.T) {
 	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
-	b := newBook()
+	var b book
 	add := func(by string, what rune, text string, s float64) { b.add(by, what, text, at(s)) }
 	add("ruler", limitsHold, "all", 0)
 	for _, by := range []string{"dead", "w"} {

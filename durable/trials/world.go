@@ -64,6 +64,7 @@ type world struct {
 
 	atEnd []func() // what is left to undo
 	procs map[string]*proc
+	l     *ledger // of what is done to them
 	r     result
 }
 
@@ -74,7 +75,7 @@ type proc struct {
 
 // inWorld calls f with processes of an engine, whose ledgers are in a directory. All of them end with it.
 func inWorld(dir, engine string, f func(w *world)) {
-	w := &world{dir: dir, embedded: engine == onEmbedded, procs: map[string]*proc{}, known: func(*spec) {},
+	w := &world{dir: dir, l: openLedger(dir), embedded: engine == onEmbedded, procs: map[string]*proc{}, known: func(*spec) {},
 		spec: spec{Dir: dir, Store: filepath.Join(dir, "store"), Lease: lease, Nodes: nodesOf[engine], Kinds: []string{kind}}}
 	if engine == onPostgres {
 		w.pg = get(pgserver.New("deadlock_timeout=300ms", "max_connections=200"))
@@ -162,9 +163,10 @@ func (w *world) startServers() {
 // startAll starts servers, a producer and two workers, or the process that has all, and waits until they work.
 // The changes are of the workers.
 func (w *world) startAll(changes ...func(*spec)) {
+	size := w.written()
 	w.startServers()
 	w.startClients(changes...)
-	w.awaitWork(0)
+	w.awaitWork(size)
 }
 
 func (w *world) startClients(changes ...func(*spec)) {

@@ -95,7 +95,7 @@ func (w *world) noteClock(ahead time.Duration) {
 // closed, and then set back to before that, so that what is added now is due in buckets
 // that were closed. At last it is where it was farthest: all that was added is due soon.
 func (w *world) turns() {
-	w.until(2, func(n int) {
+	w.until(2, 0, 0, func(n int) {
 		stay := 8 * time.Second
 		if n > 1 {
 			stay += rand.N(8 * time.Second)
@@ -188,8 +188,7 @@ func (w *world) hold() {
 	w.spec.Lease, w.spec.Rate = 100*time.Hour, min(w.set.rate, 100)
 	w.spec.Clock, w.spec.Running, w.spec.Slow = w.clockPath(0), 4, 300*time.Millisecond
 	w.startAll()
-	w.until(1, func(n int) {
-		pause(3*time.Second, 3*time.Second)
+	w.until(1, 3*time.Second, 3*time.Second, func(n int) {
 		d := 61 * time.Minute
 		if n%3 == 2 {
 			d = 25 * time.Hour

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,86 +20,67 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-// fault is what happens until the end of the fault, to the processes of one engine.
+// fault is what happens until its end to the processes of an engine.
 type fault struct {
-	engine string
+	name   string
+	engine string // "": JetStream, and PostgreSQL as "pg-NAME"
 	run    func(w *world)
 }
 
-// faults are by name. Each of harms is "pg-NAME" on PostgreSQL, too.
-var faults = map[string]fault{
-	"embedded": {onEmbedded, (*world).killServer},  // kill -9 of the process that has server, worker and producer
-	"server":   {onJetStream, (*world).killServer}, // kill -9 of the server, beside workers and a producer that stay
-	"cluster":  {onCluster, (*world).killLeader},   // kill -9 of the stream's leader of three nodes
-
-	"clock":          {onJetStream, (*world).turnClock}, // the server's clock is set while it runs, forward and back, by seconds and hours
-	"embedded-clock": {onEmbedded, (*world).turnClock},  // the same of the process that has all
-	"cluster-clock":  {onCluster, (*world).turnLeaders}, // three nodes whose clocks are a minute apart lead by turns
-
-	"edits":          {onJetStream, edited((*world).killServer)}, // schedules are changed all the time while the server is killed
-	"embedded-edits": {onEmbedded, edited((*world).killServer)},  // the same of the process that has all
-	"cluster-edits":  {onCluster, edited((*world).killLeader)},   // and of the stream's leader of three nodes
-	"pg-edits":       {onPostgres, edited((*world).killServer)},
-
-	"embedded-disk": {onEmbedded, (*world).fillDisk},        // the disk of the process that has all is filled and freed
-	"restore":       {onJetStream, (*world).restoreBackups}, // an older backup is restored below workers that live
-
-	"pg-server":       {onPostgres, (*world).killServer},        // kill -9 of the server, or of one of its backends
-	"pg-set-clock":    {onPostgres, (*world).turnClock},         // the server's clock is set while it runs
-	"pg-terminate":    {onPostgres, (*world).terminateBackends}, // pg_terminate_backend in the middle of a claim
-	"pg-pool":         {onPostgres, (*world).exhaustPools},      // pools of two connections with many users
-	"pg-clock":        {onPostgres, (*world).moveClock},         // the server's clock an hour from the workers', who are killed, too
-	"pg-timeout":      {onPostgres, (*world).timeOut},           // statement_timeout of some ms, now and then
-	"pg-deadlock":     {onPostgres, (*world).provokeDeadlocks},  // a transaction that locks jobs in the wrong order
-	"pg-commit":       {onPostgres, (*world).failCommits},       // a fifth of the commits fails
-	"pg-serializable": {onPostgres, (*world).beSerializable},    // transactions are serializable if they do not say otherwise
+// Those that take the longest are first.
+var faults = []fault{
+	{"half-open", "", (*world).sever},                           // connections lose all data without an error
+	{"cluster-edits", onCluster, edited((*world).killLeader)},   // schedules are changed all the time while the stream's leader of three nodes is killed
+	{"embedded-disk", onEmbedded, (*world).fillDisk},            // the disk of the process that has all is filled and freed
+	{"limits", "", (*world).harmLimited},                        // workers die, freeze and end while limits hold, and pauses come and go
+	{"lease", "", (*world).loseLease},                           // it is lost between claim and begin
+	{"cluster-clock", onCluster, (*world).turnLeaders},          // three nodes whose clocks are a minute apart lead by turns
+	{"embedded-clock", onEmbedded, (*world).turnClock},          // the clock of the process that has all is set while it runs, forward and back, by seconds and hours
+	{"clock", onJetStream, (*world).turnClock},                  // the same of the server
+	{"pg-set-clock", onPostgres, (*world).turnClock},            // and of PostgreSQL
+	{"freeze", "", (*world).freeze},                             // SIGSTOP of a worker for longer than its lease, then SIGCONT
+	{"restore", onJetStream, (*world).restoreBackups},           // an older backup is restored below workers that live
+	{"edits", onJetStream, edited((*world).killServer)},         // schedules are changed all the time while the server is killed
+	{"embedded-edits", onEmbedded, edited((*world).killServer)}, // the same of the process that has all
+	{"pg-edits", onPostgres, edited((*world).killServer)},       // and of PostgreSQL
+	{"deploy", "", (*world).deploy},                             // a release that knows schedules is rolled out, and back
+	{"fleet", "", (*world).mixFleet},                            // workers of different kinds, that are killed and come back with others
+	{"schedules", "", (*world).killScheduled},                   // kill -9 of workers that run a thousand schedules
+	{"tool", "", (*world).useTool},                              // operators list, cancel, move and redrive jobs; on PostgreSQL, one of them locks the table
+	{"proxy", "", (*world).disturb},                             // connections are cut, held up, and half open
+	{"hold", "", (*world).hold},                                 // jobs wait in workers for hours
+	{"pg-terminate", onPostgres, (*world).terminateBackends},    // pg_terminate_backend in the middle of a claim
+	{"pg-pool", onPostgres, (*world).exhaustPools},              // pools of two connections with many users
+	{"pg-clock", onPostgres, (*world).moveClock},                // the server's clock an hour from the workers', who are killed, too
+	{"pg-timeout", onPostgres, (*world).timeOut},                // statement_timeout of some ms, now and then
+	{"pg-deadlock", onPostgres, (*world).provokeDeadlocks},      // a transaction that locks jobs in the wrong order
+	{"pg-commit", onPostgres, (*world).failCommits},             // a fifth of the commits fails
+	{"pg-serializable", onPostgres, (*world).beSerializable},    // transactions are serializable if they do not say otherwise
+	{"embedded", onEmbedded, (*world).killServer},               // kill -9 of the process that has server, worker and producer
+	{"server", onJetStream, (*world).killServer},                // kill -9 of the server, beside workers and a producer that stay
+	{"pg-server", onPostgres, (*world).killServer},              // kill -9 of the server, or of one of its backends
+	{"cluster", onCluster, (*world).killLeader},                 // kill -9 of the stream's leader of three nodes
+	{"worker", "", (*world).killWorkers},                        // kill -9 of workers, beside a server that stays
 }
 
-var harms = map[string]func(w *world){
-	"worker":    (*world).killWorkers,   // kill -9 of workers, beside a server that stays
-	"freeze":    (*world).freeze,        // SIGSTOP of a worker for longer than its lease, then SIGCONT
-	"hold":      (*world).hold,          // jobs wait in workers for hours
-	"lease":     (*world).loseLease,     // it is lost between claim and begin
-	"proxy":     (*world).disturb,       // connections are cut, held up, and half open
-	"half-open": (*world).sever,         // connections lose all data without an error
-	"fleet":     (*world).mixFleet,      // workers of different kinds, that are killed and come back with others
-	"tool":      (*world).useTool,       // operators list, cancel, move and redrive jobs; on PostgreSQL, one of them locks the table
-	"limits":    (*world).harmLimited,   // workers die, freeze and end while limits hold, and pauses come and go
-	"schedules": (*world).killScheduled, // kill -9 of workers that run a thousand schedules
-	"deploy":    (*world).deploy,        // a release that knows schedules is rolled out, and back
-}
-
-// faultOf returns the fault of a name.
-func faultOf(name string) fault {
-	if f, ok := faults[name]; ok {
-		return f
-	}
-	if name, ok := strings.CutPrefix(name, "pg-"); ok {
-		return fault{onPostgres, harms[name]}
-	}
-	return fault{onJetStream, harms[name]}
-}
-
-// names returns the faults that are on PostgreSQL, or those that are not.
-func names(postgres bool) (some []string) {
-	for name, f := range faults {
+// faultsOf returns the faults that are on PostgreSQL, or those that are not.
+func faultsOf(postgres bool) (some []fault) {
+	for _, f := range faults {
+		switch {
+		case f.engine == "" && postgres:
+			f.name, f.engine = "pg-"+f.name, onPostgres
+		case f.engine == "":
+			f.engine = onJetStream
+		}
 		if postgres == (f.engine == onPostgres) {
-			some = append(some, name)
+			some = append(some, f)
 		}
 	}
-	for name := range harms {
-		if postgres {
-			name = "pg-" + name
-		}
-		some = append(some, name)
-	}
-	slices.Sort(some)
 	return some
 }
 
-// runFault runs a fault in a directory, and then what is left to its end.
-func runFault(name, dir string, set settings) (r result, err error) {
-	f := faultOf(name)
+// harm runs the fault in a directory, and then what is left to its end.
+func (f fault) harm(dir string, set settings) (r result, err error) {
 	err = attempt(func() {
 		inWorld(dir, f.engine, func(w *world) {
 			defer func() { r = w.r }()
@@ -129,9 +109,7 @@ func runFault(name, dir string, set settings) (r result, err error) {
 // PostgreSQL it kills one backend now and then, on which the server ends all others and recovers.
 func (w *world) killServer() {
 	w.startAll()
-	w.until(1, func(n int) {
-		pause(time.Second, 4*time.Second)
-		size := w.written()
+	w.until(1, time.Second, 4*time.Second, func(n int) {
 		switch {
 		case w.pg != nil && n%3 == 2:
 			w.killBackend()
@@ -142,22 +120,19 @@ func (w *world) killServer() {
 			must(w.pg.Start())
 		case w.embedded:
 			w.kill("embedded")
-			size = w.written()
-			w.start("embedded", "embedded")
+			w.startClients()
 		default:
 			w.kill("server0")
 			pause(0, time.Second)
-			size = w.written()
 			w.startServer(0)
 		}
-		w.awaitWork(size)
+		w.awaitGoingOn(func() {})
 	})
 }
 
 func (w *world) killWorkers() {
 	w.startAll()
-	w.until(1, func(n int) {
-		pause(time.Second, 3*time.Second)
+	w.until(1, time.Second, 3*time.Second, func(n int) {
 		w.kill(worker(n % 2))
 		w.start(worker(n%2), "worker")
 	})
@@ -166,10 +141,7 @@ func (w *world) killWorkers() {
 func (w *world) freeze() {
 	w.r.twice = -1 // what was running when it was frozen runs elsewhere: that is the promise
 	w.startAll()
-	w.until(1, func(n int) {
-		pause(time.Second, 2*time.Second)
-		w.freezeFor(worker(n%2), lease+rand.N(2*lease))
-	})
+	w.until(1, time.Second, 2*time.Second, func(n int) { w.freezeFor(worker(n%2), lease+rand.N(2*lease)) })
 }
 
 // mixFleet has workers that run different kinds, and deploys them anew all the time, with
@@ -178,7 +150,7 @@ func (w *world) mixFleet() {
 	fleets := [][]string{{kind}, {kind, "other"}, {"other", few}, {kind, "other", few}, {few, kind}}
 	w.startServers()
 	w.start("producer", "producer", func(s *spec) { s.Kinds = allKinds })
-	w.until(4, func(n int) {
+	w.until(4, time.Second/2, min(3*time.Second, w.set.length/6), func(n int) {
 		name := worker(n % 3)
 		switch {
 		case w.procs[name] == nil:
@@ -188,7 +160,6 @@ func (w *world) mixFleet() {
 			w.kill(name)
 		}
 		w.start(name, "worker", func(s *spec) { s.Kinds = fleets[n%len(fleets)] })
-		pause(time.Second/2, min(3*time.Second, w.set.length/6))
 	})
 }
 
@@ -200,8 +171,7 @@ func (w *world) loseLease() {
 	w.spec.Fail, w.spec.Cancel = 80, 100
 	w.startAll(func(s *spec) { s.Slow, s.Running = 10*time.Second, 16 })
 	w.start("worker2", "worker")
-	w.until(1, func(int) {
-		pause(lease/2, lease/2)
+	w.until(1, lease/2, lease/2, func(int) {
 		for i := range 2 {
 			must(os.WriteFile(mutePath(w.dir, worker(i)), nil, 0o600))
 		}
@@ -218,11 +188,9 @@ func (w *world) useTool() {
 	w.spec.Fail, w.spec.Dead, w.spec.Moved = 10, 50, true
 	w.startAll()
 	w.start("tool", "tool")
-	w.until(1, func(int) {
+	w.until(1, time.Second/2, time.Second, func(int) {
 		w.r.Happened++
-		if w.pg == nil {
-			time.Sleep(time.Second)
-		} else {
+		if w.pg != nil {
 			w.lockTable()
 		}
 	})
@@ -235,14 +203,12 @@ func (w *world) harmLimited() {
 	w.spec.Rate, w.spec.Slow, w.spec.Lanes, w.spec.Bouts = 80, 400*time.Millisecond, 5, true
 	w.spec.Kinds = []string{capped, paced}
 	w.startServers()
-	w.start("ruler", "ruler")
-	w.awaitWork(0)
-	size := w.written()
-	w.startClients()
-	w.start("worker2", "worker")
-	w.awaitWork(size)
-	w.until(3, func(n int) {
-		pause(time.Second, 2*time.Second)
+	w.awaitWork(func() { w.start("ruler", "ruler") })
+	w.awaitWork(func() {
+		w.startClients()
+		w.start("worker2", "worker")
+	})
+	w.until(3, time.Second, 2*time.Second, func(n int) {
 		name := worker(rand.N(3))
 		switch n % 3 {
 		case 0:
@@ -260,20 +226,21 @@ func (w *world) harmLimited() {
 // stream is that of the only partition.
 const stream = "TW_default_0"
 
-// killLeader kills the node that leads the stream, twice a minute at most, and starts it
-// again when the others have elected another.
+// killLeader kills the node that leads the stream, and starts it again when the others have elected another. A
+// while later it has caught up: two of three have to be there.
 func (w *world) killLeader() {
 	w.r.twice = min(w.r.twice, 0.001)
 	w.startAll()
 	nc := get(connectNATS(w.url()))
 	defer nc.Close()
-	time.Sleep(5 * time.Second)
-	w.until(1, func(int) {
+	w.until(1, 5*time.Second, 0, func(int) {
 		i := get(strconv.Atoi(strings.TrimPrefix(leaderOf(nc), "n")))
 		w.kill("server" + strconv.Itoa(i))
-		time.Sleep(10 * time.Second)
+		w.awaitGoingOn(func() {})
 		w.startServer(i)
-		time.Sleep(10 * time.Second) // it catches up; two of three have to be there
+		if time.Now().Before(w.end) {
+			time.Sleep(10 * time.Second)
+		}
 	})
 }
 
@@ -302,8 +269,7 @@ func (w *world) fillDisk() {
 	w.atEnd = append(w.atEnd, func() { _ = exec.Command("umount", "-l", disk).Run() })
 	w.spec.Store, w.spec.Ask = filepath.Join(disk, "store"), true
 	w.startAll()
-	w.until(2, func(n int) {
-		pause(time.Second, 4*time.Second)
+	w.until(2, time.Second, 4*time.Second, func(n int) {
 		fillFile(filepath.Join(disk, "others"), n%2 == 1, time.Second+rand.N(2*lease))
 		w.r.Happened++
 		w.awaitGoingOn(w.restart)
@@ -350,8 +316,7 @@ func (w *world) restart() {
 func (w *world) restoreBackups() {
 	w.r.twice = -1
 	w.startAll()
-	w.until(1, func(n int) {
-		pause(2*time.Second, 2*time.Second)
+	w.until(1, 2*time.Second, 2*time.Second, func(n int) {
 		w.stop("producer")
 		must(patiently(func(ctx context.Context) error {
 			return w.restoreBackup(ctx, filepath.Join(w.dir, fmt.Sprint("backup", n)))

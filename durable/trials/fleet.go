@@ -10,24 +10,19 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// figures are what one case of a fleet has shown: lateness in milliseconds, and processor time of a job in
-// microseconds.
-type figures struct{ p99, cpu float64 }
-
-// fleetCase is workers that run jobs, and what there is besides.
-type fleetCase struct {
+// fleet is workers of one store that run jobs, and what there is besides. It is measured as one peer.
+type fleet struct {
 	name    string
+	goal    string     // for its ratio to the first fleet
 	workers [][]string // the kinds of each
 	kinds   []string   // of the jobs
 	overdue string     // a kind of which there are jobs that are overdue and not run; "": none
 	full    bool       // that is since it has as many as may run; else it has no handler
 	limits  int        // of other kinds
-	goal    string
 }
 
-// comparisons are cases that are each measured right after the first of theirs, in each round and
-// on a store of its own. The figures are medians over the rounds. Only the ratios mean something on a
-// machine that is busy.
+// comparisons are fleets that are each measured beside the first of theirs, with jobs that are due within two
+// seconds. Only the ratios mean something on a machine that is busy.
 func comparisons() []scenario {
 	const many = 1000
 	both, one := []string{"a", "b"}, []string{"a"}
@@ -35,77 +30,69 @@ func comparisons() []scenario {
 	for i := range kinds {
 		kinds[i] = fmt.Sprint("kind", i)
 	}
-	mixed := []fleetCase{
-		{name: "two workers that run two kinds", workers: [][]string{both, both}, kinds: both},
-		{name: "one of the two runs one kind", workers: [][]string{one, both}, kinds: both, goal: "p99 1.5"},
-	}
-	alone := []fleetCase{
-		{name: "a worker of one kind", workers: [][]string{one}, kinds: one},
-		{name: fmt.Sprint(*backlog, " overdue that nobody runs"), workers: [][]string{one}, kinds: one, overdue: "nobody's", goal: "p99, CPU 1.2"},
-		{name: fmt.Sprint(*backlog, " overdue of a kind at its limit"), workers: [][]string{one}, kinds: one, overdue: "full", full: true, goal: "p99, CPU 1.2"},
-		{name: "ten limits of other kinds", workers: [][]string{one}, kinds: one, limits: 10, goal: "CPU 1.03"},
-		{name: fmt.Sprint(many, " kinds"), workers: [][]string{kinds}, kinds: kinds, goal: "CPU 1.2"},
-	}
-	return []scenario{{"mixed", func() { compare(mixed) }}, {"one", func() { compare(alone) }}}
-}
-
-// compare prints the rows of all cases beside the first.
-func compare(cases []fleetCase) {
-	for _, engine := range engines() {
-		of := make([][]figures, len(cases))
-		for range *rounds {
-			for i, c := range cases {
-				of[i] = append(of[i], c.run(engine))
+	compare := func(fleets ...fleet) func() {
+		return func() {
+			for _, engine := range engines() {
+				var all []system
+				for _, f := range fleets {
+					all = append(all, system{f.name, f.goal, f.on(engine)})
+				}
+				measure(engine, []step{life(*rate, time.Millisecond, span{0, 2 * time.Second})}, all...)
 			}
 		}
-		for i, c := range cases[1:] {
-			fmt.Printf("| %s | %s, beside %s | %s | %s | %s |\n", engine, c.name, cases[0].name,
-				fields(of[i+1], of[0], "%.2f ms", func(f figures) float64 { return f.p99 }),
-				fields(of[i+1], of[0], "%.0f us", func(f figures) float64 { return f.cpu }), c.goal)
-		}
+	}
+	return []scenario{
+		{"mixed", compare(
+			fleet{name: "two workers that run two kinds", workers: [][]string{both, both}, kinds: both},
+			fleet{name: "one of the two runs one kind", goal: "p99 1.5", workers: [][]string{one, both}, kinds: both},
+		)},
+		{"one", compare(
+			fleet{name: "a worker of one kind", workers: [][]string{one}, kinds: one},
+			fleet{name: fmt.Sprint(*backlog, " overdue that nobody runs"), goal: "p99, CPU 1.2", workers: [][]string{one}, kinds: one, overdue: "nobody's"},
+			fleet{name: fmt.Sprint(*backlog, " overdue of a kind at its limit"), goal: "p99, CPU 1.2", workers: [][]string{one}, kinds: one, overdue: "full", full: true},
+			fleet{name: "ten limits of other kinds", goal: "CPU 1.03", workers: [][]string{one}, kinds: one, limits: 10},
+			fleet{name: fmt.Sprint(many, " kinds"), goal: "CPU 1.2", workers: [][]string{kinds}, kinds: kinds},
+		)},
 	}
 }
 
-// fields returns three fields of the table: the median of a figure, that of what it is compared
-// with, and the median of the ratios of each round.
-func fields(all, base []figures, format string, f func(figures) float64) string {
-	var own, others, ratios []float64
-	for i := range all {
-		a, b := f(all[i]), f(base[i])
-		own, others, ratios = append(own, a), append(others, b), append(ratios, a/b)
+// on returns a function that calls another with the fleet on an engine.
+func (f fleet) on(engine string) func(func(*meter)) {
+	return func(measure func(*meter)) {
+		s := newStore(engine)
+		defer s.remove()
+		run := running{ours: ours{q: s.open(), kinds: f.kinds}, full: make(chan struct{})}
+		if f.overdue != "" {
+			fill(ours{q: run.q, kinds: []string{f.overdue}}, *backlog, within(0, 1))
+		}
+		for i := range f.limits {
+			name := fmt.Sprint("other", i)
+			must(run.q.SetLimit(background, name, durable.Limit{Kind: name, Running: 1, PerLane: i%2 == 0}))
+		}
+		for _, kinds := range f.workers {
+			q := s.open(durable.WithKindConcurrency("full", 2))
+			if f.full {
+				q.Handle(f.overdue, func(context.Context, *durable.Attempt) error { <-run.full; return nil })
+			}
+			run.workers = append(run.workers, ours{q: q, kinds: kinds})
+		}
+		measure(&meter{peer: run, store: s, pg: s.pg})
 	}
-	return fmt.Sprintf(format+" | "+format+" | %.2f", median(own), median(others), median(ratios))
 }
 
-// run runs the case on a new store: jobs are added at the rate, and due within two seconds.
-func (c *fleetCase) run(engine string) figures {
-	s := newStore(engine)
-	defer s.remove()
-	adder := ours{q: s.open(), kinds: c.kinds}
-	if c.overdue != "" {
-		fill(ours{q: adder.q, kinds: []string{c.overdue}}, *backlog, within(0, 1))
+// running is a fleet that runs. It adds jobs by a Queue of their own.
+type running struct {
+	ours
+	workers []ours
+	full    chan struct{} // closed at the end
+}
+
+func (r running) work(ctx context.Context, ran func(timedJob)) {
+	var all group
+	for _, w := range r.workers {
+		all.run(func() { w.work(ctx, ran) })
 	}
-	for i := range c.limits {
-		name := fmt.Sprint("other", i)
-		must(adder.q.SetLimit(background, name, durable.Limit{Kind: name, Running: 1, PerLane: i%2 == 0}))
-	}
-	var workers []peer
-	full := make(chan struct{})
-	for _, kinds := range c.workers {
-		q := s.open(durable.WithKindConcurrency("full", 2))
-		if c.full {
-			q.Handle(c.overdue, func(context.Context, *durable.Attempt) error { <-full; return nil })
-		}
-		workers = append(workers, ours{q: q, kinds: kinds})
-	}
-	var f flow
-	end := f.work(workers...)
-	time.Sleep(3 * time.Second) // they find one another, and what is overdue
-	before := s.cpu()
-	added := addAhead(adder, *rate, *length, time.Millisecond, within(0, 2*time.Second))
-	f.await(added)
-	used := s.cpu() - before
-	close(full)
-	end()
-	return figures{float64(quantile(lateOf(f.runs), 0.99)) / 1e6, float64(each(used, added)) / 1e3}
+	<-ctx.Done()
+	close(r.full)
+	all.wait()
 }

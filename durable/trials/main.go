@@ -17,7 +17,7 @@ var (
 	length  = flag.Duration("for", 0, "how long a fault goes on, or a rate is held; 0: a minute for chaos and limits, else seconds; beside/vacuum holds the highest rate 20 times as long")
 	rate    = flag.Int("rate", 0, "jobs a second; 0: 400 for chaos, 500 for fleet, 1000 for beside")
 	only    = flag.String("engine", "", "only this one: "+onJetStream+" or "+onPostgres)
-	rounds  = flag.Int("rounds", 3, "how often each case of fleet, and each figure of beside is measured")
+	rounds  = flag.Int("rounds", 0, "how often each figure of bench, fleet and beside is measured; 0: once for bench, 3 times else")
 	backlog = flag.Int("backlog", 100_000, "jobs that are overdue in fleet, bench/overdue and beside/overdue")
 	pending = flag.Int("n", 1_000_000, "jobs of bench and of beside/vacuum that are pending")
 )
@@ -34,17 +34,17 @@ type theme struct {
 	head      string // of the table
 	length    time.Duration
 	rate      int
-	scenarios []scenario
+	rounds    int
+	scenarios func() []scenario
 }
 
 func themes() []theme {
 	return []theme{
-		{"chaos", "", time.Minute, 400, chaos()},
-		{"limits", "| Engine | Goal | Measured | Met |\n|---|---|---|---|\n", time.Minute, 0, goals()},
-		{"fleet", "| engine | case | late by p99 | beside | ratio | CPU a job | beside | ratio | goal |\n" +
-			"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", 6 * time.Second, 500, comparisons()},
-		{"bench", "", 10 * time.Second, 0, benchmarks()},
-		{"beside", "", 30 * time.Second, 1000, besides()},
+		{"chaos", "", time.Minute, 400, 0, chaos},
+		{"limits", "| Engine | Goal | Measured | Met |\n|---|---|---|---|\n", time.Minute, 0, 0, goals},
+		{"fleet", "", 6 * time.Second, 500, 3, comparisons},
+		{"bench", "", 10 * time.Second, 0, 1, benchmarks},
+		{"beside", "", 30 * time.Second, 1000, 3, besides},
 	}
 }
 
@@ -59,7 +59,7 @@ func main() {
 	if len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") {
 		flag.Usage()
 		for _, t := range themes() {
-			for _, s := range t.scenarios {
+			for _, s := range t.scenarios() {
 				fmt.Fprintf(os.Stderr, "%s/%s\n", t.name, s.name)
 			}
 		}
@@ -81,9 +81,9 @@ func runNamed(group, members string, some bool) (ran, failed bool) {
 		if t.name != group {
 			continue
 		}
-		*length, *rate = cmp.Or(*length, t.length), cmp.Or(*rate, t.rate)
+		*length, *rate, *rounds = cmp.Or(*length, t.length), cmp.Or(*rate, t.rate), cmp.Or(*rounds, t.rounds)
 		fmt.Print(t.head)
-		for _, s := range t.scenarios {
+		for _, s := range t.scenarios() {
 			if some && !slices.Contains(strings.Split(members, ","), s.name) {
 				continue
 			}
@@ -110,19 +110,19 @@ func engines() []string {
 // chaos returns a scenario for each fault.
 func chaos() (all []scenario) {
 	for _, engine := range engines() {
-		for _, name := range names(engine == onPostgres) {
-			all = append(all, scenario{name, func() { harm(name) }})
+		for _, f := range faultsOf(engine == onPostgres) {
+			all = append(all, scenario{f.name, func() { harm(f) }})
 		}
 	}
 	return all
 }
 
 // harm runs a fault and prints what the ledgers say. They stay if a promise was broken.
-func harm(name string) {
-	dir := get(os.MkdirTemp("", "chaos-"+name))
-	r, err := runFault(name, dir, settings{length: *length, rate: *rate, near: 6 * time.Second, far: 25 * time.Second})
+func harm(f fault) {
+	dir := get(os.MkdirTemp("", "chaos-"+f.name))
+	r, err := f.harm(dir, settings{length: *length, rate: *rate, near: 6 * time.Second, far: 25 * time.Second})
 	if !errors.Is(err, errors.ErrUnsupported) {
-		fmt.Printf("%-15s %v\n", name, r)
+		fmt.Printf("%-15s %v\n", f.name, r)
 		if err = cmp.Or(err, r.check()); err != nil {
 			must(fmt.Errorf("%w; its ledgers are in %s", err, dir))
 		}

@@ -12,17 +12,18 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/tickwheel/tickwheel/durable"
 )
 
 // ranJob is a job that has run.
-type ranJob struct{ ahead, late time.Duration }
+type ranJob struct {
+	timedJob
+	began time.Time
+}
 
 // lateOf returns how late jobs began, sorted.
 func lateOf(runs []ranJob) (all []time.Duration) {
 	for _, r := range runs {
-		all = append(all, r.late)
+		all = append(all, max(0, r.began.Sub(r.due)))
 	}
 	slices.Sort(all)
 	return all
@@ -36,10 +37,10 @@ type flow struct {
 }
 
 func (f *flow) note(j timedJob) {
-	late := max(0, time.Since(j.due))
+	began := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.runs = append(f.runs, ranJob{j.ahead, late})
+	f.runs = append(f.runs, ranJob{j, began})
 }
 
 // since returns the jobs that have run after the first n.
@@ -82,37 +83,15 @@ func within(least, more time.Duration) func() time.Duration {
 // system that cannot keep up gets fewer.
 func addAhead(p peer, rate int, length, step time.Duration, ahead func() time.Duration) (added int) {
 	var all group
-	calls := make(chan struct{}, 64)
+	all.SetLimit(64)
 	for began := time.Now(); time.Since(began) < length; time.Sleep(step) {
 		jobs := jobsAhead(int(time.Since(began).Seconds()*float64(rate))-added, ahead)
 		if added += len(jobs); len(jobs) > 0 {
-			calls <- struct{}{}
-			all.run(func() { defer func() { <-calls }(); p.add(jobs) })
+			all.run(func() { p.add(jobs) })
 		}
 	}
 	all.wait()
 	return added
-}
-
-// addFor adds jobs that are due within a day, from so many callers, and returns how many a second, and
-// what processor time one takes.
-func addFor(p peer, length time.Duration, callers, batch int, cpu func() time.Duration) (rate float64, cost time.Duration) {
-	var all group
-	added := make([]int, callers)
-	before, began := cpu(), time.Now()
-	for i := range callers {
-		all.run(func() {
-			for ; time.Since(began) < length; added[i] += batch {
-				p.add(jobsAhead(batch, within(time.Hour, 24*time.Hour)))
-			}
-		})
-	}
-	all.wait()
-	sum := 0
-	for _, n := range added {
-		sum += n
-	}
-	return float64(sum) / time.Since(began).Seconds(), each(cpu()-before, sum)
 }
 
 // fill adds n jobs, from four callers.
@@ -129,25 +108,12 @@ func fill(p peer, n int, ahead func() time.Duration) {
 	all.wait()
 }
 
-// addSame adds n jobs like one.
-func addSame(q *durable.Queue, n int, job durable.Job) {
-	for ; n > 0; n -= 1000 {
-		get(q.AddMany(background, slices.Repeat([]durable.Job{job}, min(n, 1000))...))
-	}
-}
-
 // quantile returns one of durations, which are sorted.
 func quantile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
 	return all[int(q*float64(len(all)-1))]
-}
-
-// latest formats how late jobs began.
-func latest(runs []ranJob) string {
-	all := lateOf(runs)
-	return fmt.Sprintf("late by p50 %s, p99 %s, max %s", ms(quantile(all, 0.5)), ms(quantile(all, 0.99)), ms(quantile(all, 1)))
 }
 
 // heap returns what is live, in MB.

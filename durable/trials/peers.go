@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 )
 
 // peer is a queue on a database of its own.
@@ -32,23 +34,46 @@ type peer interface {
 	work(ctx context.Context, ran func(timedJob))
 }
 
-// system is a kind of peer, and how it is set up.
-type system struct {
+// onPool are the peers on PostgreSQL.
+var onPool = []struct {
 	name, note string
 	open       func(*pgxpool.Pool) peer
-}
-
-var systems = []system{
+}{
 	{"tickwheel", "durable/postgres, 1000 handlers at once, all else by default; callers at one time share a commit", openOurs},
 	{"River", "v0.51.1, 2000 workers, fetches at most every 2 ms and polls every 5 ms, which is its own benchmark's setting with a shorter poll; its scheduler runs every 5 s, which cannot be set", openRiver(2000, 2*time.Millisecond, 5*time.Millisecond)},
 	{"River, defaults", "100 workers, as its documentation has it; fetches at most every 100 ms, polls every second", openRiver(100, 0, 0)},
 	{"poller", "select for update skip locked, 1000 rows at most; runs and deletes them in that transaction; again after 200 ms, or at once after a full batch", openPoller},
 }
 
+// systemsOn returns the systems on a server of PostgreSQL, each with a new database whenever it is measured, and
+// with forty connections.
+func systemsOn(pg *pgserver.Server) (all []system) {
+	admin := func(sql string) {
+		c := get(pgx.Connect(background, pg.DSN()))
+		defer c.Close(background)
+		get(c.Exec(background, sql))
+	}
+	for _, one := range onPool {
+		all = append(all, system{one.name, one.note, func(f func(*meter)) {
+			admin("create database bench")
+			defer admin("drop database bench with (force)")
+			pool := get(pgxpool.New(background, strings.Replace(pg.DSN(), "/postgres?", "/bench?", 1)+"&pool_max_conns=40"))
+			defer pool.Close()
+			p := one.open(pool)
+			if o, ok := p.(ours); ok {
+				defer o.q.Close()
+			}
+			f(&meter{peer: p, pg: pg, pool: pool})
+		}})
+	}
+	return all
+}
+
 // timedJob is due at a time, which was so long ahead when it was added.
 type timedJob struct {
 	due   time.Time
 	ahead time.Duration
+	lane  string
 }
 
 // payload is 100 bytes that say which job it is.
@@ -61,34 +86,36 @@ func (j timedJob) payload() []byte {
 
 func timedJobOf(payload []byte) timedJob {
 	n := binary.BigEndian.Uint64
-	return timedJob{time.Unix(0, int64(n(payload))), time.Duration(n(payload[8:]))}
+	return timedJob{due: time.Unix(0, int64(n(payload))), ahead: time.Duration(n(payload[8:]))}
 }
 
 func jobsAhead(n int, ahead func() time.Duration) []timedJob {
 	jobs := make([]timedJob, n)
 	for i := range jobs {
 		d := ahead()
-		jobs[i] = timedJob{time.Now().Add(d), d}
+		jobs[i] = timedJob{due: time.Now().Add(d), ahead: d}
 	}
 	return jobs
 }
 
 // ours is a Queue, with jobs of some kinds.
 type ours struct {
-	q     *durable.Queue
-	kinds []string
+	q        *durable.Queue
+	kinds    []string
+	lane     string
+	handling time.Duration // what a handler takes
 }
 
 var thousand = durable.WithConcurrency(1000)
 
 func openOurs(pool *pgxpool.Pool) peer {
-	return ours{get(durable.Open(background, get(connectPostgres(background, pool)), thousand)), []string{kind}}
+	return ours{q: get(durable.Open(background, get(connectPostgres(background, pool)), thousand)), kinds: []string{kind}}
 }
 
 func (o ours) add(jobs []timedJob) {
 	all := make([]durable.Job, len(jobs))
 	for i, j := range jobs {
-		all[i] = durable.Job{Kind: o.kinds[rand.N(len(o.kinds))], At: j.due, Payload: j.payload()}
+		all[i] = durable.Job{Kind: o.kinds[rand.N(len(o.kinds))], Lane: o.lane, At: j.due, Payload: j.payload()}
 	}
 	get(o.q.AddMany(background, all...))
 }
@@ -96,7 +123,10 @@ func (o ours) add(jobs []timedJob) {
 func (o ours) work(ctx context.Context, ran func(timedJob)) {
 	for _, kind := range o.kinds {
 		o.q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
-			ran(timedJobOf(a.Job.Payload))
+			j := timedJobOf(a.Job.Payload)
+			j.lane = a.Job.Lane
+			ran(j)
+			time.Sleep(o.handling)
 			return nil
 		})
 	}
@@ -106,6 +136,12 @@ func (o ours) work(ctx context.Context, ran func(timedJob)) {
 // serverSchedules is messages with a schedule of the NATS server, which it publishes to another subject when
 // their time has come. They are consumed and acknowledged.
 type serverSchedules struct{ js jetstream.JetStream }
+
+func newServerSchedules(nc *nats.Conn) serverSchedules {
+	js := get(jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(10000)))
+	get(js.CreateStream(background, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>", "d.>"}, AllowMsgSchedules: true, AllowMsgTTL: true}))
+	return serverSchedules{js}
+}
 
 func (s serverSchedules) add(jobs []timedJob) {
 	for _, j := range jobs {

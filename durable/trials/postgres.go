@@ -196,7 +196,6 @@ func (w *world) race(text, change string) {
 
 // lockTable holds a lock on the jobs for a while, as a change of the table does.
 func (w *world) lockTable() {
-	pause(0, 2*time.Second)
 	w.sql(func(c *pgx.Conn) {
 		must(pgx.BeginFunc(background, c, func(tx pgx.Tx) error {
 			_, err := tx.Exec(background, "lock table tickwheel.job in share row exclusive mode")

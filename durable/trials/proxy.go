@@ -157,8 +157,7 @@ func (w *world) disturb() {
 	w.r.twice = -1 // a worker that is cut off for longer than its lease has lost it
 	p := w.useProxy()
 	w.startAll()
-	w.until(3, func(n int) {
-		pause(time.Second, time.Second)
+	w.until(3, time.Second, time.Second, func(n int) {
 		d := rand.N(2 * lease)
 		harms := []func(*link){(*link).cut, func(l *link) { l.hold(d) }, func(l *link) { l.sever(rand.N(2) == 0) }}
 		w.r.Happened += p.some(2, harms[n%3])
@@ -173,8 +172,7 @@ func (w *world) sever() {
 	p := w.useProxy()
 	w.spec.Ask = true
 	w.startAll()
-	w.until(2, func(int) {
-		pause(2*time.Second, 4*time.Second)
+	w.until(2, 2*time.Second, 4*time.Second, func(int) {
 		w.r.Happened += p.some(1, func(l *link) { l.sever(false) })
 		w.awaitGoingOn(func() {})
 	})

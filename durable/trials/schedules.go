@@ -36,14 +36,12 @@ func (p *process) storeSchedules(ctx context.Context) {
 			ends[info.Name] = info.End
 		}
 	}
-	const atOnce = 16
 	var all group
-	for k := range atOnce {
+	all.SetLimit(16)
+	for i := range p.Schedules {
 		all.run(func() {
-			for i := k; i < p.Schedules; i += atOnce {
-				if err := p.promise(ctx, i, ends[fmt.Sprint("s", i)]); ctx.Err() == nil {
-					must(err)
-				}
+			if err := p.promise(ctx, i, ends[fmt.Sprint("s", i)]); ctx.Err() == nil {
+				must(err)
 			}
 		})
 	}
@@ -118,8 +116,7 @@ func (w *world) killScheduled() {
 	w.start("worker2", "worker", known)
 	w.awaitPromised()
 	w.stop("worker2") // nobody who is left knows them, except workers that begin anew
-	w.until(2, func(n int) {
-		pause(time.Second, 3*time.Second)
+	w.until(2, time.Second, 3*time.Second, func(n int) {
 		name := worker(n % 2)
 		w.kill(name)
 		if n%2 == 0 {
@@ -136,7 +133,7 @@ func (w *world) killScheduled() {
 func (w *world) deploy() {
 	w.startAll()
 	known := w.promise(20, 500*time.Millisecond, kind, "other")
-	w.until(2, func(n int) {
+	w.until(2, 0, 0, func(n int) {
 		change := func(s *spec) { known(s); s.Kinds = []string{kind, "other"} }
 		if n%2 == 1 {
 			w.awaitPromised()

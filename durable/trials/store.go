@@ -112,15 +112,7 @@ func (s *store) open(opts ...durable.Option) *durable.Queue {
 }
 
 // peer opens a Queue that runs a thousand handlers at once, where it is not them that are measured.
-func (s *store) peer() ours { return ours{s.open(thousand), []string{kind}} }
-
-// cpu is the processor time of the servers, and of this process.
-func (s *store) cpu() time.Duration {
-	if s.pg != nil {
-		return s.pg.CPU() + cpu()
-	}
-	return cpu()
-}
+func (s *store) peer() ours { return ours{q: s.open(thousand), kinds: []string{kind}} }
 
 func (s *store) remove() {
 	for _, undo := range slices.Backward(s.atEnd) {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,27 +25,33 @@ func TestMain(m *testing.M) {
 
 // Each fault for some seconds, few at once: a machine that is too busy accepts too little.
 // `make chaos` has them for as long as one likes.
-func TestFaults(t *testing.T) { runShort(t, 4, short, false) }
+func TestFaults(t *testing.T) { runShort(t, short, false) }
 
 // Some of these may not be late by the lease because the machine is busy.
 func TestPostgresFaults(t *testing.T) {
-	pgserver.Test(t) // or it is skipped
+	pgserver.Test(t).Stop() // or it is skipped
 	set := short
 	set.far = 4 * time.Second // there is no cascade to wait for
-	runShort(t, 3, set, true)
+	runShort(t, set, true)
 }
 
-// runShort runs the faults of PostgreSQL, or the others, so many at once.
-func runShort(t *testing.T, atOnce int, set settings, postgres bool) {
-	var wg sync.WaitGroup // rather than t.Parallel, which has two at once on two processors
-	defer wg.Wait()
-	turns := make(chan struct{}, atOnce)
-	for _, name := range names(postgres) {
-		turns <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-turns }()
-			t.Run(name, func(t *testing.T) {
-				r, err := runFault(name, t.TempDir(), set)
+// What happens in these faults happens in others, too: to servers in those with edits, and to workers in those
+// with schedules. The short form of each has the ledgers of the same jobs.
+var inOthers = []string{"server", "pg-server", "embedded", "cluster", "worker", "pg-worker"}
+
+// runShort runs the faults of PostgreSQL, or the others, beside one another.
+func runShort(t *testing.T, set settings, postgres bool) {
+	t.Parallel()
+	var all group // rather than t.Parallel, which has two at once on two processors
+	defer all.wait()
+	all.SetLimit(3)
+	for _, f := range faultsOf(postgres) {
+		if slices.Contains(inOthers, f.name) {
+			continue
+		}
+		all.run(func() {
+			t.Run(f.name, func(t *testing.T) {
+				r, err := f.harm(t.TempDir(), set)
 				if errors.Is(err, errors.ErrUnsupported) {
 					t.Skip(err)
 				}
@@ -61,7 +67,7 @@ func runShort(t *testing.T, atOnce int, set settings, postgres bool) {
 	}
 }
 
-var short = settings{length: 6 * time.Second, rate: 60, near: 2 * time.Second, far: 14 * time.Second, brief: true}
+var short = settings{length: 6 * time.Second, rate: 60, near: 2 * time.Second, far: 12 * time.Second, brief: true}
 
 // Early is what is due later than by all settings of the clock of the last seconds.
 func TestClock(t *testing.T) {

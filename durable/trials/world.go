@@ -94,12 +94,13 @@ func inWorld(dir, engine string, f func(w *world)) {
 }
 
 // pause sleeps for a random time.
-func pause(least, more time.Duration) { time.Sleep(least + rand.N(more)) }
+func pause(least, more time.Duration) { time.Sleep(least + rand.N(more+1)) }
 
 // until calls f until the end of the fault, so many times at least, with the number of the
-// call.
-func (w *world) until(times int, f func(n int)) {
+// call, and after a pause each time.
+func (w *world) until(times int, least, more time.Duration, f func(n int)) {
 	for n := 0; n < times || time.Now().Before(w.end); n++ {
+		pause(least, more)
 		f(n)
 	}
 }
@@ -129,7 +130,7 @@ func (w *world) start(name, role string, changes ...func(*spec)) {
 		change(&s)
 	}
 	cmd := exec.Command(get(os.Executable()))
-	cmd.Env = append(os.Environ(), envSpec+"="+string(get(json.Marshal(s))))
+	cmd.Env = append(os.Environ(), "GOGC=400", envSpec+"="+string(get(json.Marshal(s)))) // so small a heap is collected all the time
 	w.launch(name, cmd)
 }
 
@@ -163,10 +164,10 @@ func (w *world) startServers() {
 // startAll starts servers, a producer and two workers, or the process that has all, and waits until they work.
 // The changes are of the workers.
 func (w *world) startAll(changes ...func(*spec)) {
-	size := w.written()
-	w.startServers()
-	w.startClients(changes...)
-	w.awaitWork(size)
+	w.awaitWork(func() {
+		w.startServers()
+		w.startClients(changes...)
+	})
 }
 
 func (w *world) startClients(changes ...func(*spec)) {
@@ -280,9 +281,11 @@ func (w *world) written() (size int64) {
 	return size
 }
 
-// awaitWork waits until the ledgers have grown, and the schedules are stored that there are to
+// awaitWork calls f, and waits until the ledgers have grown, and the schedules are stored that there are to
 // be, but not for ever.
-func (w *world) awaitWork(size int64) {
+func (w *world) awaitWork(f func()) {
+	size := w.written()
+	f()
 	for began := time.Now(); w.written() == size && time.Since(began) < patience; {
 		time.Sleep(10 * time.Millisecond)
 	}

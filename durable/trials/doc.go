@@ -4,7 +4,6 @@
 //
 //	go run . chaos -for 10m              # each fault for ten minutes
 //	go run . chaos/cluster,worker        # two of them
-//	go run . chaos -engine postgres
 //	go run . limits                      # the goals of limits
 //	go run . fleet                       # workers of different kinds, beside one another
 //	go run . bench                       # JetStream, embedded and on three nodes

@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -112,7 +114,8 @@ func (w *world) killServer() {
 	w.until(1, time.Second, 4*time.Second, func(n int) {
 		switch {
 		case w.pg != nil && n%3 == 2:
-			w.killBackend()
+			w.r.Happened++
+			w.sql(func(c *pgx.Conn) { must(signalBackend(c, syscall.SIGKILL)) })
 		case w.pg != nil:
 			w.r.Happened++
 			must(w.pg.Kill())

@@ -32,7 +32,7 @@ func comparisons() []scenario {
 	}
 	compare := func(fleets ...fleet) func() {
 		return func() {
-			for _, engine := range engines() {
+			for _, engine := range engines {
 				var all []system
 				for _, f := range fleets {
 					all = append(all, system{f.name, f.goal, f.on(engine)})

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -83,11 +84,24 @@ func ledgersIn(dir, of string) []string {
 	return get(filepath.Glob(filepath.Join(dir, "ledger-"+of+"*")))
 }
 
-// linesIn returns how many lines of a kind are in ledgers.
-func linesIn(dir, of string, what rune) (n int) {
+// sizesOf returns how large the ledgers in a directory are.
+func sizesOf(dir string) map[string]int64 {
+	sizes := map[string]int64{}
+	for _, name := range ledgersIn(dir, "") {
+		if fi, err := os.Stat(name); err == nil {
+			sizes[name] = fi.Size()
+		}
+	}
+	return sizes
+}
+
+// linesIn returns how many lines of a kind are in ledgers, after so many bytes of each.
+func linesIn(dir, of string, what rune, after map[string]int64) (n int) {
 	for _, name := range ledgersIn(dir, of) {
-		text, _ := os.ReadFile(name)
+		f := get(os.Open(name))
+		text, _ := io.ReadAll(io.NewSectionReader(f, after[name], 1<<40))
 		n += bytes.Count(append([]byte("\n"), text...), []byte{'\n', byte(what), ' '})
+		f.Close()
 	}
 	return n
 }

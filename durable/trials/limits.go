@@ -34,7 +34,8 @@ func goals() []scenario {
 		}
 		return func() {
 			met := true
-			for _, engine := range engines() {
+			fmt.Println("\n| Engine | Goal | Measured | Met |\n|---|---|---|---|")
+			for _, engine := range engines {
 				met = measure(engine) && met
 			}
 			if !met {

@@ -16,7 +16,6 @@ import (
 var (
 	length  = flag.Duration("for", 0, "how long a fault goes on, or a rate is held; 0: a minute for chaos and limits, else seconds; beside/vacuum holds the highest rate 20 times as long")
 	rate    = flag.Int("rate", 0, "jobs a second; 0: 400 for chaos, 500 for fleet, 1000 for beside")
-	only    = flag.String("engine", "", "only this one: "+onJetStream+" or "+onPostgres)
 	rounds  = flag.Int("rounds", 0, "how often each figure of bench, fleet and beside is measured; 0: once for bench, 3 times else")
 	backlog = flag.Int("backlog", 100_000, "jobs that are overdue in fleet, bench/overdue and beside/overdue")
 	pending = flag.Int("n", 1_000_000, "jobs of bench and of beside/vacuum that are pending")
@@ -31,7 +30,6 @@ type scenario struct {
 // theme is what scenarios have in common. The names of scenarios are GROUP/NAME.
 type theme struct {
 	name      string
-	head      string // of the table
 	length    time.Duration
 	rate      int
 	rounds    int
@@ -40,11 +38,11 @@ type theme struct {
 
 func themes() []theme {
 	return []theme{
-		{"chaos", "", time.Minute, 400, 0, chaos},
-		{"limits", "| Engine | Goal | Measured | Met |\n|---|---|---|---|\n", time.Minute, 0, 0, goals},
-		{"fleet", "", 6 * time.Second, 500, 3, comparisons},
-		{"bench", "", 10 * time.Second, 0, 1, benchmarks},
-		{"beside", "", 30 * time.Second, 1000, 3, besides},
+		{"chaos", time.Minute, 400, 0, chaos},
+		{"limits", time.Minute, 0, 0, goals},
+		{"fleet", 6 * time.Second, 500, 3, comparisons},
+		{"bench", 10 * time.Second, 0, 1, benchmarks},
+		{"beside", 30 * time.Second, 1000, 3, besides},
 	}
 }
 
@@ -82,7 +80,6 @@ func runNamed(group, members string, some bool) (ran, failed bool) {
 			continue
 		}
 		*length, *rate, *rounds = cmp.Or(*length, t.length), cmp.Or(*rate, t.rate), cmp.Or(*rounds, t.rounds)
-		fmt.Print(t.head)
 		for _, s := range t.scenarios() {
 			if some && !slices.Contains(strings.Split(members, ","), s.name) {
 				continue
@@ -99,20 +96,13 @@ func runNamed(group, members string, some bool) (ran, failed bool) {
 	return ran, failed
 }
 
-// engines are those that are to be measured.
-func engines() []string {
-	if *only != "" {
-		return []string{*only}
-	}
-	return []string{onJetStream, onPostgres}
-}
+// engines are those of fleets and limits.
+var engines = []string{onJetStream, onPostgres}
 
 // chaos returns a scenario for each fault.
 func chaos() (all []scenario) {
-	for _, engine := range engines() {
-		for _, f := range faultsOf(engine == onPostgres) {
-			all = append(all, scenario{f.name, func() { harm(f) }})
-		}
+	for _, f := range append(faultsOf(false), faultsOf(true)...) {
+		all = append(all, scenario{f.name, func() { harm(f) }})
 	}
 	return all
 }

@@ -24,17 +24,20 @@ func (w *world) sql(f func(c *pgx.Conn)) {
 	f(c)
 }
 
-// again calls f with a connection until the end of the fault, and on until something has
-// happened that is counted as Happened: a slow machine may need longer. The lines of
+// again starts all and changes the server. Then it calls f with a connection until the end of the fault, and on until
+// something has happened that is counted as Happened: a slow machine may need longer. The lines of
 // the server's log with a text count as Happened, if there is one.
-func (w *world) again(text string, f func(c *pgx.Conn)) {
+func (w *world) again(text, change string, f func(c *pgx.Conn)) {
 	happened := func() bool {
 		if text != "" {
 			w.r.Happened = strings.Count(string(get(os.ReadFile(w.pg.Log()))), text)
 		}
 		return w.r.Happened > 0
 	}
+	w.startAll()
+	time.Sleep(time.Second) // the schema is there
 	w.sql(func(c *pgx.Conn) {
+		get(c.Exec(background, change))
 		for late := time.Now().Add(patience); time.Now().Before(w.end) || !happened() && time.Now().Before(late); {
 			f(c)
 		}
@@ -42,15 +45,15 @@ func (w *world) again(text string, f func(c *pgx.Conn)) {
 	happened()
 }
 
-// killBackend kills one process of the server.
-func (w *world) killBackend() {
-	w.sql(func(c *pgx.Conn) {
-		var pid int
-		must(c.QueryRow(background, `select pid from pg_stat_activity
-			where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1`).Scan(&pid))
-		w.r.Happened++
-		must(syscall.Kill(pid, syscall.SIGKILL))
-	})
+// signalBackend sends a signal to a process of the server that works, if there is one, or to another that has a client.
+func signalBackend(c *pgx.Conn, what syscall.Signal) error {
+	var pid int
+	err := c.QueryRow(background, `select pid from pg_stat_activity where backend_type = 'client backend'
+		and pid <> pg_backend_pid() order by state = 'idle', random() limit 1`).Scan(&pid)
+	if err == nil {
+		err = syscall.Kill(pid, what)
+	}
+	return err
 }
 
 // lockDue locks the job that is due next, but not before so many milliseconds.
@@ -70,17 +73,23 @@ func behind(tx pgx.Tx) (pid int, err error) {
 	return 0, err
 }
 
-// terminateBackends ends connections some times a second: in the middle of a claim, which
-// stands behind a lock of ours, and wherever else they are at work.
+// terminateBackends ends connections some times a second, as pg_terminate_backend does: in the middle of a claim,
+// which stands behind a lock of ours, and wherever else they are at work.
 func (w *world) terminateBackends() {
-	w.startAll()
-	time.Sleep(time.Second) // the schema is there
-	w.again("", func(c *pgx.Conn) {
-		f := terminateClaim
-		if rand.N(2) == 0 {
-			f = terminateAny
-		}
-		err := f(c)
+	w.again("", "", func(c *pgx.Conn) {
+		err := pgx.BeginFunc(background, c, func(tx pgx.Tx) error {
+			if rand.N(2) == 0 {
+				return signalBackend(c, syscall.SIGTERM)
+			}
+			if _, err := tx.Exec(background, fmt.Sprintf(lockDue, 60)); err != nil {
+				return err
+			}
+			pid, err := behind(tx)
+			if err == nil {
+				err = syscall.Kill(pid, syscall.SIGTERM)
+			}
+			return err
+		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			time.Sleep(time.Millisecond)
 			return
@@ -91,32 +100,11 @@ func (w *world) terminateBackends() {
 	})
 }
 
-func terminateClaim(c *pgx.Conn) error {
-	return pgx.BeginFunc(background, c, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(background, fmt.Sprintf(lockDue, 60)); err != nil {
-			return err
-		}
-		pid, err := behind(tx)
-		if err == nil {
-			_, err = tx.Exec(background, "select pg_terminate_backend($1)", pid)
-		}
-		return err
-	})
-}
-
-func terminateAny(c *pgx.Conn) error {
-	var done bool
-	return c.QueryRow(background, `select pg_terminate_backend(pid) from pg_stat_activity
-		where backend_type = 'client backend' and pid <> pg_backend_pid() and state <> 'idle'
-		order by random() limit 1`).Scan(&done)
-}
-
 // exhaustPools gives each process two connections, and twenty others that use them. What
 // it counts is how often all of them were taken by those.
 func (w *world) exhaustPools() {
 	w.spec.Pool = 2
-	w.startAll()
-	w.again("", func(c *pgx.Conn) {
+	w.again("", "", func(c *pgx.Conn) {
 		var taken int
 		must(c.QueryRow(background, `select count(*) from pg_stat_activity
 			where state = 'active' and query like 'select pg_sleep%'`).Scan(&taken))
@@ -186,12 +174,10 @@ func (w *world) beSerializable() {
 	w.race("could not serialize access", "")
 }
 
-// race changes the server, and cancels many jobs at the moment when they are claimed, until the log has a text.
+// race cancels many jobs at the moment when they are claimed, until the log has a text.
 func (w *world) race(text, change string) {
 	w.spec.Race = 40
-	w.startAll()
-	w.sql(func(c *pgx.Conn) { get(c.Exec(background, change)) })
-	w.again(text, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
+	w.again(text, change, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
 }
 
 // lockTable holds a lock on the jobs for a while, as a change of the table does.
@@ -208,9 +194,7 @@ func (w *world) lockTable() {
 // timeOut makes the server give up statements after some milliseconds, for half of the
 // time.
 func (w *world) timeOut() {
-	w.startAll()
-	w.again("canceling statement due to statement timeout", func(c *pgx.Conn) {
-		get(c.Exec(background, "set statement_timeout = 0")) // our own
+	w.again("canceling statement due to statement timeout", "set statement_timeout = 0", func(c *pgx.Conn) { // that is our own
 		for _, ms := range []int{1 + rand.N(5), 0} {
 			get(c.Exec(background, fmt.Sprintf("alter system set statement_timeout = %d", ms)))
 			get(c.Exec(background, "select pg_reload_conf()"))
@@ -226,10 +210,7 @@ func (w *world) timeOut() {
 // locked.
 func (w *world) provokeDeadlocks() {
 	const lockNotAvailable = "55P03"
-	w.startAll()
-	time.Sleep(time.Second) // the schema is there
-	w.again("", func(c *pgx.Conn) {
-		get(c.Exec(background, "set deadlock_timeout = '10s'; set lock_timeout = '2s'"))
+	w.again("", "set deadlock_timeout = '10s'; set lock_timeout = '2s'", func(c *pgx.Conn) {
 		err := pgx.BeginFunc(background, c, w.lockBackwards)
 		var pg *pgconn.PgError
 		if !errors.Is(err, pgx.ErrNoRows) && !(errors.As(err, &pg) && pg.Code == lockNotAvailable) {

@@ -23,11 +23,18 @@ type proxy struct {
 type link struct {
 	client, server *net.TCPConn
 
-	mu     sync.Mutex // held while nothing passes
-	closed bool       // on both sides
-	dead   bool       // nothing passes any more, and nobody is told
-	part   bool       // what the client sends next passes but for its end, and then it is dead
+	mu    sync.Mutex // held while nothing passes
+	state state
 }
+
+type state int
+
+const (
+	passing state = iota
+	parting       // what the client sends next passes but for its end, and then it is dead
+	dead          // nothing passes any more, and nobody is told
+	closed        // on both sides
+)
 
 // useProxy puts a proxy before the server, for the processes that are started from now on.
 // It stays until the end of all.
@@ -72,18 +79,18 @@ func (l *link) pass(to, from *net.TCPConn) {
 	for {
 		n, err := from.Read(buf)
 		l.mu.Lock()
-		dead := l.dead
-		if !dead && l.part && from == l.client && n > 1 {
+		isDead := l.state == dead
+		if l.state == parting && from == l.client && n > 1 {
 			n -= 1 + rand.N(min(n-1, 5)) // of a transaction, only its end is missing
-			l.dead = true
+			l.state = dead
 		}
-		if !dead && n > 0 {
+		if !isDead && n > 0 {
 			if _, writeErr := to.Write(buf[:n]); err == nil {
 				err = writeErr
 			}
 		}
 		l.mu.Unlock()
-		if dead && err != nil {
+		if isDead && err != nil {
 			from.Close()
 			return
 		}
@@ -99,7 +106,7 @@ func (l *link) close() {
 	l.server.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
+	l.state = closed
 }
 
 // some calls f for about one of n of the links that let something pass, and returns for
@@ -122,7 +129,7 @@ func (l *link) passes() bool {
 		return false // it is held up
 	}
 	defer l.mu.Unlock()
-	return !l.dead && !l.part && !l.closed
+	return l.state == passing
 }
 
 // cut ends a connection, in order or with a reset.
@@ -141,12 +148,11 @@ func (l *link) hold(d time.Duration) {
 	time.AfterFunc(d, l.mu.Unlock)
 }
 
-// sever lets nothing pass any more, from now on or from the end of what is sent next, and the client is never
-// told. The server finds out, as one does that has been told to ask: by itself TCP takes two hours.
-func (l *link) sever(part bool) {
+// sever makes the link dead, or part from the client, which is never told. The server finds out, as one does that has been told to ask: by itself TCP takes two hours.
+func (l *link) sever(how state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dead, l.part = !part, part
+	l.state = how
 	time.AfterFunc(45*time.Second, func() { l.server.Close() })
 }
 
@@ -159,7 +165,7 @@ func (w *world) disturb() {
 	w.startAll()
 	w.until(3, time.Second, time.Second, func(n int) {
 		d := rand.N(2 * lease)
-		harms := []func(*link){(*link).cut, func(l *link) { l.hold(d) }, func(l *link) { l.sever(rand.N(2) == 0) }}
+		harms := []func(*link){(*link).cut, func(l *link) { l.hold(d) }, func(l *link) { l.sever(parting + state(rand.N(2))) }}
 		w.r.Happened += p.some(2, harms[n%3])
 	})
 	w.proxy = nil
@@ -173,7 +179,7 @@ func (w *world) sever() {
 	w.spec.Ask = true
 	w.startAll()
 	w.until(2, 2*time.Second, 4*time.Second, func(int) {
-		w.r.Happened += p.some(1, func(l *link) { l.sever(false) })
+		w.r.Happened += p.some(1, func(l *link) { l.sever(dead) })
 		w.awaitGoingOn(func() {})
 	})
 	w.proxy = nil

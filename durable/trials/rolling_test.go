@@ -57,6 +57,7 @@ func ofLastRelease(t *testing.T) string {
 // added and run: each job runs, and except those that the old have given up because they are
 // told to, once.
 func TestRolling(t *testing.T) {
+	t.Parallel()
 	old, young := ofLastRelease(t), build(t, "rolling")
 	t.Run("JetStream", func(t *testing.T) {
 		s := newStore(onJetStream)
@@ -70,7 +71,7 @@ const rolled = 200 // jobs that each worker adds
 
 func roll(t *testing.T, old, young, place string) {
 	dir := t.TempDir()
-	count := func(of string, what rune) int { return linesIn(dir, of, what) }
+	count := func(of string, what rune) int { return linesIn(dir, of, what, nil) }
 	inWorld(dir, "", func(w *world) {
 		start := func(name, worker string) {
 			w.launch(name, exec.Command(worker, place, strconv.Itoa(rolled), filepath.Join(dir, "ledger-"+name)))

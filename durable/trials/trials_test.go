@@ -39,17 +39,21 @@ func TestPostgresFaults(t *testing.T) {
 // with schedules. The short form of each has the ledgers of the same jobs.
 var inOthers = []string{"server", "pg-server", "embedded", "cluster", "worker", "pg-worker"}
 
+// atOnce has a place for each fault that happens at one time.
+var atOnce = make(chan struct{}, 6)
+
 // runShort runs the faults of PostgreSQL, or the others, beside one another.
 func runShort(t *testing.T, set settings, postgres bool) {
 	t.Parallel()
 	var all group // rather than t.Parallel, which has two at once on two processors
 	defer all.wait()
-	all.SetLimit(3)
 	for _, f := range faultsOf(postgres) {
 		if slices.Contains(inOthers, f.name) {
 			continue
 		}
+		atOnce <- struct{}{}
 		all.run(func() {
+			defer func() { <-atOnce }()
 			t.Run(f.name, func(t *testing.T) {
 				r, err := f.harm(t.TempDir(), set)
 				if errors.Is(err, errors.ErrUnsupported) {
@@ -222,6 +226,7 @@ P s|5000|1000 1;O s|2000|r1 2;O s|2000|r2 2;O s|4000|r3 3`
 
 // What is measured beside other queues runs in little: each stores its jobs, and runs all of them once.
 func TestBeside(t *testing.T) {
+	t.Parallel()
 	pgserver.Test(t) // or it is skipped
 	*length, *rate, *rounds, *backlog, *pending = 300*time.Millisecond, 50, 1, 2000, 1000
 	for _, s := range besides() {

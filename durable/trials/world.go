@@ -271,12 +271,10 @@ func (w *world) drain() {
 	}
 }
 
-// written returns how large the ledgers are.
+// written returns how large the ledgers are together.
 func (w *world) written() (size int64) {
-	for _, name := range ledgersIn(w.dir, "") {
-		if fi, err := os.Stat(name); err == nil {
-			size += fi.Size()
-		}
+	for _, one := range sizesOf(w.dir) {
+		size += one
 	}
 	return size
 }
@@ -295,8 +293,8 @@ func (w *world) awaitWork(f func()) {
 // awaitGoingOn waits until jobs are accepted and end, and calls f meanwhile.
 func (w *world) awaitGoingOn(f func()) {
 	for _, what := range []rune{accepted, finished} {
-		began, had := time.Now(), linesIn(w.dir, "", what)
-		for ; linesIn(w.dir, "", what) == had; time.Sleep(50 * time.Millisecond) {
+		began, before := time.Now(), sizesOf(w.dir)
+		for ; linesIn(w.dir, "", what, before) == 0; time.Sleep(50 * time.Millisecond) {
 			if f(); time.Since(began) > patience {
 				must(fmt.Errorf("stuck: no line %c for %v", what, patience))
 			}

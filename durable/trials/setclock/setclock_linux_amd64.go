@@ -1,13 +1,13 @@
 package setclock
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -112,16 +112,12 @@ func replace(code []byte) error {
 
 // vdso returns where this process has its vDSO.
 func vdso() (int64, error) {
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(maps)) {
-		var from, to int64
-		if strings.Contains(line, "[vdso]") {
-			_, err := fmt.Sscanf(line, "%x-%x", &from, &to)
-			return from, err
+	const header = 33 // AT_SYSINFO_EHDR
+	vector, err := unix.Auxv()
+	for _, one := range vector {
+		if one[0] == header {
+			return int64(one[1]), nil
 		}
 	}
-	return 0, errors.New("this process has no vDSO")
+	return 0, cmp.Or(err, errors.New("this process has no vDSO"))
 }

@@ -86,7 +86,7 @@ func (b *book) settle(a *account) {
 		}
 		kept = append(kept, one)
 	}
-	sortByBegin(kept)
+	slices.SortFunc(kept, func(x, y *bout) int { return x.begin.Compare(y.begin) })
 	a.Bouts = len(kept)
 	a.Places, a.Lane = most(kept)
 	a.Broken.TooMany = max(0, a.Places-places) + max(0, a.Lane-perLane)
@@ -94,10 +94,6 @@ func (b *book) settle(a *account) {
 		a.Broken.Excess = max(a.Broken.Excess, mostIn(begins(kept, paced), length)-burst-int(perSecond*(length+slack).Seconds()))
 	}
 	b.countPaused(a, kept)
-}
-
-func sortByBegin(all []*bout) {
-	slices.SortFunc(all, func(x, y *bout) int { return x.begin.Compare(y.begin) })
 }
 
 // most returns how many ran at once at most under the limit of places, and of one lane.

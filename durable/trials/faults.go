@@ -87,7 +87,7 @@ func (f fault) harm(dir string, set settings) (r result, err error) {
 		inWorld(dir, f.engine, func(w *world) {
 			defer func() { r = w.r }()
 			w.set, w.end = set, time.Now().Add(set.length)
-			w.spec.Small, w.spec.Rate, w.spec.Near, w.spec.Far = true, set.rate, set.near, set.far
+			w.spec.Rate, w.spec.Near, w.spec.Far = set.rate, set.near, set.far
 			w.r.twice, w.r.brief = 0.02, set.brief
 			if w.pg != nil {
 				w.r.twice = 0.005

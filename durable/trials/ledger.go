@@ -266,17 +266,12 @@ func (e *entriesOf[T]) of(name string) *T {
 	return (*e)[name]
 }
 
-func readLedgers(dir string) *entries {
-	e := &entries{}
+// audit counts what the ledgers say.
+func audit(dir string) (a account) {
+	var e entries
 	for _, name := range ledgersIn(dir, "") {
 		e.read(name)
 	}
-	return e
-}
-
-// audit counts what the ledgers say.
-func audit(dir string) (a account) {
-	e := readLedgers(dir)
 	e.limits.settle(&a)
 	e.settleKeys(&a)
 	for name, s := range e.schedules {

@@ -36,7 +36,6 @@ type spec struct {
 	Port    int    // of a server
 	Routes  []int  // ports of the cluster, the server's own first
 	Nodes   int    // of the cluster
-	Small   bool   // the buckets are small, so that jobs cascade and buckets close all the time
 	Pool    int32  // the size of its pool, from which others take connections all the time; 0: it has its own
 	Lease   time.Duration
 	Kinds   []string // that a worker runs, or a producer adds
@@ -48,12 +47,11 @@ type spec struct {
 	Race      int           // of a hundred jobs: they are canceled when they are about to be claimed
 	Moved     bool          // jobs are moved to other times
 	Ask       bool          // Health is asked for all the time
-	Least     time.Duration // a handler takes between Least and Least + Slow
-	Slow      time.Duration
-	Fail      int  // of a hundred attempts
-	Dead      int  // of a hundred of those: the job is dead at once
-	Cancel    int  // of a hundred other ones of those: the job is canceled
-	Bouts     bool // begins and ends of handlers are written down, with what limits go by
+	Slow      time.Duration // that a handler takes at most; 0: some milliseconds
+	Fail      int           // of a hundred attempts
+	Dead      int           // of a hundred of those: the job is dead at once
+	Cancel    int           // of a hundred other ones of those: the job is canceled
+	Bouts     bool          // begins and ends of handlers are written down, with what limits go by
 
 	Schedules   int           // that a worker stores when it starts
 	Every       time.Duration // between their occurrences
@@ -77,7 +75,7 @@ var allKinds = []string{kind, "other", few, nobodys, capped, paced}
 // last makes a process run what is left, quickly, whatever it is.
 func last(s *spec) {
 	s.Kinds, s.Running = allKinds, 0
-	s.Least, s.Slow, s.Fail, s.Dead, s.Cancel = 0, 0, 0, 0, 0
+	s.Slow, s.Fail, s.Dead, s.Cancel = 0, 0, 0, 0
 	s.Ask, s.Edits, s.Bouts, s.EndsSeries = false, false, false, true
 }
 
@@ -188,7 +186,7 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 		time.Sleep(rand.N(200 * time.Millisecond))
 		fail = max(fail, 30)
 	}
-	time.Sleep(p.Least + rand.N(cmp.Or(p.Slow, 5*time.Millisecond)))
+	time.Sleep(rand.N(cmp.Or(p.Slow, 5*time.Millisecond)))
 	if rand.N(100) >= fail {
 		p.l.write(finished, ref)
 		return nil

@@ -174,11 +174,7 @@ const (
 // connections from it.
 func connectRole(ctx context.Context, s *spec) engine {
 	if !strings.HasPrefix(s.URL, "postgres:") {
-		var opts []jetstream.Option
-		if s.Small {
-			opts = append(opts, jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle))
-		}
-		return connectJetStream(ctx, s.URL, s.Store, s.Nodes, opts...)
+		return connectJetStream(ctx, s.URL, s.Store, s.Nodes, jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle))
 	}
 	config := get(pgxpool.ParseConfig(s.URL))
 	config.MaxConns = cmp.Or(s.Pool, config.MaxConns)

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -125,7 +124,7 @@ func worker(i int) string { return "worker" + strconv.Itoa(i) }
 // start starts a process in a role, under a name, by the spec of all with changes.
 func (w *world) start(name, role string, changes ...func(*spec)) {
 	s := w.spec
-	s.Name, s.Role, s.URL = name, role, cmp.Or(s.URL, w.url())
+	s.Name, s.Role, s.URL = name, role, w.url()
 	for _, change := range changes {
 		change(&s)
 	}

@@ -294,8 +294,8 @@ func (w *world) awaitGoingOn(f func()) {
 	for _, what := range []rune{accepted, finished} {
 		began, before := time.Now(), sizesOf(w.dir)
 		for ; linesIn(w.dir, "", what, before) == 0; time.Sleep(50 * time.Millisecond) {
-			if f(); time.Since(began) > patience {
-				must(fmt.Errorf("stuck: no line %c for %v", what, patience))
+			if f(); time.Since(began) > 2*patience {
+				must(fmt.Errorf("stuck: no line %c for %v", what, 2*patience))
 			}
 		}
 	}

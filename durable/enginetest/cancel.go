@@ -197,7 +197,7 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 		require.False(t, canceled[ref], "canceled, and ran")
 	}
 	require.Equal(t, n, len(seen)+len(canceled))
-	return len(r.ran()), len(canceled)
+	return attempts(r), len(canceled)
 }
 
 // Reschedule earlier, later, into the window, and while it is held; by one Ref, often.
@@ -317,7 +317,7 @@ func changeRetry(t *testing.T, s Store) {
 		info := r.get(ref)
 		return info.State == durable.Waiting && info.Attempt > 0 && r.cancels(ref)
 	})
-	n := len(r.ran())
+	n := attempts(r)
 	time.Sleep(4 * time.Second)
 	require.Len(t, r.ran(), n)
 	empty(t, r)

@@ -248,23 +248,23 @@ func pauses(t *testing.T, s Store) {
 		r.handle("long", waits(release)).handle(kind, nil).handle("other", nil).start()
 	}
 	a.add(durable.Job{Kind: "long"})
-	await(t, "it runs", func() bool { return len(ran(a, b)) == 1 })
+	await(t, "it runs", func() bool { return attempts(a, b) == 1 })
 	for _, what := range []durable.Pausable{{Kind: kind}, {Lane: "l"}, {Kind: kind, Lane: "l"}, {}} {
 		a.pause(what)
 		a.pause(what) // it is paused already
-		n, at := len(ran(a, b)), time.Now()
+		n, at := attempts(a, b), time.Now()
 		ref := b.add(durable.Job{Kind: kind, Lane: "l"})[0]
 		if what != (durable.Pausable{}) {
 			a.add(durable.Job{Kind: "other"})
-			await(t, "another runs", func() bool { return len(ran(a, b)) == n+1 })
+			await(t, "another runs", func() bool { return attempts(a, b) == n+1 })
 			n++
 		}
 		time.Sleep(time.Until(at.Add(1200 * time.Millisecond)))
-		require.Equal(t, n, len(ran(a, b)), "%v is paused", what)
+		require.Equal(t, n, attempts(a, b), "%v is paused", what)
 		require.Equal(t, durable.Waiting, b.get(ref).State)
 		require.Zero(t, b.get(ref).Attempt)
 		b.resume(what)
-		await(t, "it has run", func() bool { return len(ran(a, b)) == n+1 })
+		await(t, "it has run", func() bool { return attempts(a, b) == n+1 })
 		a.awaitGone(ref)
 	}
 	close(release)
@@ -274,17 +274,17 @@ func pauses(t *testing.T, s Store) {
 // A lane with many jobs does not have the one of another wait until they are done: not within
 // a worker, and not of two workers.
 func lanesTakeTurns(t *testing.T, s Store) {
-	const many = 5000 // more than both workers hold of the kind
+	const many = 2500 // more than both workers hold of the kind
 	a, b := open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond)), open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond))
 	a.limit("two", durable.Limit{Kind: kind, Running: 2})
 	a.add(times(many, durable.Job{Kind: kind, Lane: "many"})...)
 	a.start()
 	b.start()
-	await(t, "some have run", func() bool { return len(ran(a, b)) > 300 })
+	awaitRuns(t, 100, a, b)
 	ref := a.add(durable.Job{Kind: kind, Lane: "one"})[0]
-	before := len(ran(a, b))
+	before := attempts(a, b)
 	a.awaitGone(ref)
-	require.Less(t, len(ran(a, b))-before, 250, "of the other lane have run meanwhile")
+	require.Less(t, attempts(a, b)-before, 250, "of the other lane have run meanwhile")
 }
 
 // A limit that is raised, lowered or removed while jobs run and wait holds as it is then, and
@@ -305,7 +305,7 @@ func limitChanged(t *testing.T, s Store) {
 	await(t, "1 runs", func() bool { return c.inside.Load() <= 1 })
 	time.Sleep(300 * time.Millisecond) // from here on the claims are of the new one
 	c.most.Store(0)
-	awaitRuns(t, len(ran(a, b))+3, a, b)
+	awaitRuns(t, attempts(a, b)+3, a, b)
 	require.LessOrEqual(t, c.most.Load(), int64(1))
 	a.limit("l", durable.Limit{})
 	awaitRuns(t, 60, a, b)
@@ -337,7 +337,7 @@ func limitDeath(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, c.around(sleeps(20*time.Millisecond))).start()
 	await(t, "all have run", func() bool {
 		require.LessOrEqual(t, r.taken(), 2)
-		return len(r.ran()) >= 8
+		return attempts(r) >= 8
 	})
 	r.awaitGone(refs...)
 	require.LessOrEqual(t, c.most.Load(), int64(2))
@@ -444,7 +444,7 @@ func limitRaised(t *testing.T, s Store) {
 	r.add(times(15, durable.Job{Kind: kind})...)
 	await(t, "the burst is used up, and five wait", func() bool {
 		st := r.Stats()
-		return len(r.ran()) == 10 && st.Limited == 5 && len(st.Limits) == 1 && st.Limits[0].Waiting == 5 && !st.Limits[0].Next.IsZero()
+		return attempts(r) == 10 && st.Limited == 5 && len(st.Limits) == 1 && st.Limits[0].Waiting == 5 && !st.Limits[0].Next.IsZero()
 	})
 	for i, err := range r.Limits(within(t)) {
 		require.NoError(t, err)

@@ -100,7 +100,7 @@ func keyTurns(t *testing.T, s Store) {
 	for end := time.Now().Add(2 * time.Second); added < 6 || time.Now().Before(end); added++ {
 		a.addWhenFree(durable.Job{Kind: kind, Key: "turn"})
 	}
-	await(t, "all ran", func() bool { return len(ran(a, b)) == added && c.inside.Load() == 0 })
+	await(t, "all ran", func() bool { return attempts(a, b) == added && c.inside.Load() == 0 })
 	require.Equal(t, int64(1), c.most.Load())
 	empty(t, b)
 }
@@ -272,7 +272,7 @@ func signal(t *testing.T, s Store) {
 	r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: 50 * time.Millisecond, Payload: []byte("p")})
 	require.False(t, r.awaitRuns(3)[2].Signaled)
 	proceed <- errTest
-	await(t, "it takes one before its next attempt, or that has begun", func() bool { return len(r.ran()) > 3 || signals("k", "late") })
+	await(t, "it takes one before its next attempt, or that has begun", func() bool { return attempts(r) > 3 || signals("k", "late") })
 	r.awaitRuns(4)
 	proceed <- nil
 	empty(t, r)
@@ -341,7 +341,7 @@ func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duratio
 	for i := range jobs {
 		jobs[i].Key, jobs[i].Signals = name+strconv.Itoa(i), true
 	}
-	before := len(r.ran())
+	before := attempts(r)
 	began := time.Now()
 	refs := r.add(jobs...)
 	came, gone := make([]bool, n), make([]bool, n)
@@ -361,7 +361,7 @@ func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duratio
 		gone[i] = ok
 	})
 	signaled, canceled = count(came...), count(gone...)
-	await(t, "all ran or were canceled", func() bool { return len(r.ran())-before+canceled >= n })
+	await(t, "all ran or were canceled", func() bool { return attempts(r)-before+canceled >= n })
 	time.Sleep(again)
 	seen := map[durable.Ref]run{}
 	for _, run := range r.ran()[before:] {
@@ -389,13 +389,13 @@ func lastValue(t *testing.T, s Store) {
 	c := open(t, s.Open(t))
 	var last durable.Ref
 	values, pause := 0, time.Duration(0)
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3 || values < len(r.ran())+3; values++ {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || attempts(r) < 3 || values < attempts(r)+3; values++ {
 		last = c.add(durable.Job{
 			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 300 * time.Millisecond, After: 100 * time.Millisecond,
 			FreeWhenBegun: true, Payload: strconv.AppendInt(nil, int64(values), 10),
 		})[0]
 		breathe()
-		if time.Now().After(end) && len(r.ran()) < 3 { // a job that is replaced all the time may come to no claim
+		if time.Now().After(end) && attempts(r) < 3 { // a job that is replaced all the time may come to no claim
 			pause += 100 * time.Millisecond
 			time.Sleep(pause)
 		}
@@ -408,7 +408,7 @@ func lastValue(t *testing.T, s Store) {
 		before = value
 	}
 	require.Equal(t, values-1, before)
-	require.Less(t, len(r.ran()), values)
+	require.Less(t, attempts(r), values)
 	empty(t, r)
 }
 

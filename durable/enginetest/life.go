@@ -261,7 +261,7 @@ func twoWorkers(t *testing.T, s Store) {
 	b := open(t, s.Open(t), durable.WithConcurrency(8)).handle(kind, sleeps(time.Millisecond)).start()
 	const n = 300
 	all := 0
-	for round := 0; round < 10 && (len(a.ran()) == 0 || len(b.ran()) == 0); round++ { // one may be late to begin
+	for round := 0; round < 10 && (attempts(a) == 0 || attempts(b) == 0); round++ { // one may be late to begin
 		adder := []*rig{a, b}[round%2] // whose worker may hear of the jobs first, and take them all
 		adder.add(spread(n, 500*time.Millisecond, time.Millisecond)...)
 		all += n
@@ -578,7 +578,7 @@ func largest(t *testing.T, s Store) {
 	again := durable.RetryAfter(0, errTest)
 	r := open(t, s.Open(t)).handle(kind, returns(again, nil, again, nil, again)).start()
 	for _, job := range []durable.Job{{Timeout: math.MaxInt64}, {MaxAttempts: math.MaxInt}, {MaxAttempts: math.MaxInt32}} {
-		n := len(r.ran())
+		n := attempts(r)
 		job.Kind = kind
 		r.awaitGone(r.add(job)[0])
 		runs := r.ran()[n:]

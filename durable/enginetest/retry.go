@@ -195,7 +195,7 @@ func deleteAgainstRedrive(t *testing.T, s Store) {
 		require.True(t, redriven[ref] != (deleted == nil), "one has won")
 		require.ErrorIs(t, errors.Join(deleted, again), durable.ErrNotFound, "the other has lost")
 	}
-	before := len(died.ran())
+	before := attempts(died)
 	died.start()
 	for _, ref := range refs {
 		if redriven[ref] {

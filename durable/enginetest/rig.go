@@ -343,9 +343,8 @@ func eachOnce(t testing.TB, since int, rigs ...*rig) map[durable.Ref]bool {
 // ranOnce waits until n jobs have run, and checks that none runs again, and that nothing is kept. It
 // returns the jobs.
 func ranOnce(t testing.TB, n int, rigs ...*rig) map[durable.Ref]bool {
-	for had := 0; len(eachOnce(t, 0, rigs...)) < n; { // had: before eachOnce, so that none that begins meanwhile is missed
-		awaitRuns(t, had+1, rigs...)
-		had = len(ran(rigs...))
+	for least := n; len(eachOnce(t, 0, rigs...)) < n; least++ { // some may have been repeated
+		awaitRuns(t, least, rigs...)
 	}
 	time.Sleep(again)
 	empty(t, rigs[0])
@@ -360,7 +359,6 @@ func empty(t testing.TB, r *rig) {
 		infos := r.matching(durable.Filter{})
 		if len(infos) > 0 {
 			t.Logf("still there: %+v", infos[0])
-			time.Sleep(50 * time.Millisecond)
 		}
 		return len(infos) == 0
 	})
@@ -393,12 +391,14 @@ func ran(rigs ...*rig) (all []run) {
 	return all
 }
 
-// await waits until cond holds.
+// await waits until cond holds. The longer that takes, the less often it looks.
 func await(t testing.TB, what string, cond func() bool) {
-	for end := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
+	for began := time.Now(); !cond(); {
+		waited := time.Since(began)
+		if waited > patience {
 			require.FailNow(t, fmt.Sprintf("after %v still not: %s", patience, what))
 		}
+		time.Sleep(min(max(waited/8, 2*time.Millisecond), 50*time.Millisecond))
 	}
 }
 
@@ -421,11 +421,20 @@ func breathe() { time.Sleep(time.Millisecond) }
 
 // awaitRuns waits until so many attempts of several rigs have begun.
 func awaitRuns(t testing.TB, n int, rigs ...*rig) []run {
-	for had := 0; had < n; { // as long as there is progress
-		await(t, fmt.Sprintf("%d attempts after %d", n, had), func() bool { return len(ran(rigs...)) > had })
-		had = len(ran(rigs...))
+	for had := 0; had < n; had = attempts(rigs...) { // as long as there is progress
+		await(t, fmt.Sprintf("%d attempts after %d", n, had), func() bool { return attempts(rigs...) > had })
 	}
 	return ran(rigs...)
+}
+
+// attempts returns how many attempts of several rigs have begun.
+func attempts(rigs ...*rig) (n int) {
+	for _, r := range rigs {
+		r.mu.Lock()
+		n += len(r.runs)
+		r.mu.Unlock()
+	}
+	return n
 }
 
 func (r *rig) awaitRuns(n int) []run { return awaitRuns(r.t, n, r) }

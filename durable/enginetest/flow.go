@@ -274,7 +274,7 @@ func pauses(t *testing.T, s Store) {
 // A lane with many jobs does not have the one of another wait until they are done: not within
 // a worker, and not of two workers.
 func lanesTakeTurns(t *testing.T, s Store) {
-	const many = 2500 // more than both workers hold of the kind
+	const many = 600
 	a, b := open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond)), open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond))
 	a.limit("two", durable.Limit{Kind: kind, Running: 2})
 	a.add(times(many, durable.Job{Kind: kind, Lane: "many"})...)

@@ -138,6 +138,13 @@ func rulesStored(t *testing.T, s Store) {
 	require.ErrorIs(t, r.Resume(within(t), paused[7]), durable.ErrNotFound)
 	r.limit("l0-0", durable.Limit{})
 	require.ErrorIs(t, r.SetLimit(within(t), "l0-0", durable.Limit{}), durable.ErrNotFound)
+
+	was := readRules(t, r.engine)
+	r.limit("l0-1", durable.Limit{})
+	now := readRules(t, r.engine)
+	late := driver.NewFlowControl(now.Revision()+1, was.Limits(), was.Pauses())
+	require.ErrorIs(t, r.engine.SetFlowControl(within(t), was.Revision(), late), driver.ErrChanged)
+	require.Equal(t, now.Revision(), readRules(t, r.engine).Revision())
 }
 
 // Whatever is wrong with a limit or a pause gets an error that says so.

@@ -115,8 +115,8 @@ func leaseLost(t *testing.T, s Store) {
 	require.Equal(t, 1, b.ran()[0].Number, "nobody knows whether the first has begun")
 }
 
-// A worker that was frozen after jobs were handed to it, until they had ended and that
-// was forgotten, gets none of them.
+// A worker that was frozen after jobs were handed to it gets none of them: not while another worker
+// runs them, and not when they have ended and that was forgotten.
 func staleClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: kind})
@@ -124,8 +124,13 @@ func staleClaim(t *testing.T, s Store) {
 	held := frozen.takeAll(refs)
 	frozen.stop()
 	r.cancel(refs[0], true, "handed out")
-	r.handle(kind, nil).start()
+	release := make(chan struct{})
+	r.handle(kind, waits(release)).start()
 	r.awaitRuns(1)
+	for _, h := range held {
+		require.NotEqual(t, driver.Granted, frozen.Claim(within(t), exact(h))[0].Status, "it runs, or it was canceled")
+	}
+	close(release)
 	r.awaitGone(refs[1])
 	time.Sleep(2 * lease)
 	for _, v := range frozen.Claim(within(t), held) {

@@ -99,10 +99,11 @@ func record(id string, due, born time.Time) driver.Record {
 	return driver.Record{ID: id, Kind: kind, At: due, MaxAttempts: 3, Due: due, Born: born}
 }
 
-// An insert that is repeated, since its answer was lost, stores one job, and has found no other. If the
-// job may have ended and been forgotten by then, the insert is refused.
+// An insert that is repeated, since its answer was lost, stores one job, and has found no other, also
+// when the job has ended. If the job may have been forgotten by then, the insert is refused.
 func repeatedInsert(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil).start()
+	var repeats []func()
 	for _, after := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
 		now := r.now()
 		var found durable.Ref
@@ -115,7 +116,7 @@ func repeatedInsert(t *testing.T, s Store) {
 		}
 		first, errs := r.engine.Insert(within(t), recs)
 		require.NoError(t, errors.Join(errs...))
-		for range 2 {
+		repeat := func() {
 			found = "of another Add"
 			refs, errs := r.engine.Insert(within(t), recs)
 			for i, err := range errs {
@@ -128,6 +129,14 @@ func repeatedInsert(t *testing.T, s Store) {
 			}
 			require.True(t, errs[2] != nil || found == "", "found %q", found)
 		}
+		repeat()
+		repeat()
+		repeats = append(repeats, repeat)
+	}
+	r.awaitRuns(9)
+	empty(t, r)
+	for _, repeat := range repeats {
+		repeat()
 	}
 	ranOnce(t, 9, r)
 }

@@ -20,6 +20,10 @@ import (
 // lease is that of the tests' workers: as short as a busy machine allows.
 const lease = 3 * time.Second
 
+// steady is a lease that a busy machine does not lose. It is for rules that count attempts, and in
+// which no worker takes over from another.
+var steady = durable.WithLease(time.Minute)
+
 // again is after how long a job that has ended would run once more, if its end were not kept:
 // when a lease on it would be over.
 const again = lease + time.Second

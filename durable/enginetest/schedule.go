@@ -228,14 +228,21 @@ func scheduleOverlap(t *testing.T, s Store) {
 
 // The start and the end of a schedule, and its jitter.
 func scheduleSpan(t *testing.T, s Store) {
-	r := open(t, s.Open(t)).handle(kind, nil).start()
-	start := r.now().Add(8300 * time.Millisecond).Truncate(time.Microsecond) // after all is stored
-	end := start.Add(time.Second)
-	r.schedule("span", "@every 500ms", durable.Job{Kind: kind}, durable.StartAt(start), durable.EndAt(end), all)
-	for i := range 20 {
-		r.schedule(fmt.Sprint("jitter", i), "@every 1s", durable.Job{Kind: kind}, durable.Jitter(500*time.Millisecond), durable.StartAt(start), durable.EndAt(end))
+	r := open(t, s.Open(t), steady).handle(kind, nil)
+	var start, end time.Time
+	for ahead := 3 * time.Second; !r.now().Before(start); ahead *= 2 { // all are stored before their time
+		for name := range r.schedules() {
+			r.deleteSchedule(name)
+		}
+		start = r.now().Add(ahead).Truncate(time.Microsecond)
+		end = start.Add(time.Second)
+		r.schedule("span", "@every 500ms", durable.Job{Kind: kind}, durable.StartAt(start), durable.EndAt(end), all)
+		for i := range 20 {
+			r.schedule(fmt.Sprint("jitter", i), "@every 9999h", durable.Job{Kind: kind}, durable.Jitter(500*time.Millisecond), durable.StartAt(start))
+		}
 	}
 	require.True(t, r.schedules()["span"].Start.Equal(start) && r.schedules()["span"].End.Equal(end))
+	r.start()
 	runs := r.awaitRuns(22)
 	time.Sleep(time.Second)
 	require.Len(t, r.ran(), 22)

@@ -152,16 +152,12 @@ func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *dri
 	return ended
 }
 
-func claimPatiently(t testing.TB, w driver.Worker, h *driver.Delivery) driver.ClaimResult {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		v := w.Claim(within(t), []*driver.Delivery{h})[0]
-		if v.Status != driver.RetryLater {
-			return v
-		}
-		time.Sleep(min(v.After, 50*time.Millisecond))
-	}
-	t.Error("no end of Later")
-	return driver.ClaimResult{}
+func claimPatiently(t testing.TB, w driver.Worker, h *driver.Delivery) (v driver.ClaimResult) {
+	await(t, "the claim is answered", func() bool {
+		v = w.Claim(within(t), []*driver.Delivery{h})[0]
+		return v.Status != driver.RetryLater
+	})
+	return v
 }
 
 // Jobs that are added some seconds ahead, and canceled at any time until they are due,

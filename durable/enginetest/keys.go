@@ -238,11 +238,7 @@ func freeWhenBegun(t *testing.T, s Store) {
 func signal(t *testing.T, s Store) {
 	proceed := make(chan error)
 	r := open(t, s.Open(t), backoff(time.Millisecond)).handle(kind, answers(proceed)).start()
-	signals := func(key, payload string) bool {
-		ok, err := r.Signal(within(t), key, []byte(payload))
-		require.NoError(t, err)
-		return ok
-	}
+	signals := func(key, payload string) bool { return r.is(r.Signal(within(t), key, []byte(payload))) }
 	require.False(t, signals("k", "1"))
 	r.add(durable.Job{Kind: kind, Key: "deaf", After: time.Hour})
 	require.False(t, signals("deaf", "1"))

@@ -371,18 +371,12 @@ func (k killing) process(t testing.TB, s Store, over func(*rig) bool) (r *rig, k
 	}
 	r = open(t, e, durable.WithConcurrency(k.concurrency)).
 		handle(kind, func(context.Context, *durable.Attempt) error { lasts(k.length); return nil }).
-		handle("kills", func(context.Context, *durable.Attempt) error { lasts(k.after); e.kill(); return nil })
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	ran := make(chan error, 1)
-	go func() { ran <- r.Run(ctx) }()
-	await(t, "the process is killed, or all is over", func() bool { return len(ran) > 0 || over(r) })
-	if killed = len(ran) > 0; killed {
-		require.ErrorIs(t, <-ran, durable.ErrClosed)
-	} else {
-		cancel()
-		require.NoError(t, <-ran)
+		handle("kills", func(context.Context, *durable.Attempt) error { lasts(k.after); e.kill(); return nil }).start()
+	await(t, "the process is killed, or all is over", func() bool { return e.life.Err() != nil || over(r) })
+	if killed = e.life.Err() != nil; killed {
+		<-r.done
 	}
+	r.drain()
 	return r, killed
 }
 

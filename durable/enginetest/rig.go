@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -114,8 +115,11 @@ func (r *rig) start() *rig {
 	r.stop, r.done = cancel, done
 	go func() {
 		defer close(done)
-		if err := r.Run(ctx); err != nil && ctx.Err() == nil {
-			r.t.Errorf("Run: %v", err)
+		err := r.Run(ctx)
+		if m, ok := r.engine.(*mortal); ok && m.life.Err() != nil {
+			assert.ErrorIs(r.t, err, durable.ErrClosed)
+		} else if ctx.Err() == nil {
+			assert.NoError(r.t, err)
 		}
 	}()
 	return r
@@ -224,11 +228,7 @@ func answers(ch <-chan error) handler {
 }
 
 // lookup returns the job that has a key; there must be one.
-func (r *rig) lookup(key string) durable.Info {
-	info, err := r.Lookup(within(r.t), key)
-	r.ok(err)
-	return info
-}
+func (r *rig) lookup(key string) durable.Info { return r.info(r.Lookup(within(r.t), key)) }
 
 // refuses adds a job, which must fail with an error.
 func (r *rig) refuses(j durable.Job, want error) {
@@ -249,6 +249,18 @@ func (r *rig) isGone(ref durable.Ref) {
 // ok checks that a call has succeeded.
 func (r *rig) ok(err error) { require.NoError(r.t, err) }
 
+// is checks that a call has succeeded, and returns its answer.
+func (r *rig) is(answer bool, err error) bool {
+	r.ok(err)
+	return answer
+}
+
+// info is the same for a call that returns a job.
+func (r *rig) info(info durable.Info, err error) durable.Info {
+	r.ok(err)
+	return info
+}
+
 func (r *rig) redrive(ref durable.Ref) { r.ok(r.Redrive(within(r.t), ref)) }
 
 func (r *rig) delete(ref durable.Ref) { r.ok(r.Delete(within(r.t), ref)) }
@@ -260,18 +272,10 @@ func (r *rig) lacks(key string) {
 }
 
 // get returns a job that must be there.
-func (r *rig) get(ref durable.Ref) durable.Info {
-	info, err := r.Get(within(r.t), ref)
-	r.ok(err)
-	return info
-}
+func (r *rig) get(ref durable.Ref) durable.Info { return r.info(r.Get(within(r.t), ref)) }
 
 // cancels reports whether a Cancel has canceled the job.
-func (r *rig) cancels(ref durable.Ref) bool {
-	ok, err := r.Cancel(within(r.t), ref)
-	r.ok(err)
-	return ok
-}
+func (r *rig) cancels(ref durable.Ref) bool { return r.is(r.Cancel(within(r.t), ref)) }
 
 func (r *rig) cancel(ref durable.Ref, want bool, when string) {
 	require.Equal(r.t, want, r.cancels(ref), when)
@@ -285,11 +289,7 @@ func (r *rig) cancelAll(refs []durable.Ref) {
 }
 
 // cancelsKey reports whether a CancelKey has canceled a job.
-func (r *rig) cancelsKey(key string) bool {
-	ok, err := r.CancelKey(within(r.t), key)
-	r.ok(err)
-	return ok
-}
+func (r *rig) cancelsKey(key string) bool { return r.is(r.CancelKey(within(r.t), key)) }
 
 func (r *rig) cancelKey(key string, want bool) { require.Equal(r.t, want, r.cancelsKey(key)) }
 
@@ -592,7 +592,12 @@ func (c *crashing) release(h *driver.Delivery, after time.Duration) {
 
 // end ends a job, as soon as the engine answers.
 func (c *crashing) end(h *driver.Delivery, end driver.End) {
-	finishPatiently(c.t, c, driver.Completion{Delivery: h, End: end, At: time.Now().Add(time.Hour), Error: "x"})
+	out := driver.Completion{Delivery: h, End: end, At: time.Now().Add(time.Hour), Error: "x"}
+	await(c.t, "its end is stored", func() bool {
+		err := c.Finish(within(c.t), []driver.Completion{out})[0]
+		require.NotErrorIs(c.t, err, durable.ErrLeaseLost)
+		return err == nil
+	})
 }
 
 // guarded is an engine whose workers' calls, except Fetch, go through guard. If guard returns an

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -171,45 +172,29 @@ func ahead(t *testing.T, s Store) {
 // picky is a worker of some kinds that ends each job when it is handed out, and notes
 // which kinds these were of.
 type picky struct {
-	driver.Worker
-	kinds *driver.KindGate
-
 	mu     sync.Mutex
 	handed map[string]int // by kind, every time
-	ended  map[durable.Ref]bool
 }
 
 func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.KindGate) *picky {
 	w := work(t, e, name, func(c *driver.WorkConfig) { c.Kinds, c.Lease = kinds, 2*patience })
-	p := &picky{Worker: w, kinds: kinds, handed: map[string]int{}, ended: map[durable.Ref]bool{}}
-	feeding(t, w, func(hs []*driver.Delivery) { p.end(t, hs) })
+	p := &picky{handed: map[string]int{}}
+	feeding(t, w, func(hs []*driver.Delivery) {
+		p.mu.Lock()
+		for _, h := range hs {
+			p.handed[h.Record.Kind]++
+		}
+		p.mu.Unlock()
+		endGranted(t, w, hs, kinds)
+	})
 	return p
 }
 
-func (p *picky) end(t *testing.T, hs []*driver.Delivery) {
-	p.mu.Lock()
-	for _, h := range hs {
-		p.handed[h.Record.Kind]++
-	}
-	p.mu.Unlock()
-	ended := endGranted(t, p, hs, p.kinds)
+// kinds returns the kinds of the jobs that it was handed.
+func (p *picky) kinds() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range ended {
-		p.ended[h.Ref] = true
-	}
-}
-
-func (p *picky) count(kind string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.handed[kind]
-}
-
-func (p *picky) has(refs []durable.Ref) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !slices.ContainsFunc(refs, func(r durable.Ref) bool { return !p.ended[r] })
+	return slices.Collect(maps.Keys(p.handed))
 }
 
 // A worker is handed what it can run and nothing else, wherever that is kept, and whoever
@@ -217,13 +202,10 @@ func (p *picky) has(refs []durable.Ref) bool {
 func handedOwn(t *testing.T, s Store) {
 	odd := []string{"a", "A", "a.b", "a b", "*", ">", "é", "'\"\\", "a>", "aa"}
 	r := open(t, s.Open(t))
-	var workers []*picky
+	workers := map[*picky][]string{}
 	for i, kind := range odd {
-		kinds := []string{kind, "shared"}
-		if i%2 == 0 {
-			kinds = kinds[:1]
-		}
-		workers = append(workers, newPicky(t, s.Open(t), fmt.Sprint("w", i), driver.NewKindGate(kinds)))
+		kinds := []string{kind, "shared"}[:1+i%2]
+		workers[newPicky(t, s.Open(t), fmt.Sprint("w", i), driver.NewKindGate(kinds))] = kinds
 	}
 	refs := map[string][]durable.Ref{}
 	for i := range 3 {
@@ -239,18 +221,13 @@ func handedOwn(t *testing.T, s Store) {
 		r.awaitGone(refs[kind]...)
 	}
 	time.Sleep(time.Second)
-	for i, w := range workers {
-		w.mu.Lock()
-		for kind := range w.handed {
-			require.True(t, w.kinds.Has(kind), "a worker of %q was handed %q", odd[i], kind)
-		}
-		w.mu.Unlock()
+	for w, kinds := range workers {
+		require.Subset(t, kinds, w.kinds())
 	}
 	for _, ref := range refs["nobody's"] {
 		require.Equal(t, durable.Waiting, r.get(ref).State)
 	}
-	last := newPicky(t, s.Open(t), "last", driver.NewKindGate([]string{"nobody's"}))
-	await(t, "somebody has them", func() bool { return last.has(refs["nobody's"]) })
+	newPicky(t, s.Open(t), "last", driver.NewKindGate([]string{"nobody's"}))
 	empty(t, r)
 }
 
@@ -280,24 +257,21 @@ func shutKinds(t *testing.T, s Store, limited []string, each int) {
 		refs[kind] = r.addMany(each, durable.Job{Kind: kind})
 	}
 	w := newPicky(t, r.engine, "w", kinds)
-	freeEnd := func() {
-		free := r.add(times(10, durable.Job{Kind: "free"})...)
-		await(t, "the free jobs have ended", func() bool { return w.has(free) })
-	}
+	freeEnd := func() { r.awaitGone(r.add(times(10, durable.Job{Kind: "free"})...)...) }
 	for range 3 {
 		freeEnd()
 	}
 	time.Sleep(time.Second) // for what should not come
 	last := limited[len(limited)-1]
-	require.Zero(t, w.count(last))
+	require.NotContains(t, w.kinds(), last)
 	kinds.Set(last, true)
-	await(t, "some are handed out", func() bool { return w.count(last) > 0 })
+	await(t, "some are handed out", func() bool { return slices.Contains(w.kinds(), last) })
 	kinds.Set(last, false)
 	freeEnd()
 	kinds.Set(last, true)
-	await(t, "all of the open kind have ended", func() bool { return w.has(refs[last]) })
+	await(t, "all of the open kind have ended", func() bool { return len(r.matching(durable.Filter{Kind: last})) == 0 })
+	require.ElementsMatch(t, []string{"free", last}, w.kinds())
 	for _, kind := range limited[:len(limited)-1] {
-		require.Zero(t, w.count(kind), kind)
 		r.cancelAll(refs[kind])
 	}
 	empty(t, r)

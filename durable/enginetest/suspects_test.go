@@ -48,15 +48,12 @@ func TestSuspectsWithLongHandlers(t *testing.T) {
 		for range long {
 			a.add(durable.Job{Kind: "long"})
 		}
-		ran := make(chan error, 1)
-		go func() { ran <- a.Run(t.Context()) }()
-		a.awaitRuns(long)
+		a.start().awaitRuns(long)
 		e.kill()
-		require.ErrorIs(t, <-ran, durable.ErrClosed)
+		<-a.done
 
 		b := open(t, m.Open(t), durable.WithConcurrency(24)).
-			handle("long", func(context.Context, *durable.Attempt) error { time.Sleep(time.Hour); return nil }).
-			handle(kind, func(context.Context, *durable.Attempt) error { time.Sleep(100 * time.Millisecond); return nil }).start()
+			handle("long", sleeps(time.Hour)).handle(kind, sleeps(100*time.Millisecond)).start()
 		for range 100 * int(long*lease/time.Second) { // 10 of 24 slots
 			b.add(durable.Job{Kind: kind})
 			time.Sleep(10 * time.Millisecond)

@@ -653,60 +653,31 @@ func (w guardedWorker) Close(ctx context.Context) error {
 	return w.e.guard("Close", func() error { return w.Worker.Close(ctx) })
 }
 
-// mortal is an engine that dies with its process: its worker's claims never end, and no
-// call reaches it any more. Others may take over at once, as after its lease.
+// mortal is an engine that dies with its process: no call reaches it any more, and its worker's claims
+// never end. Others may take over at once, as after its lease.
 type mortal struct {
-	guarded
-	life context.Context
-	end  context.CancelFunc
-
-	mu     sync.Mutex
+	driver.Engine
 	worker driver.Worker
-}
-
-type mortalWorker struct {
-	driver.Worker
-	e *mortal
+	life   context.Context
+	end    context.CancelFunc
 }
 
 func newMortal(e driver.Engine) *mortal {
-	m := &mortal{}
+	m := &mortal{Engine: e}
 	m.life, m.end = context.WithCancel(context.Background())
-	m.guarded = guarded{Engine: e, guard: m.alive}
 	return m
 }
 
-// kill is called by a handler. It returns when nothing reaches the engine any more.
-func (e *mortal) kill() {
-	e.alive("", func() error {
-		e.end()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		return e.worker.Close(ctx)
-	})
+func (m *mortal) Work(ctx context.Context, c driver.WorkConfig) (w driver.Worker, err error) {
+	m.worker, err = m.Engine.Work(ctx, c)
+	return m.worker, err
 }
 
-// alive makes a call, unless the process is dead; it cannot die meanwhile.
-func (e *mortal) alive(_ string, call func() error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.life.Err() != nil {
-		return durable.ErrClosed
-	}
-	return call()
-}
-
-func (e *mortal) Work(ctx context.Context, c driver.WorkConfig) (w driver.Worker, err error) {
-	e.worker, err = e.Engine.Work(ctx, c)
-	return mortalWorker{guardedWorker{e.worker, e.guarded}, e}, err
-}
-
-func (w mortalWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
-	ctx, cancel := context.WithCancel(ctx)
+// kill is called by a handler.
+func (m *mortal) kill() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	defer context.AfterFunc(w.e.life, cancel)()
-	if err := w.Worker.Fetch(ctx, give); err != nil {
-		return err
-	}
-	return w.e.alive("Fetch", func() error { return nil })
+	_ = m.worker.Close(ctx)
+	_ = m.Engine.Close()
+	m.end()
 }

@@ -600,7 +600,7 @@ func (c *crashing) end(h *driver.Delivery, end driver.End) {
 	})
 }
 
-// guarded is an engine whose workers' calls, except Fetch, go through guard. If guard returns an
+// guarded is an engine whose workers' calls, except Fetch and Close, go through guard. If guard returns an
 // error, the worker has no answer.
 type guarded struct {
 	driver.Engine
@@ -647,10 +647,6 @@ func (w guardedWorker) Release(ctx context.Context, held []*driver.Delivery, aft
 
 func (w guardedWorker) Heartbeat(ctx context.Context) error {
 	return w.e.guard("Heartbeat", func() error { return w.Worker.Heartbeat(ctx) })
-}
-
-func (w guardedWorker) Close(ctx context.Context) error {
-	return w.e.guard("Close", func() error { return w.Worker.Close(ctx) })
 }
 
 // mortal is an engine that dies with its process: no call reaches it any more, and its worker's claims

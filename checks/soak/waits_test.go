@@ -10,40 +10,28 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// waits makes calls that wait. Each of them must end, whenever the wheel ends.
-func (l *life) waits() {
-	for !l.quiet.Load() {
-		d := short()
-		due := l.soak.now() + d
-		switch rand.IntN(12) {
-		case 0:
-			l.w.Sleep(d)
-			l.notEarly("Sleep", l.soak.now(), due)
-		case 1:
-			at := <-l.w.After(d)
-			l.notEarly("After", at.Sub(l.soak.begin), due)
-		case 2:
-			l.sleepContext(d, due)
-		case 3, 4:
-			l.context(d)
-		case 5, 6:
-			l.timer(d)
-		case 7, 8:
-			l.ticker(1 + d)
-		case 9:
-			l.future(d, due)
-		default:
-			l.job()
-		}
-	}
+// waits are the calls that wait, or make something to wait for, with a delay of d. Each must end,
+// whenever the wheel ends: live sees to that.
+var waits = []func(l *life, d time.Duration){
+	func(l *life, d time.Duration) {
+		due := time.Now().Add(d)
+		l.w.Sleep(d)
+		l.notEarly("Sleep", time.Now(), due)
+	},
+	func(l *life, d time.Duration) {
+		due := time.Now().Add(d)
+		l.notEarly("After", <-l.w.After(d), due)
+	},
+	(*life).sleepContext, (*life).context, (*life).timer, (*life).ticker, (*life).future, (*life).job,
 }
 
-func (l *life) sleepContext(d, due time.Duration) {
+func (l *life) sleepContext(d time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), short(), errOnPurpose)
 	defer cancel()
+	due := time.Now().Add(d)
 	switch err := l.w.SleepContext(ctx, d); {
 	case err == nil:
-		l.notEarly("SleepContext", l.soak.now(), due)
+		l.notEarly("SleepContext", time.Now(), due)
 	case !errors.Is(err, errOnPurpose) || ctx.Err() == nil:
 		l.violate("SleepContext: %v", err)
 	}
@@ -52,42 +40,34 @@ func (l *life) sleepContext(d, due time.Duration) {
 // context makes a context with a deadline and derives another. Both expire at or after the
 // deadline, or are canceled.
 func (l *life) context(d time.Duration) {
-	l.soak.count("context").Add(1)
+	l.soak.count("context")
 	parent, end := context.WithCancel(context.Background())
 	defer end()
-	due, cause := time.Now().Add(d), errors.New("the cause")
-	ctx, cancel := l.w.WithDeadlineCause(parent, due, cause)
+	due := time.Now().Add(d)
+	ctx, cancel := l.w.WithDeadlineCause(parent, due, errOnPurpose)
 	defer cancel()
 	child, endChild := context.WithCancel(context.WithValue(ctx, l, l))
 	defer endChild()
-	how := rand.IntN(4)
-	switch how {
-	case 0:
-		cancel()
-	case 1:
-		end()
-	case 2:
-		time.Sleep(short())
-		cancel()
+	canceled := rand.IntN(4) > 0
+	if canceled {
+		time.Sleep(pick(0, 0, short()))
+		pick(cancel, end)()
 	}
 	for _, c := range []context.Context{ctx, child} {
-		select {
-		case <-c.Done():
-		case <-time.After(patience):
-			l.violate("context lost: due at %v, now is %v", due, time.Now())
-			return
-		}
-		expired := errors.Is(c.Err(), context.DeadlineExceeded) && errors.Is(context.Cause(c), cause)
-		if canceled := how < 3 && errors.Is(c.Err(), context.Canceled); !expired && !canceled || expired && time.Now().Before(due) {
-			l.violate("context: ended with %v, cause %v, %v before its deadline", c.Err(), context.Cause(c), time.Until(due))
+		<-c.Done()
+		expired := errors.Is(c.Err(), context.DeadlineExceeded) && context.Cause(c) == errOnPurpose
+		if expired {
+			l.notEarly("context", time.Now(), due)
+		} else if !canceled || !errors.Is(c.Err(), context.Canceled) {
+			l.violate("context: ended with %v, cause %v", c.Err(), context.Cause(c))
 		}
 	}
 }
 
 // timer makes a Timer with a channel, and perhaps resets it, after Stop or without it.
 func (l *life) timer(d time.Duration) {
-	l.soak.count("timer").Add(1)
-	due := l.soak.now() + d
+	l.soak.count("timer")
+	due := time.Now().Add(d)
 	t := l.w.NewTimer(d)
 	defer t.Stop()
 	if again := rand.IntN(3); again > 0 {
@@ -96,143 +76,117 @@ func (l *life) timer(d time.Duration) {
 			t.Stop()
 			select {
 			case <-t.C:
-				l.violate("Timer: received after Stop")
+				l.violate("timer: received after Stop")
 			default:
 			}
 		}
-		due = l.soak.now() + d
+		due = time.Now().Add(d)
 		t.Reset(d)
 	}
-	select {
-	case at := <-t.C:
-		l.notEarly("Timer", at.Sub(l.soak.begin), due)
-	case <-time.After(patience):
-		l.violate("Timer lost: due at %v, now is %v", due, l.soak.now())
-	}
+	l.notEarly("timer", <-t.C, due)
 }
 
-func (l *life) ticker(period time.Duration) {
-	begin := l.soak.now()
+func (l *life) ticker(d time.Duration) {
+	period := 1 + d
+	due := time.Now()
 	t := l.w.NewTicker(period)
 	defer t.Stop()
-	for n := range rand.IntN(20) {
+	for range rand.IntN(20) {
 		select {
 		case at := <-t.C:
-			l.soak.count("tick").Add(1)
-			l.notEarly("Ticker", at.Sub(l.soak.begin), begin+time.Duration(n+1)*period)
+			l.soak.count("tick")
+			due = due.Add(period)
+			l.notEarly("tick", at, due)
 		case <-l.over: // the ticker ends with its wheel
-			return
-		case <-time.After(patience):
-			l.violate("Ticker lost: %d ticks of %v since %v", n, period, begin)
 			return
 		}
 	}
 }
 
 // future submits a function, and checks its result.
-func (l *life) future(d, due time.Duration) {
-	l.soak.count("future").Add(1)
-	var begun atomic.Int64
-	f, err := timingwheel.Submit(l.w, d, func(ctx context.Context) (time.Duration, error) {
-		begun.Add(1)
-		l.notEarly("Submit", l.soak.now(), due)
-		if rand.IntN(8) == 0 {
-			l.inFutures.Add(1)
-			panic(errOnPurpose)
-		}
-		return due, nil
+func (l *life) future(d time.Duration) {
+	l.soak.count("future")
+	var runs atomic.Int64
+	due := time.Now().Add(d)
+	f, err := timingwheel.Submit(l.w, d, func(context.Context) (time.Time, error) {
+		runs.Add(1)
+		l.notEarly("future", time.Now(), due)
+		return due, pick(nil, errOnPurpose)
 	})
 	if err != nil {
-		l.refused("Submit", err)
+		l.refused("future", err)
 		return
 	}
 	canceled := rand.IntN(4) == 0 && f.Cancel()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	value, err := f.Wait(ctx)
-	ran := begun.Load()
+	value, err := f.Wait(context.Background())
+	ran := runs.Load()
 	switch {
-	case err == nil && value == due && ran == 1 && !canceled:
-	case errors.Is(err, timingwheel.ErrCanceled) && canceled: // perhaps after it has begun
-	case errors.Is(err, errOnPurpose) && ran == 1 && !canceled:
-	case errors.Is(err, timingwheel.ErrDiscarded) && ran == 0 && l.shape.executor == poolDiscard:
-	case errors.Is(err, timingwheel.ErrStopped) && ran == 0 && l.begun.Load():
+	case canceled && errors.Is(err, timingwheel.ErrCanceled): // perhaps after it has begun
+	case !canceled && ran == 1 && value == due && (err == nil || err == errOnPurpose):
+	case ran == 0 && errors.Is(err, timingwheel.ErrDiscarded) && l.shape.executor == "pool, discards":
+	case ran == 0 && errors.Is(err, timingwheel.ErrStopped) && l.begun.Load():
 	default:
-		l.violate("Submit: %v, %v; canceled %t, ran %d times", value, err, canceled, ran)
+		l.violate("future: %v, %v; canceled %t, ran %d times", value, err, canceled, ran)
 	}
 }
 
-// job lets a Job run for a moment, stops it, and checks that its runs were one at a time, no run was
-// early, and none began after Stop.
-func (l *life) job() {
+// job lets a Job run for a moment, stops it, and checks that its runs were one at a time, that no
+// run was early, and that none began after Stop.
+func (l *life) job(time.Duration) {
 	var running, reset atomic.Bool // reset: the times of the runs are not known
 	var runs atomic.Int64
-	period := 100*time.Microsecond + rand.N(time.Duration(1<<(15+rand.IntN(10)))) // a rate makes up for every missed run
-	survives, delay, initial := rand.IntN(2) == 0, rand.IntN(2) == 0, l.delay()
-	due := l.soak.now() + max(0, initial)
-	var j *timingwheel.Job
-	ready := make(chan struct{}) // closed when j is set
+	fixedDelay, initial := rand.IntN(2) == 0, l.delay()
+	period := 100*time.Microsecond + short() // a rate makes up for every missed run
+	due := time.Now().Add(max(0, initial))
 	run := func() {
-		if l.mode.Load() != 0 {
+		if l.mode.Load() != ran {
 			return // it was discarded
 		}
 		if !running.CompareAndSwap(false, true) {
-			l.violate("Job: runs overlap")
+			l.violate("job: runs overlap")
 		}
 		defer running.Store(false)
 		runs.Add(1)
-		l.soak.count("run of a job").Add(1)
+		l.soak.count("run of a job")
+		now := time.Now()
 		if !reset.Load() {
-			l.notEarly("Job", l.soak.now(), due)
+			l.notEarly("job", now, due)
 		}
-		if due += period; delay {
-			defer func() { due = l.soak.now() + period }()
-		}
-		if rand.IntN(50) == 0 {
-			<-ready
-			j.Stop()
+		if due = due.Add(period); fixedDelay {
+			due = now.Add(period)
 		}
 		l.misbehave(nil)
 	}
-	opts := []timingwheel.JobOption{}
-	if survives {
-		opts = append(opts, timingwheel.SurvivePanics())
-	}
+	var j *timingwheel.Job
 	var err error
-	if delay {
-		j, err = l.w.ScheduleWithFixedDelay(initial, period, run, opts...)
+	if fixedDelay {
+		j, err = l.w.ScheduleWithFixedDelay(initial, period, run, timingwheel.SurvivePanics())
 	} else {
 		missed := pick(timingwheel.MissedBurst, timingwheel.MissedSkip, timingwheel.MissedDelay)
-		j, err = l.w.ScheduleAtFixedRate(initial, period, run, append(opts, timingwheel.OnMissed(missed))...)
+		j, err = l.w.ScheduleAtFixedRate(initial, period, run, timingwheel.OnMissed(missed))
 	}
-	close(ready)
-	if err != nil { // jobs do not count against the limit
-		if !errors.Is(err, timingwheel.ErrStopped) || !l.begun.Load() {
-			l.violate("Job: refused without reason: %v", err)
-		}
+	if err != nil {
+		l.refused("job", err)
 		return
 	}
 	for range rand.IntN(5) {
 		time.Sleep(short())
 		if rand.IntN(3) == 0 {
 			reset.Store(true)
-			j.Reset(1 + rand.N(20*time.Millisecond))
+			j.Reset(1 + short())
 		}
 		j.Next()
 	}
 	j.Stop()
 	stopped := j.Runs()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := j.StopWait(ctx); err != nil || running.Load() {
-		l.violate("Job: StopWait: %v, runs: %t\n%s", err, running.Load(), stacks())
-	} else if n := runs.Load(); n != stopped || j.Runs() != stopped {
-		l.violate("Job: %d runs, %d when it was stopped, %d counted", n, stopped, j.Runs())
+	err = j.StopWait(context.Background())
+	if n := runs.Load(); err != nil || running.Load() || n != stopped || j.Runs() != stopped {
+		l.violate("job: StopWait: %v, runs: %t; %d runs, %d when it was stopped, %d counted", err, running.Load(), n, stopped, j.Runs())
 	}
 	switch err := j.Err(); {
-	case errors.Is(err, timingwheel.ErrCanceled), errors.Is(err, errOnPurpose) && !survives:
+	case errors.Is(err, timingwheel.ErrCanceled), errors.Is(err, errOnPurpose) && !fixedDelay:
 	case errors.Is(err, timingwheel.ErrStopped) && l.begun.Load():
 	default:
-		l.violate("Job: ended by %v", err)
+		l.violate("job: ended by %v", err)
 	}
 }

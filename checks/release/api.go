@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"log"
 	"os"
 	"path/filepath"
@@ -23,8 +22,7 @@ func (r *rehearsal) compareAPI() {
 	last = strings.TrimSpace(last)
 	before := filepath.Join(r.scratch, "last")
 	get(run(r.root, nil, "git", "clone", "-q", "--branch", last, r.root, before))
-	changelog := get(os.ReadFile(filepath.Join(r.root, "CHANGELOG.md")))
-	sinceRelease, _, _ := strings.Cut(string(changelog), "\n## "+last+" ")
+	sinceRelease, _, _ := strings.Cut(read(filepath.Join(r.root, "CHANGELOG.md")), "\n## "+last+" ")
 	var unnamed []string
 	for _, m := range r.published() {
 		if _, err := os.Stat(filepath.Join(before, m.dir, "go.mod")); err != nil {
@@ -36,9 +34,7 @@ func (r *rehearsal) compareAPI() {
 		log.Printf("%s has %d incompatible changes since %s", m.path, strings.Count("\n"+changes, "\n- "), last)
 		unnamed = append(unnamed, unnamedIn(sinceRelease, changes)...)
 	}
-	if len(unnamed) > 0 {
-		must(fmt.Errorf("CHANGELOG.md does not name what these incompatible changes since %s have changed:\n%s", last, strings.Join(unnamed, "\n")))
-	}
+	ensure(len(unnamed) == 0, "CHANGELOG.md does not name what these incompatible changes since %s have changed:\n%s", last, strings.Join(unnamed, "\n"))
 }
 
 // changed finds the name in a line such as "- ./timingwheel.(*TimingWheel).Len: removed".

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,10 +15,9 @@ import (
 // Each `make X` that hosted CI, .ci/run and the documents name is a target, and hosted CI
 // does nothing else: so all that it does can be done on any machine.
 func TestNamedTargetsExist(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	require.NoError(t, err)
+	makefile := read(filepath.Join(root, "Makefile"))
 	var targets []string
-	for _, line := range regexp.MustCompile(`(?m)^([a-z0-9-]+( [a-z0-9-]+)*):`).FindAllStringSubmatch(string(makefile), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^([a-z0-9-]+( [a-z0-9-]+)*):`).FindAllStringSubmatch(makefile, -1) {
 		targets = append(targets, strings.Fields(line[1])...)
 	}
 	require.Contains(t, targets, "test")
@@ -32,9 +30,8 @@ func TestNamedTargetsExist(t *testing.T) {
 	}
 	named := regexp.MustCompile("(?m)(?:^|run: |`|\\(MAKE\\)|^ {4}|and )\\s*make ([a-z][a-z0-9-]*)|\\(MAKE\\) ([a-z][a-z0-9-]*)")
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		found := named.FindAllStringSubmatch(string(text), -1)
+		text := read(name)
+		found := named.FindAllStringSubmatch(text, -1)
 		require.NotEmpty(t, found, name)
 		for _, match := range found {
 			target := match[1] + match[2]
@@ -42,9 +39,8 @@ func TestNamedTargetsExist(t *testing.T) {
 		}
 	}
 	for _, name := range workflows {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		for line := range strings.Lines(string(text)) {
+		text := read(name)
+		for line := range strings.Lines(text) {
 			if _, command, ok := strings.Cut(line, "run:"); ok {
 				require.Regexp(t, `^ make [a-z0-9-]+( [A-Z]+=\w+)?\n$`, command, name)
 			}
@@ -54,34 +50,28 @@ func TestNamedTargetsExist(t *testing.T) {
 
 // What a person needs for each release stands in the document of the support matrix.
 func TestStabilityNamesTheReleasesOfGo(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	require.NoError(t, err)
-	releases := regexp.MustCompile(`(?m)^RELEASES +:= (.*)$`).FindStringSubmatch(string(makefile))
+	makefile := read(filepath.Join(root, "Makefile"))
+	releases := regexp.MustCompile(`(?m)^RELEASES +:= (.*)$`).FindStringSubmatch(makefile)
 	require.NotNil(t, releases)
-	text, err := os.ReadFile(filepath.Join(root, "STABILITY.md"))
-	require.NoError(t, err)
+	text := read(filepath.Join(root, "STABILITY.md"))
 	var minors []string
 	for release := range strings.FieldsSeq(releases[1]) {
 		minors = append(minors, strings.Join(strings.Split(strings.TrimPrefix(release, "go"), ".")[:2], "."))
 	}
-	require.Contains(t, string(text), "Go "+strings.Join(minors, " and "))
+	require.Contains(t, text, "Go "+strings.Join(minors, " and "))
 	for _, m := range ofCheckout(t).published() {
-		file, err := readGoMod(root, m)
-		require.NoError(t, err)
-		require.Equal(t, minors[0]+".0", file.Go.Version, m.dir)
+		require.Equal(t, minors[0]+".0", readGoMod(root, m).Go.Version, m.dir)
 	}
 }
 
 // What links to a function of the runtime is only for the releases that the tests run with.
 func TestPinnedShardsAreForTheReleasesOfGo(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	require.NoError(t, err)
-	minors := regexp.MustCompile(`go1\.(\d+)\.\d+`).FindAllStringSubmatch(string(makefile), -1)
+	makefile := read(filepath.Join(root, "Makefile"))
+	minors := regexp.MustCompile(`go1\.(\d+)\.\d+`).FindAllStringSubmatch(makefile, -1)
 	last, err := strconv.Atoi(minors[len(minors)-1][1])
 	require.NoError(t, err)
 	for _, name := range []string{"shardpicker_pinned.go", "shardpicker_pinned.s", "shardpicker_pinned_test.go"} {
-		text, err := os.ReadFile(filepath.Join(root, "timingwheel/internal/engine", name))
-		require.NoError(t, err)
-		require.Contains(t, string(text), fmt.Sprintf("//go:build gc && go1.%s && !go1.%d && ", minors[0][1], last+1), name)
+		text := read(filepath.Join(root, "timingwheel/internal/engine", name))
+		require.Contains(t, text, fmt.Sprintf("//go:build gc && go1.%s && !go1.%d && ", minors[0][1], last+1), name)
 	}
 }

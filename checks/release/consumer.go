@@ -3,7 +3,6 @@ package main
 import (
 	"archive/zip"
 	"bytes"
-	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -26,21 +25,12 @@ func maxZip(m goModule) int {
 // its tag, with the dependencies that it asks for and no newer ones.
 func (r *rehearsal) inspect(m goModule) {
 	zipped := r.zip(m, m.tag(r.version))
-	if !bytes.Equal(zipped, get(os.ReadFile(filepath.Join(r.versions(m), r.version+".zip")))) {
-		must(errors.New("the zip of the tag is not the one that others have the sum of"))
-	}
-	if len(zipped) > maxZip(m) {
-		must(fmt.Errorf("its zip has %d bytes, and %d are the most", len(zipped), maxZip(m)))
-	}
+	ensure(string(zipped) == read(filepath.Join(r.versions(m), r.version+".zip")), "the zip of the tag is not the one that others have the sum of")
+	ensure(len(zipped) <= maxZip(m), "its zip has %d bytes, and %d are the most", len(zipped), maxZip(m))
 	files := get(zip.NewReader(bytes.NewReader(zipped), int64(len(zipped))))
 	license := m.path + "@" + r.version + "/LICENSE"
-	if !slices.ContainsFunc(files.File, func(f *zip.File) bool { return f.Name == license }) {
-		must(errors.New("its zip has no LICENSE"))
-	}
-	file := get(readGoMod(r.origin, m))
-	if len(file.Replace) > 0 {
-		must(errors.New("its go.mod has a replace, with which go install refuses it"))
-	}
+	ensure(slices.ContainsFunc(files.File, func(f *zip.File) bool { return f.Name == license }), "its zip has no LICENSE")
+	ensure(len(readGoMod(r.origin, m).Replace) == 0, "its go.mod has a replace, with which go install refuses it")
 	log.Printf("the zip of %s has %d KB in %d files; %d KB are the most", m.tag(r.version), len(zipped)/1000, len(files.File), maxZip(m)/1000)
 	r.asStranger(filepath.Join(r.origin, m.dir), "go", "vet", "./...")
 }
@@ -131,9 +121,7 @@ func (r *rehearsal) forOthers(m goModule) (packages, commands []string) {
 			packages = append(packages, name)
 		}
 	}
-	if len(packages)+len(commands) == 0 {
-		must(errors.New("it has no package to import, and no program"))
-	}
+	ensure(len(packages)+len(commands) > 0, "it has no package to import, and no program")
 	return packages, commands
 }
 

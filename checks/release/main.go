@@ -31,8 +31,6 @@ import (
 func main() {
 	log.SetFlags(log.Ltime)
 	version := flag.String("version", "", "the `version`; without it, the one that the modules ask of each other")
-	checkout := flag.String("checkout", "..", "the `folder` of the core module")
-	keep := flag.Bool("keep", false, "keep the temporary folder")
 	flag.Parse()
 	commands := map[string]func(*rehearsal){"check": check, "prepare": prepare, "tidy": tidy}
 	command := commands[flag.Arg(0)]
@@ -40,21 +38,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "release: what to do is one of: check, prepare, tidy")
 		os.Exit(2)
 	}
-	if err := attempt(func() { withRehearsal(*checkout, *version, *keep, command) }); err != nil {
+	err := attempt(func() {
+		temporary := get(os.MkdirTemp("", "release"))
+		defer os.RemoveAll(temporary)
+		command(newRehearsal(get(filepath.Abs("..")), temporary, *version))
+	})
+	if err != nil {
 		log.Fatal("release: ", err)
 	}
-}
-
-func withRehearsal(checkout, version string, keep bool, command func(*rehearsal)) {
-	root := get(filepath.Abs(checkout))
-	temporary := get(os.MkdirTemp("", "release"))
-	if keep {
-		log.Print("all is in ", temporary)
-	} else {
-		defer os.RemoveAll(temporary)
-	}
-	r := get(newRehearsal(root, temporary, version))
-	command(r)
 }
 
 // check is one pass over all that a stranger does.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -14,20 +13,16 @@ import (
 // is what was looked at.
 func prepare(r *rehearsal) {
 	status := get(run(r.root, nil, "git", "status", "--porcelain"))
-	if status != "" {
-		must(errors.New("the checkout has changes that are not committed:\n" + status))
-	}
+	ensure(status == "", "the checkout has changes that are not committed:\n%s", status)
 	check(r)
 	r.takeOver()
-	var tags []string
-	for _, m := range r.published() {
-		tags = append(tags, m.tag(r.version))
-	}
 	fmt.Printf("\nThe checkout is prepared. Look at `git diff`. Then\n\n    git commit -am 'release %s'\n", r.version)
-	for _, tag := range tags {
-		fmt.Printf("    git tag %s\n", tag)
+	push := "    git push --atomic origin HEAD"
+	for _, m := range r.published() {
+		fmt.Printf("    git tag %s\n", m.tag(r.version))
+		push += " " + m.tag(r.version)
 	}
-	fmt.Printf("    git push --atomic origin HEAD %s\n\nNothing may change in between: the sums are of these files.\n", strings.Join(tags, " "))
+	fmt.Printf("%s\n\nNothing may change in between: the sums are of these files.\n", push)
 	fmt.Printf("\nThen have lastRelease in durable/trials/rolling_test.go be \"%s\".\n", r.version)
 }
 
@@ -69,11 +64,10 @@ func (r *rehearsal) tidyForCheckout(m goModule) {
 	if m.published {
 		r.serve(m)
 	}
-	mod := get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod")))
-	must(os.WriteFile(filepath.Join(r.root, m.dir, "go.mod"), mod, 0o644))
-	theirs := get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.sum")))
-	rewrite(filepath.Join(r.root, m.dir, "go.sum"), func(before string) (string, error) {
-		return r.mergeSums(before, string(theirs)), nil
+	from, to := filepath.Join(r.origin, m.dir), filepath.Join(r.root, m.dir)
+	rewrite(filepath.Join(to, "go.mod"), func(string) string { return read(filepath.Join(from, "go.mod")) })
+	rewrite(filepath.Join(to, "go.sum"), func(before string) string {
+		return r.mergeSums(before, read(filepath.Join(from, "go.sum")))
 	})
 }
 
@@ -88,9 +82,7 @@ func (r *rehearsal) mergeSums(ours, others string) string {
 	}
 	lines = slices.AppendSeq(lines, strings.Lines(r.withoutOurs(others)))
 	slices.SortStableFunc(lines, func(a, b string) int {
-		pathA, _, _ := strings.Cut(a, " ")
-		pathB, _, _ := strings.Cut(b, " ")
-		return strings.Compare(pathA, pathB)
+		return strings.Compare(strings.Fields(a)[0], strings.Fields(b)[0])
 	})
 	return strings.Join(lines, "")
 }

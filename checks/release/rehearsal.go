@@ -27,44 +27,29 @@ type rehearsal struct {
 	version string
 }
 
-func newRehearsal(root, temporary, version string) (*rehearsal, error) {
-	r := &rehearsal{root: root, version: version}
+func newRehearsal(root, temporary, version string) *rehearsal {
+	r := &rehearsal{root: root, version: version, modules: workspace(root)}
 	for dir, name := range map[*string]string{&r.origin: "origin", &r.proxy: "proxy", &r.cache: "cache", &r.scratch: "consumers"} {
 		*dir = filepath.Join(temporary, name)
-		if err := os.Mkdir(*dir, 0o700); err != nil {
-			return nil, err
-		}
+		must(os.Mkdir(*dir, 0o700))
 	}
-	var err error
-	if r.modules, err = workspace(root); err != nil {
-		return nil, err
+	ensure(r.modules[0].dir == ".", "go.work lists %s before the core", r.modules[0].dir)
+	if version == "" {
+		r.version = r.requiredVersion()
 	}
-	if r.modules[0].dir != "." {
-		return nil, fmt.Errorf("go.work lists %s before the core", r.modules[0].dir)
-	}
-	if r.version == "" {
-		r.version, err = r.requiredVersion()
-	} else if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version || semver.Major(r.version) > "v1" {
-		err = fmt.Errorf("%q is no version such as v0.1.0", r.version)
-	}
-	return r, err
+	ensure(semver.IsValid(r.version) && semver.Canonical(r.version) == r.version && semver.Major(r.version) <= "v1", "%q is no version such as v0.1.0", r.version)
+	return r
 }
 
 // requiredVersion is the one that the modules ask of the core.
-func (r *rehearsal) requiredVersion() (version string, err error) {
+func (r *rehearsal) requiredVersion() (version string) {
 	for _, m := range r.modules {
-		file, err := readGoMod(r.root, m)
-		if err != nil {
-			return "", err
-		}
-		for needed, v := range r.wants(file) {
-			if version != "" && v != version {
-				return "", fmt.Errorf("%s asks for %s %s, and another module for %s", m.dir, needed, v, version)
-			}
+		for needed, v := range r.wants(readGoMod(r.root, m)) {
+			ensure(version == "" || v == version, "%s asks for %s %s, and another module for %s", m.dir, needed, v, version)
 			version = v
 		}
 	}
-	return version, nil
+	return version
 }
 
 // copyCheckout puts the files of the checkout into a new repository: those that git
@@ -113,14 +98,14 @@ func (r *rehearsal) publish() {
 // since they are of files that have changed.
 func (r *rehearsal) nameVersion() {
 	for _, m := range r.modules {
-		file := get(readGoMod(r.origin, m))
+		file := readGoMod(r.origin, m)
 		for needed := range r.wants(file) {
 			must(file.AddRequire(needed, r.version))
 		}
 		must(os.WriteFile(filepath.Join(r.origin, m.dir, "go.mod"), get(file.Format()), 0o600))
 		r.dropSums(m)
 	}
-	for name, change := range map[string]func(string) (string, error){"CHANGELOG.md": r.headChangelog, "go.work": r.nameInWorkspace} {
+	for name, change := range map[string]func(string) string{"CHANGELOG.md": r.headChangelog, "go.work": r.nameInWorkspace} {
 		rewrite(filepath.Join(r.origin, name), change)
 	}
 	for _, m := range r.published() {
@@ -128,17 +113,18 @@ func (r *rehearsal) nameVersion() {
 	}
 }
 
-func rewrite(name string, change func(string) (string, error)) {
-	must(os.WriteFile(name, []byte(get(change(string(get(os.ReadFile(name)))))), 0o600))
+func read(name string) string { return string(get(os.ReadFile(name))) }
+
+func rewrite(name string, change func(string) string) {
+	must(os.WriteFile(name, []byte(change(read(name))), 0o600))
 }
 
 // dropSums takes those of ours out of a module's go.sum.
 func (r *rehearsal) dropSums(m goModule) {
 	name := filepath.Join(r.origin, m.dir, "go.sum")
-	if _, err := os.Stat(name); os.IsNotExist(err) {
-		return
+	if _, err := os.Stat(name); !os.IsNotExist(err) {
+		rewrite(name, r.withoutOurs)
 	}
-	rewrite(name, func(text string) (string, error) { return r.withoutOurs(text), nil })
 }
 
 // withoutOurs returns the lines of a go.sum that are about others.
@@ -157,16 +143,13 @@ func (r *rehearsal) withoutOurs(sums string) string {
 func (r *rehearsal) tidyModule(m goModule) {
 	before := r.dependencies(m)
 	r.asStranger(filepath.Join(r.origin, m.dir), "go", "mod", "tidy")
-	if r.dependencies(m) != before {
-		must(fmt.Errorf("go mod tidy wants to change the dependencies of %s: make tidy does", m.path))
-	}
+	ensure(r.dependencies(m) == before, "go mod tidy wants to change the dependencies of %s: make tidy does", m.path)
 }
 
 // dependencies is the go.mod of a module, and the sums of others.
 func (r *rehearsal) dependencies(m goModule) string {
-	mod := get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod")))
-	sum := get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.sum")))
-	return string(mod) + r.withoutOurs(string(sum))
+	dir := filepath.Join(r.origin, m.dir)
+	return read(filepath.Join(dir, "go.mod")) + r.withoutOurs(read(filepath.Join(dir, "go.sum")))
 }
 
 // serve puts a module into the proxy, as it is in the last commit.

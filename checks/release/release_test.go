@@ -1,9 +1,11 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,18 +15,16 @@ import (
 const root = "../.."
 
 func ofCheckout(t *testing.T) *rehearsal {
-	modules, err := workspace(root)
-	require.NoError(t, err)
-	return &rehearsal{root: root, origin: root, modules: modules, version: "v0.3.1"}
+	var r *rehearsal
+	require.NoError(t, attempt(func() { r = &rehearsal{root: root, origin: root, modules: workspace(root), version: "v0.3.1"} }))
+	return r
 }
 
 // A module that is not in go.work is built by nobody, and one that is published is not
 // without the others.
 func TestWorkspaceListsEveryModule(t *testing.T) {
 	r := ofCheckout(t)
-	dirs, err := unlisted(root, r.modules)
-	require.NoError(t, err)
-	require.Empty(t, dirs, "go.work does not list them")
+	require.Empty(t, unlisted(t, root, r.modules), "go.work does not list them")
 	require.Equal(t, ".", r.modules[0].dir)
 	paths := map[string]string{}
 	for _, m := range r.modules {
@@ -36,12 +36,25 @@ func TestWorkspaceListsEveryModule(t *testing.T) {
 		require.Equal(t, want, m.path, "the go.mod of %s: the go command would not find it by its path", m.dir)
 	}
 	require.Len(t, paths, len(r.modules))
-	version, err := r.requiredVersion()
-	require.NoError(t, err)
-	require.NotEmpty(t, version)
+	require.NotEmpty(t, r.requiredVersion())
 	ordered := r.inOrder()
 	require.Equal(t, r.modules[0], ordered[0])
 	require.Len(t, ordered, len(r.published()))
+}
+
+// unlisted returns the folders below root that have a go.mod which go.work does not list.
+func unlisted(t *testing.T, root string, modules []goModule) (dirs []string) {
+	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "go.mod" {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(name))
+		if !slices.ContainsFunc(modules, func(m goModule) bool { return m.dir == filepath.ToSlash(dir) }) {
+			dirs = append(dirs, filepath.ToSlash(dir))
+		}
+		return err
+	}))
+	return dirs
 }
 
 // An error ends the command, and only that is one.
@@ -55,9 +68,7 @@ func TestAttempt(t *testing.T) {
 func TestNoModuleReplaces(t *testing.T) {
 	r := ofCheckout(t)
 	for _, m := range r.modules {
-		file, err := readGoMod(root, m)
-		require.NoError(t, err)
-		require.Empty(t, file.Replace, "%s: go.work has the modules of the checkout", m.dir)
+		require.Empty(t, readGoMod(root, m).Replace, "%s: go.work has the modules of the checkout", m.dir)
 	}
 }
 
@@ -83,12 +94,9 @@ func TestWorkspaceSumsAreComplete(t *testing.T) {
 	list.Dir, list.Env = dir, append(os.Environ(), "GOWORK=", "GOFLAGS=")
 	out, err := list.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	before, err := os.ReadFile(filepath.Join(root, "go.work.sum"))
-	require.NoError(t, err)
-	after, err := os.ReadFile(filepath.Join(dir, "go.work.sum"))
-	require.NoError(t, err)
-	require.True(t, string(before) == string(after), "go list -m all has added %d lines to go.work.sum: make tidy completes it",
-		strings.Count(string(after), "\n")-strings.Count(string(before), "\n"))
+	before, after := read(filepath.Join(root, "go.work.sum")), read(filepath.Join(dir, "go.work.sum"))
+	require.True(t, before == after, "go list -m all has added %d lines to go.work.sum: make tidy completes it",
+		strings.Count(after, "\n")-strings.Count(before, "\n"))
 }
 
 func TestWorkspaceSaysWhatIsWrong(t *testing.T) {
@@ -100,31 +108,24 @@ func TestWorkspaceSaysWhatIsWrong(t *testing.T) {
 	write("go.mod", "module example.org/ours\n")
 	write("a/go.mod", "module example.org/ours/a\n")
 	write("go.work", "go 1.26.0\nuse (\n\t.\n\t./a // not published\n)\n")
-	modules, err := workspace(dir)
-	require.NoError(t, err)
+	modules := workspace(dir)
 	require.Equal(t, []goModule{{".", "example.org/ours", true}, {"a", "example.org/ours/a", false}}, modules)
 	require.Equal(t, "v1.2.3", modules[0].tag("v1.2.3"))
 	require.Equal(t, "a/v1.2.3", modules[1].tag("v1.2.3"))
 
 	write("b/c/go.mod", "module example.org/ours/b/c\n")
-	dirs, err := unlisted(dir, modules)
-	require.NoError(t, err)
-	require.Equal(t, []string{"b/c"}, dirs)
+	require.Equal(t, []string{"b/c"}, unlisted(t, dir, modules))
 
 	write("go.work", "go 1.26.0\nuse ./gone\n")
-	_, err = workspace(dir)
-	require.ErrorContains(t, err, "go.work lists ./gone: ")
+	require.ErrorContains(t, attempt(func() { workspace(dir) }), "gone/go.mod")
 	write("go.work", "go 1.26.0\nuse ./a // private\n")
-	_, err = workspace(dir)
-	require.ErrorContains(t, err, `go.work says of ./a: "// private"`)
+	require.ErrorContains(t, attempt(func() { workspace(dir) }), `go.work says of ./a: "// private"`)
 }
 
 // A README says how to get what is published, or how to use a checkout, and nothing else.
 func TestReadmesSayHowToInstall(t *testing.T) {
 	r := ofCheckout(t)
-	var err error
-	r.version, err = r.requiredVersion()
-	require.NoError(t, err)
+	r.version = r.requiredVersion()
 	written := 0
 	for _, m := range r.published() {
 		text, err := os.ReadFile(filepath.Join(root, m.dir, "README.md"))
@@ -138,9 +139,7 @@ func TestReadmesSayHowToInstall(t *testing.T) {
 			continue
 		}
 		written++
-		checkout, err := r.fromCheckout(m)
-		require.NoError(t, err)
-		require.Contains(t, []string{checkout, r.fromProxy(m)}, says, m.dir)
+		require.Contains(t, []string{r.fromCheckout(m), r.fromProxy(m)}, says, m.dir)
 		require.NotEmpty(t, firstProgram(string(text)), m.dir)
 	}
 	require.Equal(t, 2, written, "the READMEs of the core and of durable")
@@ -165,18 +164,13 @@ func TestFirstProgram(t *testing.T) {
 func TestHeadChangelog(t *testing.T) {
 	r := &rehearsal{version: "v0.2.0"}
 	const old = "# Changelog\n\n## Unreleased\n\n### Added\n\n- A thing.\n\n## v0.1.0 - 2026-01-01\n\n- Another.\n"
-	text, err := r.headChangelog(old)
-	require.NoError(t, err)
+	text := r.headChangelog(old)
 	require.Regexp(t, `^# Changelog\n\n## Unreleased\n\n## v0\.2\.0 - \d{4}-\d\d-\d\d\n\n### Added\n\n- A thing\.\n\n## v0\.1\.0 - 2026-01-01\n\n- Another\.\n$`, text)
-	again, err := r.headChangelog(text)
-	require.NoError(t, err)
-	require.Equal(t, text, again)
+	require.Equal(t, text, r.headChangelog(text))
 
 	r.version = "v0.3.0"
-	_, err = r.headChangelog(text)
-	require.ErrorContains(t, err, "nothing is unreleased")
-	_, err = r.headChangelog("# Changelog\n")
-	require.ErrorContains(t, err, "no line ## Unreleased")
+	require.ErrorContains(t, attempt(func() { r.headChangelog(text) }), "nothing is unreleased")
+	require.ErrorContains(t, attempt(func() { r.headChangelog("# Changelog\n") }), "no line ## Unreleased")
 }
 
 // The sums of ours are of a release, and those of others are what go mod tidy says.
@@ -190,35 +184,25 @@ func TestMergeSums(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	for _, version := range []string{"0.1.0", "v0.1", "v2.0.0", "v0.1.0+x", "latest"} {
-		_, err := newRehearsal(root, t.TempDir(), version)
-		require.ErrorContains(t, err, "is no version such as v0.1.0", version)
+		require.ErrorContains(t, attempt(func() { newRehearsal(root, t.TempDir(), version) }), "is no version such as v0.1.0", version)
 	}
-	r, err := newRehearsal(root, t.TempDir(), "v0.9.0-rc.1")
-	require.NoError(t, err)
-	require.Equal(t, "v0.9.0-rc.1", r.version)
+	require.Equal(t, "v0.9.0-rc.1", newRehearsal(root, t.TempDir(), "v0.9.0-rc.1").version)
 }
 
 // What the modules ask of each other is published later than it is needed. Without a
 // replace the go command would ask a proxy for it, and not build anything.
 func TestWorkspaceReplacesWhatIsAskedFor(t *testing.T) {
 	r := ofCheckout(t)
-	text, err := os.ReadFile(filepath.Join(root, "go.work"))
-	require.NoError(t, err)
+	text := read(filepath.Join(root, "go.work"))
 	for _, m := range r.modules {
-		file, err := readGoMod(root, m)
-		require.NoError(t, err)
-		for needed, version := range r.wants(file) {
+		for needed, version := range r.wants(readGoMod(root, m)) {
 			dir := strings.TrimPrefix(strings.TrimPrefix(needed, r.modules[0].path), "/")
 			line := needed + " " + version + " => ./" + dir + "\n"
 			if dir == "" {
 				line = needed + " " + version + " => .\n"
 			}
-			require.Contains(t, string(text), line, "a replace in go.work, for %s", m.dir)
+			require.Contains(t, text, line, "a replace in go.work, for %s", m.dir)
 		}
 	}
-	changed, err := r.nameInWorkspace(string(text))
-	require.NoError(t, err)
-	version, err := r.requiredVersion()
-	require.NoError(t, err)
-	require.Equal(t, strings.ReplaceAll(string(text), " "+version+" => ", " v0.3.1 => "), changed)
+	require.Equal(t, strings.ReplaceAll(text, " "+r.requiredVersion()+" => ", " v0.3.1 => "), r.nameInWorkspace(text))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,20 +18,16 @@ const (
 const checkoutPath = "/path/to/checkout"
 
 // fromCheckout is what a README says before a module is published.
-func (r *rehearsal) fromCheckout(m goModule) (string, error) {
-	file, err := readGoMod(r.root, m)
-	if err != nil {
-		return "", err
-	}
+func (r *rehearsal) fromCheckout(m goModule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Until %s is published, use a checkout. In the folder of your module (`go mod init example.com/hello` makes one):\n\n", r.version)
-	wanted := r.wants(file)
+	wanted := r.wants(readGoMod(r.root, m))
 	for _, other := range r.modules {
 		if _, needed := wanted[other.path]; needed || other == m {
 			fmt.Fprintf(&b, "    go mod edit -replace %s=%s\n", other.path, filepath.ToSlash(filepath.Join(checkoutPath, other.dir)))
 		}
 	}
-	return b.String() + r.fromProxy(m), nil
+	return b.String() + r.fromProxy(m)
 }
 
 // fromProxy is what it says from then on.
@@ -89,17 +84,14 @@ const unreleased = "## Unreleased\n"
 
 // headChangelog puts the heading of the version above what is unreleased. A changelog
 // that has the heading is as it should be.
-func (r *rehearsal) headChangelog(text string) (string, error) {
+func (r *rehearsal) headChangelog(text string) string {
 	heading := "## " + r.version
 	if strings.Contains(text, "\n"+heading+" ") {
-		return text, nil
+		return text
 	}
 	before, after, found := strings.Cut(text, unreleased)
-	if !found {
-		return "", errors.New("there is no line " + strings.TrimSpace(unreleased))
-	}
-	if next := strings.TrimSpace(after); next == "" || strings.HasPrefix(next, "## ") {
-		return "", errors.New("nothing is unreleased")
-	}
-	return before + unreleased + "\n" + heading + " - " + time.Now().UTC().Format(time.DateOnly) + "\n" + after, nil
+	ensure(found, "there is no line %s", strings.TrimSpace(unreleased))
+	next := strings.TrimSpace(after)
+	ensure(next != "" && !strings.HasPrefix(next, "## "), "nothing is unreleased")
+	return before + unreleased + "\n" + heading + " - " + time.Now().UTC().Format(time.DateOnly) + "\n" + after
 }

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,38 +25,40 @@ type block struct {
 // document is a Markdown file, or a doc comment.
 type document struct {
 	path   string // below the repository
-	pkg    string // of a doc comment: the package's name
 	blocks []block
 }
 
 // collect returns all documents that show Go.
 func collect(t *testing.T, root string) (docs []document) {
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata") {
-			return cmpErr(err, filepath.SkipDir)
-		}
-		rel, _ := filepath.Rel(root, path)
+	for rel := range files(t) {
 		switch {
-		case strings.HasSuffix(path, ".md"):
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
-			if doc := (document{path: rel, blocks: fenced(string(text))}); len(doc.blocks) > 0 {
+		case strings.HasSuffix(rel, ".md"):
+			if doc := (document{path: rel, blocks: fenced(read(t, rel))}); len(doc.blocks) > 0 {
 				docs = append(docs, doc)
 			}
-		case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
-			docs = append(docs, comments(t, path, rel)...)
+		case !strings.HasSuffix(rel, "_test.go"):
+			docs = append(docs, comments(t, rel)...)
 		}
-		return nil
-	})
-	require.NoError(t, err)
+	}
 	return docs
 }
 
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
+// files yields the Markdown and Go files of the repository.
+func files(t *testing.T) iter.Seq[string] {
+	return func(yield func(rel string) bool) {
+		err := fs.WalkDir(os.DirFS(root), ".", func(rel string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata"):
+				return fs.SkipDir
+			case (strings.HasSuffix(rel, ".md") || strings.HasSuffix(rel, ".go")) && !yield(rel):
+				return fs.SkipAll
+			}
+			return nil
+		})
+		require.NoError(t, err)
 	}
-	return otherwise
 }
 
 // fenced returns the blocks of a Markdown file that say that they are Go.
@@ -77,37 +80,14 @@ func fenced(text string) (blocks []block) {
 }
 
 // comments returns the doc comments of a file that show Go.
-func comments(t *testing.T, path, rel string) (docs []document) {
-	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-	require.NoError(t, err)
-	var groups []*ast.CommentGroup
-	ast.Inspect(f, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.File:
-			groups = append(groups, n.Doc)
-		case *ast.GenDecl:
-			groups = append(groups, n.Doc)
-		case *ast.FuncDecl:
-			groups = append(groups, n.Doc)
-		case *ast.TypeSpec:
-			groups = append(groups, n.Doc)
-		case *ast.Field:
-			groups = append(groups, n.Doc)
-		case *ast.ValueSpec:
-			groups = append(groups, n.Doc)
-		}
-		return true
-	})
-	for _, g := range groups {
-		if g == nil {
-			continue
-		}
-		doc := document{path: rel, pkg: f.Name.Name}
+func comments(t *testing.T, rel string) (docs []document) {
+	fset, f := parse(t, rel)
+	for _, c := range docComments(f) {
+		doc := document{path: rel}
 		var p comment.Parser
-		for _, part := range p.Parse(g.Text()).Content {
+		for _, part := range p.Parse(c.Text()).Content {
 			if code, ok := part.(*comment.Code); ok && isGo(code.Text) {
-				doc.blocks = append(doc.blocks, block{fset.Position(g.Pos()).Line, code.Text})
+				doc.blocks = append(doc.blocks, block{fset.Position(c.Pos()).Line, code.Text})
 			}
 		}
 		if len(doc.blocks) > 0 {
@@ -115,6 +95,48 @@ func comments(t *testing.T, path, rel string) (docs []document) {
 		}
 	}
 	return docs
+}
+
+func parse(t *testing.T, rel string) (*token.FileSet, *ast.File) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, filepath.Join(root, rel), nil, parser.ParseComments)
+	require.NoError(t, err)
+	return fset, f
+}
+
+type docComment struct {
+	*ast.CommentGroup
+	ofField bool // of a field, a constant or a variable
+}
+
+// docComments returns the comments of declarations and of what they have.
+func docComments(f *ast.File) (all []docComment) {
+	add := func(ofField bool, groups ...*ast.CommentGroup) {
+		for _, g := range groups {
+			if g != nil {
+				all = append(all, docComment{g, ofField})
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.File:
+			add(false, n.Doc)
+		case *ast.GenDecl:
+			add(false, n.Doc)
+		case *ast.FuncDecl:
+			add(false, n.Doc)
+			return false
+		case *ast.TypeSpec:
+			add(false, n.Doc)
+		case *ast.ValueSpec:
+			add(true, n.Doc, n.Comment)
+		case *ast.Field:
+			add(true, n.Doc, n.Comment)
+		}
+		return true
+	})
+	return all
 }
 
 var (

@@ -3,10 +3,6 @@ package docs
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -45,20 +41,16 @@ var unpublished = regexp.MustCompile(`(^|/)(internal|testdata|checks|benchmarks|
 // TestProse finds the patterns in comments that go doc shows, and in Markdown.
 func TestProse(t *testing.T) {
 	texts := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel(root, path)
+	for rel := range files(t) {
 		switch {
-		case err != nil || d.Name() == ".git" || d.Name() == "testdata":
-			return cmpErr(err, filepath.SkipDir)
 		case strings.HasSuffix(rel, ".md"):
 			texts++
 			faults(t, rel, 1, sentences(read(t, rel)))
-		case strings.HasSuffix(rel, ".go") && !strings.HasSuffix(rel, "_test.go") && !unpublished.MatchString(rel):
+		case !strings.HasSuffix(rel, "_test.go") && !unpublished.MatchString(rel):
 			texts++
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-			require.NoError(t, err)
-			for _, c := range exported(f) {
+			fset, f := parse(t, rel)
+			ast.FileExports(f)
+			for _, c := range docComments(f) {
 				line := fset.Position(c.Pos()).Line
 				faults(t, rel, line, prose(c.CommentGroup))
 				if c.ofField && goesOn(c.Text()) {
@@ -66,9 +58,7 @@ func TestProse(t *testing.T) {
 				}
 			}
 		}
-		return nil
-	})
-	require.NoError(t, err)
+	}
 	require.Greater(t, texts, 100, "they are found")
 }
 
@@ -139,39 +129,4 @@ func goesOn(text string) bool {
 	word, _, _ := strings.Cut(text, " ")
 	code := func(r rune) bool { return unicode.IsUpper(r) || strings.ContainsRune(".(_", r) }
 	return word != "" && unicode.IsLower(rune(word[0])) && strings.IndexFunc(strings.TrimSpace(word), code) < 0
-}
-
-type exportedComment struct {
-	*ast.CommentGroup
-	ofField bool // of a field, a constant or a variable
-}
-
-// exported returns the comments of a file that go doc shows.
-func exported(f *ast.File) (all []exportedComment) {
-	add := func(ofField bool, groups ...*ast.CommentGroup) {
-		for _, g := range groups {
-			if g != nil {
-				all = append(all, exportedComment{g, ofField})
-			}
-		}
-	}
-	add(false, f.Doc)
-	ast.FileExports(f)
-	ast.Inspect(f, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.GenDecl:
-			add(false, n.Doc)
-		case *ast.FuncDecl:
-			add(false, n.Doc)
-			return false
-		case *ast.TypeSpec:
-			add(false, n.Doc)
-		case *ast.ValueSpec:
-			add(true, n.Doc, n.Comment)
-		case *ast.Field:
-			add(true, n.Doc, n.Comment)
-		}
-		return true
-	})
-	return all
 }

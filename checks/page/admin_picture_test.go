@@ -11,12 +11,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -142,10 +140,5 @@ func TestAdminPicture(t *testing.T) {
 	}
 	time.Sleep(118*time.Second - time.Duration(eval[float64](tb, `performance.now()`))*time.Millisecond)
 	tb.do(chromedp.Evaluate[chromedp.Void](`setText($("where"), "shop.example.com")`))
-	end := eval[float64](tb, `$("jobs-section").getBoundingClientRect().bottom + scrollY + 12`)
-	shot, err := chromedp.Call(tb.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
-		Clip: &page.Viewport{Width: 1280, Height: math.Round(end), Scale: 1}, CaptureBeyondViewport: new(true),
-	})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(*adminPicture, shot.Data, 0o644))
+	tb.shoot(*adminPicture, `$("jobs-section").getBoundingClientRect().bottom + scrollY + 12`)
 }

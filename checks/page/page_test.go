@@ -120,7 +120,6 @@ func TestPage(t *testing.T) {
 	tb.until(`document.querySelector("#pending .curve").getAttribute("d").split("L").length > 5`)
 	require.Equal(t, 2*28, eval[int](tb, `document.querySelectorAll("#lateness .bar").length`))
 	require.Positive(t, eval[int](tb, `document.querySelectorAll("#next li").length`))
-	tb.inOrder(s.URL)
 }
 
 // The drawing shows what is in the wheel.
@@ -132,10 +131,7 @@ func TestSlotsAreTheWheels(t *testing.T) {
 	w.Schedule(1800*time.Hour, func() {})
 	h := debug.NewHandler()
 	h.Add("still", w)
-	s := httptest.NewServer(h)
-	defer s.Close()
-	defer s.CloseClientConnections()
-	tb.open(s.URL) // with an empty ring
+	tb.open(serveHandler(t, h)) // with an empty ring
 	for _, d := range []time.Duration{30 * time.Hour, 30 * time.Hour, 45 * time.Hour} {
 		w.Schedule(d, func() {})
 	}
@@ -152,7 +148,6 @@ func TestSlotsAreTheWheels(t *testing.T) {
 	tb.until(`!document.querySelector("#note").hidden`)
 	require.Contains(t, tb.text("note"), "No wheel")
 	require.False(t, eval[bool](tb, `$("wheel").checkVisibility()`), "no figures of a wheel that is gone")
-	tb.inOrder(s.URL)
 }
 
 // withoutRounding moves the slots of the finest ring back by one, since deadlines round
@@ -183,7 +178,6 @@ func TestSeveralWheels(t *testing.T) {
 	tb.open(s.url() + "?wheel=nobody")
 	tb.until(`!document.querySelector("#note").hidden`)
 	require.Contains(t, tb.text("note"), "no wheel named “nobody”")
-	tb.inOrder(s.URL)
 }
 
 func TestKeyboard(t *testing.T) {
@@ -212,7 +206,6 @@ func TestKeyboard(t *testing.T) {
 	tb.do(chromedp.KeyEvent(kb.Enter))
 	tb.until(`document.querySelector("#connection").textContent === "live"`)
 	require.Equal(t, int64(1), s.listeners.Load())
-	tb.inOrder(s.URL)
 }
 
 // What a screen reader finds.
@@ -271,23 +264,36 @@ const contrast = `(a, b) => {
 
 func TestLightAndDark(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
-	grounds := map[string]bool{}
+	tb.contrasts(func() { tb.open(s.url()) }, []contrasts{
+		{"--ink --faint --bad", "--ground --plate", 4.5},
+		{"--s1 --s2 --s3 --s4 --s5 --s6 --s7 --s8 --hand", "--track", 3.0},
+		{"--hand", "--plate", 4.5}, // names of marks
+	})
+}
+
+// contrasts says how much each of the inks must stand out from each of the grounds.
+type contrasts struct {
+	inks, grounds string
+	least         float64
+}
+
+// contrasts opens the page in both schemes, which must differ, and checks its contrasts.
+func (tb *tab) contrasts(open func(), want []contrasts) {
+	tb.t.Helper()
+	bodies := map[string]bool{}
 	for _, scheme := range []string{"light", "dark"} {
 		tb.media("prefers-color-scheme:" + scheme)
-		tb.open(s.url())
-		grounds[eval[string](tb, `getComputedStyle(document.body).backgroundColor`)] = true
-		for _, ground := range []string{"--ground", "--plate"} {
-			for _, ink := range []string{"--ink", "--faint", "--bad"} {
-				require.GreaterOrEqual(t, eval[float64](tb, fmt.Sprintf(`(%s)(%q, %q)`, contrast, ink, ground)), 4.5, "%s %s on %s", scheme, ink, ground)
+		open()
+		bodies[eval[string](tb, `getComputedStyle(document.body).backgroundColor`)] = true
+		for _, c := range want {
+			for ground := range strings.FieldsSeq(c.grounds) {
+				for ink := range strings.FieldsSeq(c.inks) {
+					require.GreaterOrEqual(tb.t, eval[float64](tb, fmt.Sprintf(`(%s)(%q, %q)`, contrast, ink, ground)), c.least, "%s %s on %s", scheme, ink, ground)
+				}
 			}
 		}
-		for _, drawn := range []string{"--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7", "--s8", "--hand"} {
-			require.GreaterOrEqual(t, eval[float64](tb, fmt.Sprintf(`(%s)(%q, "--track")`, contrast, drawn)), 3.0, "%s %s on the track", scheme, drawn)
-		}
-		require.GreaterOrEqual(t, eval[float64](tb, fmt.Sprintf(`(%s)("--hand", "--plate")`, contrast)), 4.5, "names of marks")
 	}
-	require.Len(t, grounds, 2)
-	tb.inOrder(s.URL)
+	require.Len(tb.t, bodies, 2)
 }
 
 func TestReducedMotion(t *testing.T) {
@@ -321,7 +327,6 @@ func TestNarrow(t *testing.T) {
 		require.Greater(t, eval[float64](tb, `document.querySelector("#dial").getBoundingClientRect().width`), 200.0)
 		require.Empty(t, eval[[]string](tb, `[...document.querySelectorAll("h1, h2, p, dd, dt, a, button")].filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0).map((e) => e.textContent)`), "cut off at %d", width)
 	}
-	tb.inOrder(s.URL)
 }
 
 // Wheels of all shapes can be drawn.
@@ -341,17 +346,14 @@ func TestShapes(t *testing.T) {
 		}
 		h.Add(names[i], w)
 	}
-	s := httptest.NewServer(h)
-	defer s.Close()
-	defer s.CloseClientConnections()
+	url := serveHandler(t, h)
 	for i, rings := range []int{44, 3, 0, 6} {
-		tb.open(s.URL + "?wheel=" + strings.ReplaceAll(names[i], " ", "+"))
+		tb.open(url + "?wheel=" + strings.ReplaceAll(names[i], " ", "+"))
 		tb.until(fmt.Sprintf(`document.querySelector("#name").textContent === %q`, names[i]))
 		require.InDelta(t, rings, eval[int](tb, `document.querySelectorAll("#dial .ring").length`), 1.0, names[i])
 		require.NotContains(t, eval[string](tb, `document.querySelector("main").innerHTML`), "NaN", names[i])
 		require.NotContains(t, eval[string](tb, `document.querySelector("main").innerHTML`), "Infinity", names[i])
 	}
-	tb.inOrder(s.URL)
 }
 
 func TestEvilName(t *testing.T) {
@@ -363,18 +365,19 @@ func TestEvilName(t *testing.T) {
 	tb.until(fmt.Sprintf(`document.querySelector("#name").textContent === %q`, evil))
 	require.Zero(t, eval[int](tb, `document.querySelectorAll("img, main script").length`))
 	require.Equal(t, evil+" – timing wheels", eval[string](tb, `document.title`))
-	tb.inOrder(s.URL)
 }
 
 // Markup does not get in, even by mistake.
 func TestPolicy(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
+	tb.mayComplain = true
 	tb.open(s.url())
 	require.Equal(t, "TypeError", eval[string](tb, `(() => { try { document.body.innerHTML = "<b>" } catch (e) { return e.name } })()`))
 }
 
 func TestServerRestarts(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
+	tb.mayComplain = true
 	tb.open(s.url())
 	for range 100_000 { // so that the new wheel has less to tell
 		s.requests.Schedule(time.Hour, func() {})
@@ -398,7 +401,7 @@ func TestServerRestarts(t *testing.T) {
 func TestSilence(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
 	var streams atomic.Int64
-	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	url := serveHandler(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.RawQuery, "format=events") && streams.Add(1) == 1 {
 			rw.Header().Set("Content-Type", "text/event-stream")
 			http.NewResponseController(rw).Flush()
@@ -407,13 +410,10 @@ func TestSilence(t *testing.T) {
 		}
 		s.page.ServeHTTP(rw, r)
 	}))
-	defer front.Close()
-	defer front.CloseClientConnections()
 	start := time.Now()
-	tb.open(front.URL)
+	tb.open(url)
 	require.GreaterOrEqual(t, streams.Load(), int64(2))
 	require.LessOrEqual(t, streams.Load(), 1+int64(time.Since(start)/(10*time.Second)), "after 10 s of silence each")
-	tb.inOrder(front.URL)
 }
 
 // A page in the background costs the server nothing.

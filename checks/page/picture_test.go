@@ -3,7 +3,6 @@ package page
 import (
 	"bufio"
 	"flag"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/page"
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,10 +29,10 @@ func TestPicture(t *testing.T) {
 	stdout, err := live.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, live.Start())
-	defer func() {
+	t.Cleanup(func() {
 		live.Process.Signal(os.Interrupt)
 		require.NoError(t, live.Wait())
-	}()
+	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 	url := strings.TrimSpace(strings.TrimPrefix(line, "open "))
@@ -59,10 +56,5 @@ func TestPicture(t *testing.T) {
 		return degrees > 60 && degrees < 130 && slots.filter((s) => s.hasAttribute("d")).length > 8;
 	})()`)
 	// It ends below the dial, so that it cuts no panel in two.
-	end := eval[float64](tb, `$("dial-section").getBoundingClientRect().bottom + 12`)
-	shot, err := chromedp.Call(tb.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
-		Clip: &page.Viewport{Width: 1280, Height: math.Round(end), Scale: 1},
-	})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(*picture, shot.Data, 0o644))
+	tb.shoot(*picture, `$("dial-section").getBoundingClientRect().bottom + 12`)
 }

@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,10 +20,7 @@ func TestPools(t *testing.T) {
 	defer w.Stop()
 	h := debug.NewHandler()
 	h.AddPool("mail", p)
-	s := httptest.NewServer(h)
-	defer s.Close()
-	defer s.CloseClientConnections()
-	tb.open(s.URL)
+	tb.open(serveHandler(t, h))
 	tb.until(`!$("pools-section").hidden`)
 	require.Contains(t, tb.text("note"), "No wheel")
 	require.True(t, eval[bool](tb, `$("pools").checkVisibility()`), "there are pools without a wheel")
@@ -61,10 +57,7 @@ func TestPools(t *testing.T) {
 	require.Equal(t, "<img src=x>", eval[string](tb, `$("pools").children[1].firstChild.textContent`))
 	require.Equal(t, []string{"0 of 1", "0 of 0", "0"}, eval[[]string](tb, values)[3:])
 	require.Equal(t, []int{0, 0}, eval[[]int](tb, shares)[2:])
-	for _, width := range []int64{320, 640, 1280} {
-		tb.resize(width, 800)
-		require.LessOrEqual(t, eval[int64](tb, `document.documentElement.scrollWidth`), width)
-	}
+	tb.narrow(320, 640, 1280)
 	require.NotContains(t, eval[string](tb, `document.body.innerText`), "running", "a word has one meaning")
 	h.RemovePool("<img src=x>")
 
@@ -74,5 +67,4 @@ func TestPools(t *testing.T) {
 	tb.until(`$("pools").children[0].firstChild.textContent === "mailclosed"`)
 	h.RemovePool("mail")
 	tb.until(`$("pools-section").hidden`)
-	tb.inOrder(s.URL)
 }

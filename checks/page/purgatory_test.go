@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -21,10 +20,7 @@ func TestPurgatories(t *testing.T) {
 	p := purgatory.New[string](w)
 	h := debug.NewHandler()
 	h.AddPurgatory("polls", p)
-	s := httptest.NewServer(h)
-	defer s.Close()
-	defer s.CloseClientConnections()
-	tb.open(s.URL)
+	tb.open(serveHandler(t, h))
 	tb.until(`!$("purgatories-section").hidden`)
 	require.True(t, eval[bool](tb, `$("pools-section").hidden`))
 	require.Contains(t, tb.text("note"), "No wheel")
@@ -51,10 +47,7 @@ func TestPurgatories(t *testing.T) {
 	top := eval[[]string](tb, keys)
 	require.Len(t, top, 10)
 	require.Equal(t, []string{evil + "× 1,234", "topic 19× 20", "topic 18× 19"}, top[:3])
-	for _, width := range []int64{320, 640, 1280} {
-		tb.resize(width, 800)
-		require.LessOrEqual(t, eval[int64](tb, `document.documentElement.scrollWidth`), width)
-	}
+	tb.narrow(320, 640, 1280)
 
 	// The rates rise while something happens, and fall when nothing does any more.
 	tb.until(value("parked /s") + ` === "0"`)
@@ -85,5 +78,4 @@ func TestPurgatories(t *testing.T) {
 	h.RemovePurgatory(evil)
 	h.RemovePurgatory("polls")
 	tb.until(`$("purgatories-section").hidden`)
-	tb.inOrder(s.URL)
 }

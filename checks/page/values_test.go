@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -21,11 +22,16 @@ import (
 func serveOne(t *testing.T, w *timingwheel.TimingWheel) string {
 	h := debug.NewHandler()
 	h.Add("one", w)
+	t.Cleanup(func() { w.Stop() })
+	return serveHandler(t, h)
+}
+
+// serveHandler starts a server of a page, and returns its address.
+func serveHandler(t *testing.T, h http.Handler) string {
 	s := httptest.NewServer(h)
 	t.Cleanup(func() {
-		s.CloseClientConnections()
+		s.CloseClientConnections() // ends the streams too, which do not end by themselves
 		s.Close()
-		w.Stop()
 	})
 	return s.URL
 }
@@ -127,7 +133,6 @@ func TestTipStaysInTheWindow(t *testing.T) {
 			return box.left >= 0 && box.top >= 0 && box.right <= innerWidth && box.bottom <= innerHeight;
 		})()`), "slot %d", i)
 	}
-	tb.inOrder(s.URL)
 }
 
 // The numbers on an axis are whole, few, and at equal distances.
@@ -151,7 +156,6 @@ func TestAxes(t *testing.T) {
 	for _, label := range strings.Fields(eval[string](tb, `[...document.querySelectorAll("#scale text, #lateness .axis[text-anchor=end]")].map((e) => e.textContent).join(" ")`)) {
 		require.Regexp(t, `^10*[KMB]?$`, label)
 	}
-	tb.inOrder(s.URL)
 }
 
 // A driver that is held up leaves much overdue. It is one line.
@@ -229,7 +233,6 @@ func TestNarrowTable(t *testing.T) {
 			require.Regexp(t, `"moved to a finer ring"`, eval[string](tb, `getComputedStyle(document.querySelector("#levels td:last-child"), "::before").content`))
 		}
 	}
-	tb.inOrder(s.URL)
 }
 
 // The drawing is explained where it is drawn, and a word has one meaning.
@@ -250,10 +253,7 @@ func TestHeldUp(t *testing.T) {
 	h := debug.NewHandler()
 	h.Add("idle", idle)
 	h.Add("held", w)
-	s := httptest.NewServer(h)
-	defer s.Close()
-	defer s.CloseClientConnections()
-	tb.open(s.URL)
+	tb.open(serveHandler(t, h))
 	held, release := make(chan bool), make(chan bool)
 	w.Schedule(0, func() { held <- true; <-release })
 	<-held
@@ -273,5 +273,4 @@ func TestHeldUp(t *testing.T) {
 	close(release)
 	tb.until(`$("note").hidden`)
 	tb.until(`$("wheels").children[1].textContent === "held0"`)
-	tb.inOrder(s.URL)
 }

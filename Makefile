@@ -85,7 +85,7 @@ test-benchmarks: # without the race detector: rivals have races
 # too. Those of JetStream run alone: beside others their servers do not answer in time. Of the rest two
 # modules run at once, the longest first. All is compiled before (go list -export), since -p 1 would
 # compile on one processor. The faults run without the race detector here, and with it in nightly.
-# BESIDE names more targets for the same two places.
+# BESIDE names more targets for the same two places, none of them short.
 DURABLE_TESTS := $(filter-out %/trials/,$(DURABLE:%=test-in-%)) test-in-./examples/integrations/
 LONGEST := test-trials test-in-./durable/postgres/
 TRIALS := cd durable/trials && go test -p 1 -timeout 20m
@@ -93,7 +93,7 @@ COMPILED = go list -race -test -deps -export ./... >/dev/null
 .PHONY: test-durable test-jetstream test-trials $(DURABLE_TESTS)
 test-durable: missing ## durable jobs keep their promises on real servers, whatever harms them
 	$(MAKE) --no-print-directory test-jetstream
-	$(MAKE) --no-print-directory -j2 -Otarget $(LONGEST) $(filter-out $(LONGEST),$(DURABLE_TESTS)) $(BESIDE)
+	$(MAKE) --no-print-directory -j2 -Otarget $(LONGEST) $(BESIDE) $(filter-out $(LONGEST),$(DURABLE_TESTS))
 
 test-jetstream:
 	cd durable && $(COMPILED) && go test -race -p 2 -parallel 4 -timeout 20m ./jetstream/...

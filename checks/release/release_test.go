@@ -42,7 +42,7 @@ func TestWorkspaceListsEveryModule(t *testing.T) {
 	require.Len(t, ordered, len(r.published()))
 }
 
-// unlisted returns the folders below root that have a go.mod which go.work does not list.
+// unlisted returns the folders below root that have a go.mod and are not in go.work.
 func unlisted(t *testing.T, root string, modules []goModule) (dirs []string) {
 	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Name() != "go.mod" {

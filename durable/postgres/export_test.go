@@ -41,6 +41,21 @@ func Announcement(old bool, kinds ...string) string {
 	return announcementOf(kinds, old).encode("")
 }
 
+// AnnouncementOf returns the text of an announcement of jobs of a kind, sent by an engine. A zero time is unknown.
+func AnnouncementOf(by, kind string, due ...time.Time) string {
+	a := announcementOf(nil, false)
+	for _, at := range due {
+		a.add(kind, at)
+	}
+	return a.encode(by)
+}
+
+// Announced returns which engine has sent an announcement, and what a poll for a kind of it reads.
+func Announced(text, kind string, now time.Time) (by string, since time.Time, ahead time.Duration) {
+	a, by := decodeAnnouncement(text)
+	return by, a.kinds[kind].since(now), a.ahead(now)
+}
+
 // Announces reports whether an announcement is for a kind.
 func Announces(text, kind string) bool {
 	n, _ := decodeAnnouncement(text)

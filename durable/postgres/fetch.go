@@ -166,7 +166,7 @@ func (f *fetcher) plan(now time.Time, full bool) planned {
 	l := planned{ahead: f.c.Ahead + farReach}
 	server := f.e.now()
 	quick := server.Add(-recent)
-	announced := !full && !f.all && !f.far && len(f.rest) == 0 && f.notified // what the poll reads
+	announced := f.notified && !full && !f.all && !f.far && len(f.rest) == 0 // and nothing else is read
 	switch {
 	case announced:
 		l.ahead = min(f.announced.ahead(server), l.ahead)

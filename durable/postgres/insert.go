@@ -257,7 +257,7 @@ func (e *Engine) announceSoon(recs []driver.Record, errs []error) {
 	for i := range recs {
 		switch r := &recs[i]; {
 		case errs[i] != nil:
-		case r.OnKey != driver.KeyRefuse && (r.MaxWait > 0 || r.Due.Before(soon)): // another time may be stored
+		case r.MaxWait > 0: // and it may be over: the job is due earlier then
 			a.add(r.Kind, time.Time{})
 		case r.Due.Before(soon):
 			a.add(r.Kind, r.Due)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -54,4 +55,53 @@ func TestAnnouncements(t *testing.T) {
 	}
 	require.True(t, postgres.Announces(`{"kinds":["a"]}`, "a")) // of an older version
 	require.False(t, postgres.Announces(`{"kinds":["a"]}`, "b"))
+}
+
+// A poll for announced jobs reads from the first to the last of them. If one time is unknown, it reads all that may
+// be announced.
+func TestSpanOfAnnouncement(t *testing.T) {
+	now := time.Now().Truncate(time.Microsecond)
+	early, late := now.Add(-time.Minute), now.Add(300*time.Millisecond)
+	by, since, ahead := postgres.Announced(postgres.AnnouncementOf("e", "a", late, early, now), "a", now)
+	require.Equal(t, "e", by)
+	require.WithinRange(t, since, early.Add(-time.Second), early.Add(-time.Microsecond))
+	require.GreaterOrEqual(t, ahead, 300*time.Millisecond)
+	require.Less(t, ahead, 500*time.Millisecond)
+	for _, text := range []string{`{"kinds":["a"]}`, "{}", postgres.AnnouncementOf("e", "a", late, time.Time{}, early), postgres.Announcement(true, "a")} {
+		_, since, ahead = postgres.Announced(text, "a", now)
+		require.Equal(t, now.Add(-recent), since, text)
+		require.Equal(t, time.Second, ahead, text)
+	}
+}
+
+// A job that is stored long before it is due, and so is not announced, is handed out as early as the worker
+// has asked for.
+func TestFetchReadsFarAhead(t *testing.T) {
+	t.Parallel()
+	e := sharedStore(t).open(t)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	c := workConfig("w", time.Minute)
+	c.Ahead = time.Hour
+	w, err := e.Work(ctx, c)
+	require.NoError(t, err)
+	got := make(chan *driver.Delivery, 10)
+	fed := make(chan error)
+	go func() {
+		fed <- w.Fetch(ctx, func(hs []*driver.Delivery) {
+			for _, h := range hs {
+				got <- h
+			}
+		})
+	}()
+	for _, after := range []time.Duration{0, 50 * time.Minute} { // the first poll is over when the second job is stored
+		insertAll(t, e, record(after.String(), time.Now().Add(after)))
+		select {
+		case <-got:
+		case <-ctx.Done():
+			t.Fatal("not handed out: the job due after ", after)
+		}
+	}
+	stop()
+	require.NoError(t, <-fed)
 }

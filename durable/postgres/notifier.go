@@ -62,7 +62,7 @@ func announcementOf(kinds []string, old bool) announcement {
 	return a
 }
 
-// add adds a job of a kind, due at a time; zero: at any time.
+// add adds a job of a kind. A due time of zero is unknown.
 func (a *announcement) add(kind string, due time.Time) {
 	a.merge(announcement{kinds: map[string]span{kind: {due, due}}})
 }
@@ -83,7 +83,8 @@ func (a *announcement) merge(other announcement) {
 	}
 }
 
-// clocks is how much later the server's clock may be than now returns.
+// clocks is how far now may be ahead of the server's clock. If it is further ahead, the last jobs of
+// a span are found by the next poll of all kinds.
 const clocks = 50 * time.Millisecond
 
 // since returns the due time from which announced jobs of a kind are read.
@@ -287,7 +288,7 @@ func (e *Engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
 			}
 			continue
 		}
-		if a, by := decodeAnnouncement(n.Payload); by != e.name || by == "" {
+		if a, by := decodeAnnouncement(n.Payload); by != e.name {
 			l.wake(a)
 		}
 	}

@@ -234,8 +234,8 @@ func life(rate int, batch time.Duration, spans ...span) step {
 	}
 }
 
-// workOff measures how fast jobs are worked off that are overdue when a worker starts, until the last of their
-// ends is written down, but for no longer than a time.
+// workOff measures how many overdue jobs a second a new worker runs. It stops when the last end is stored, or
+// after atMost.
 func workOff(atMost time.Duration) step {
 	return func(m *meter) {
 		fill(m, *backlog, within(-time.Second, 1))

@@ -31,8 +31,8 @@ type state int
 
 const (
 	passing state = iota
-	parting       // what the client sends next passes but for its end, and then it is dead
-	dead          // nothing passes any more, and nobody is told
+	parting       // the next write of the client passes without its last bytes; then the link is dead
+	dead          // nothing passes, and neither side gets an error
 	closed        // on both sides
 )
 
@@ -148,7 +148,8 @@ func (l *link) hold(d time.Duration) {
 	time.AfterFunc(d, l.mu.Unlock)
 }
 
-// sever makes the link dead, or part from the client, which is never told. The server finds out, as one does that has been told to ask: by itself TCP takes two hours.
+// sever makes the link dead or parting. The client gets no error. The server's side is closed after 45 s, as keepalives
+// would do it; by default these take two hours.
 func (l *link) sever(how state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

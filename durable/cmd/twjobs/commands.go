@@ -219,6 +219,9 @@ func (t *tool) change(what, yes string, c admin.Command) error {
 		of := line(r.Ref)
 		if c.All && what == "redrive" {
 			of = fmt.Sprintf("%d jobs", r.Jobs)
+			if r.Jobs == 1 {
+				of = "1 job"
+			}
 		}
 		if !t.json {
 			fmt.Fprintf(t.out, "%s: %s\n", of, said)

@@ -1,6 +1,7 @@
 // Command twjobs shows the jobs of a queue and changes them.
 //
 //	twjobs [-json] [-timeout 1m] PLACE COMMAND
+//	twjobs -version
 //
 // PLACE is the store of the queue, or a program that serves package admin:
 //
@@ -60,6 +61,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -72,6 +74,7 @@ import (
 )
 
 const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats URL | -context NAME | -postgres DSN [-queue NAME] COMMAND
+       twjobs -version
   list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
   show REF                             all of a job, its payload included
   cancel REF... | cancel -key KEY      ends waiting jobs
@@ -112,7 +115,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, usage)
 		return 0
 	case errors.As(err, &usageErr):
-		fmt.Fprintf(stderr, "twjobs: %s\n%s", printable(usageErr.text), usage)
+		fmt.Fprintf(stderr, "twjobs: %s\ntwjobs -h lists the commands\n", printable(usageErr.text))
 		return 2
 	case err != nil:
 		fmt.Fprintln(stderr, "twjobs:", printable(err.Error()))
@@ -226,9 +229,16 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f, to := newFlags("twjobs", stderr), target{}
 	o := &output{out: stdout, err: stderr}
 	f.BoolVar(&o.json, "json", false, "print the answers of the admin handler")
+	version := f.Bool("version", false, "print the version")
 	to.flags(f)
 	if err := parse(f, args); err != nil {
 		return err
+	}
+	if *version {
+		if b, ok := debug.ReadBuildInfo(); ok {
+			fmt.Fprintln(stdout, "twjobs", b.Main.Version, b.GoVersion)
+		}
+		return nil
 	}
 	command, ok := commands[f.Arg(0)]
 	switch {

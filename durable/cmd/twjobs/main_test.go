@@ -125,14 +125,18 @@ func TestWrongUse(t *testing.T) {
 	} {
 		out, status := twjobs(t, dir, args...)
 		require.Equal(t, 2, status, "%v: %s", args, out)
-		require.Contains(t, out, "usage: twjobs")
+		require.Contains(t, out, "twjobs -h lists the commands")
 	}
 	out, status := twjobs(t, dir+"/none", "list")
 	require.Equal(t, 1, status, out)
 	out, status = twjobs(t, dir, "show", "x")
 	require.Equal(t, 1, status, out)
 	require.Contains(t, out, `"x" is not a Ref of this queue`)
-	require.Zero(t, run(within(t), []string{"-h"}, &bytes.Buffer{}, &bytes.Buffer{}))
+	for arg, want := range map[string]string{"-h": "usage: twjobs", "-version": "twjobs "} {
+		var printed bytes.Buffer
+		require.Zero(t, run(within(t), []string{arg}, &printed, &bytes.Buffer{}))
+		require.Contains(t, printed.String(), want)
+	}
 }
 
 // A tool makes no queue, wherever it looks.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/busy"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -75,7 +76,7 @@ func newBook(t *testing.T, c *serverClock) *book {
 // open returns a Queue whose handler writes the book. A job of the kind "retried" fails
 // once, one of the kind "dying" always.
 func (b *book) open(e driver.Engine, retry time.Duration, opts ...durable.Option) *durable.Queue {
-	q, err := durable.Open(within(b.t), e, append([]durable.Option{durable.WithLease(5 * time.Second)}, opts...)...)
+	q, err := durable.Open(within(b.t), e, append([]durable.Option{durable.WithLease(busy.Longer(5 * time.Second))}, opts...)...)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { q.Close() })
 	run := func(_ context.Context, a *durable.Attempt) error {
@@ -283,7 +284,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	b.mu.Lock()
 	ran := len(b.begun)
 	b.mu.Unlock()
-	if by >= 40*time.Second {
+	if clock.now().Before(began.Add(-5 * time.Second)) {
 		require.NoError(t, q.Schedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(span))))
 	}
 
@@ -296,7 +297,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 		}
 	}()
 	every := 0
-	if by >= 40*time.Second { // time enough for the series to begin before its end
+	if clock.now().Before(began.Add(-5 * time.Second)) { // time enough for the series to begin before its end
 		n, err := b.series(q)
 		require.NoError(t, err)
 		every = n
@@ -358,7 +359,7 @@ func TestClocksThatDiffer(t *testing.T) {
 	b.early = 2 * apart
 	var queues []*durable.Queue
 	for range 2 {
-		q := b.open(c.Open(t), time.Second, durable.WithLease(15*time.Second))
+		q := b.open(c.Open(t), time.Second, durable.WithLease(busy.Longer(15*time.Second)))
 		b.start(q)
 		queues = append(queues, q)
 	}

@@ -11,12 +11,13 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/busy"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-// soon is what an error may take that is told at once: much less than a question whose
-// answer is waited for.
-const soon = 4 * time.Second
+// soon is what an error may take that is told at once: less than a question whose answer is waited
+// for, on a machine that is not busy.
+var soon = busy.Longer(4 * time.Second)
 
 // denying returns a connection of a user of a new server who is denied some subjects, which
 // are of a queue that is there.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/busy"
 )
 
 // soon is small buckets, that close while a test runs.
@@ -19,7 +20,7 @@ var soon = Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second
 // runs has a Queue on the engine of a partition run kinds.
 func runs(t *testing.T, p *part, kinds ...string) (*durable.Queue, <-chan *durable.Attempt) {
 	e := connectPartTo(t, p)
-	q, err := durable.Open(t.Context(), e, durable.WithLease(3*time.Second))
+	q, err := durable.Open(t.Context(), e, durable.WithLease(busy.Longer(3*time.Second)))
 	require.NoError(t, err)
 	ran := make(chan *durable.Attempt, 1000)
 	for _, kind := range kinds {

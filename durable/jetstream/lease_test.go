@@ -11,6 +11,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/internal/busy"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -51,7 +52,7 @@ type two struct {
 	mine, offered *driver.Delivery
 }
 
-const testLease = 6 * time.Second
+var testLease = busy.Longer(6 * time.Second)
 
 func newTwo(t *testing.T) *two {
 	w := &two{clock: &serverClock{}}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/busy"
 )
 
 // limited is a queue with one limit, and what claims there.
@@ -21,7 +22,7 @@ type limited struct {
 	n int
 }
 
-const limitedLease = 2 * time.Second
+var limitedLease = busy.Longer(2 * time.Second)
 
 func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
 	e := connectPartTo(t, p).(*engine)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/busy"
 )
 
 // closeBucket closes a near bucket as a clock that is ahead does.
@@ -142,7 +143,7 @@ func TestMoveToClosedBuckets(t *testing.T) {
 					closeBucket(t, p, p.nearOf(at.Add(due.Sub(now)-9*time.Minute)))
 				}
 			}
-			q, err := durable.Open(t.Context(), e, durable.WithLease(5*time.Second))
+			q, err := durable.Open(t.Context(), e, durable.WithLease(busy.Longer(5*time.Second)))
 			require.NoError(t, err)
 			defer q.Close()
 			var ran atomic.Int64

@@ -148,14 +148,9 @@ func (r *rig) close() {
 	r.Close()
 }
 
-// add adds jobs that must be accepted: once more where the engine did not come to it in time.
+// add adds jobs that must be accepted.
 func (r *rig) add(jobs ...durable.Job) []durable.Ref {
 	refs, err := r.AddMany(within(r.t), jobs...)
-	for i := range refs {
-		if refs[i] == "" && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, durable.ErrUncertain) {
-			return append(append(refs[:i:i], r.add(jobs[i])...), refs[i+1:]...)
-		}
-	}
 	r.ok(err)
 	return refs
 }

@@ -141,28 +141,26 @@ func (b *book) cancel(q *durable.Queue, ref durable.Ref, later time.Duration) {
 	delete(b.accepted, ref)
 }
 
-// missing returns how many of the accepted are not done.
-func (b *book) missing() (n int) {
+// missing says how many of the accepted are not done, and how often one of them has begun; nothing
+// if all are done.
+func (b *book) missing() (text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	n := 0
 	for ref := range b.accepted {
 		if b.done[ref] == 0 {
 			n++
+			text = fmt.Sprintf("%d of %d are not done; %s has begun %d times", n, len(b.accepted), ref, b.begun[ref])
 		}
 	}
-	return n
+	return text
 }
 
 // check waits until all that was accepted is done, and demands that it was once, and
 // nothing else.
 func (b *book) check() {
 	b.t.Helper()
-	await(b.t, func() string {
-		if n := b.missing(); n > 0 {
-			return fmt.Sprintf("%d of %d are not done", n, len(b.accepted))
-		}
-		return ""
-	})
+	await(b.t, b.missing)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for ref, n := range b.done {
@@ -381,12 +379,7 @@ func TestClocksThatDiffer(t *testing.T) {
 			t.Log("stepdown:", err)
 		}
 	}
-	await(t, func() string {
-		if n := b.missing(); n > 0 {
-			return fmt.Sprintf("%d of %d are not done", n, len(b.accepted))
-		}
-		return ""
-	})
+	await(t, b.missing)
 	t.Logf("%d jobs, %d steps of the clock", len(b.done), queues[0].Stats().ClockSteps)
 	require.Positive(t, queues[0].Stats().ClockSteps)
 }

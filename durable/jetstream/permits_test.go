@@ -338,10 +338,11 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	c := driver.Counter{TAT: time.Now().Add(time.Hour).UnixNano()}
 	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
+	claimed := time.Now()
 	v := l.claim(w, l.held(""))
 	if v.Status == driver.Throttled {
 		require.Less(t, v.After, time.Second)
-	} else {
+	} else if time.Since(claimed) < 100*time.Millisecond { // else a token has come meanwhile
 		require.False(t, v.At.IsZero(), "the next token comes later: %+v", v)
 	}
 }

@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"driver":                   {module + "/internal/clock", module + "/internal/valid"},
 	"cron":                     {core + "timingwheel"},
 	"internal/batch":           {},
+	"internal/busy":            {},
 	"internal/clock":           {},
 	"internal/once":            {},
 	"internal/valid":           {},
@@ -49,7 +50,7 @@ var mayImport = map[string][]string{
 	},
 	"jetstream/embedded":         {module + "/driver", module + "/jetstream", module + "/jetstream/internal/options"},
 	"jetstream/internal/options": {},
-	"enginetest":                 {module, module + "/driver", module + "/memory"},
+	"enginetest":                 {module, module + "/driver", module + "/internal/busy", module + "/memory"},
 	"crashtest":                  {module, module + "/driver", module + "/memory"},
 	"admin":                      {module, core + "timingwheel"},
 }

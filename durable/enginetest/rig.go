@@ -35,20 +35,22 @@ const patience = 5 * time.Minute
 
 // feeding feeds a worker until what it returns is called, or the test ends. Where Fetch ends before,
 // it is called again, as a Queue does: a slow server may not answer in time, or another worker may
-// have closed what this one was about to read.
-func feeding(t testing.TB, w driver.Worker, take func([]*driver.Delivery)) (stop func()) {
+// have closed what this one was about to read. stop returns how often that was.
+func feeding(t testing.TB, w driver.Worker, take func([]*driver.Delivery)) (stop func() int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
+	unanswered := 0
 	all.Go(func() {
 		for ctx.Err() == nil {
 			if err := w.Fetch(ctx, take); err != nil && ctx.Err() == nil {
+				unanswered++
 				t.Log("fed once more:", err)
 				time.Sleep(50 * time.Millisecond)
 			}
 		}
 	})
-	stop = func() { cancel(); all.Wait() }
-	t.Cleanup(stop)
+	stop = func() int { cancel(); all.Wait(); return unanswered }
+	t.Cleanup(func() { stop() })
 	return stop
 }
 

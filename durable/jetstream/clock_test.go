@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -141,19 +142,22 @@ func (b *book) cancel(q *durable.Queue, ref durable.Ref, later time.Duration) {
 	delete(b.accepted, ref)
 }
 
-// missing says how many of the accepted are not done, and how often one of them has begun; nothing
-// if all are done.
-func (b *book) missing() (text string) {
+// missing says how many of the accepted are not done, and how often the first of them has begun. It
+// returns "" when all are done.
+func (b *book) missing() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := 0
+	var left []durable.Ref
 	for ref := range b.accepted {
 		if b.done[ref] == 0 {
-			n++
-			text = fmt.Sprintf("%d of %d are not done; %s has begun %d times", n, len(b.accepted), ref, b.begun[ref])
+			left = append(left, ref)
 		}
 	}
-	return text
+	if len(left) == 0 {
+		return ""
+	}
+	first := slices.Min(left)
+	return fmt.Sprintf("%d of %d are not done; %s has begun %d times", len(left), len(b.accepted), first, b.begun[first])
 }
 
 // check waits until all that was accepted is done, and demands that it was once, and
@@ -169,13 +173,19 @@ func (b *book) check() {
 	}
 }
 
-// await waits until there is nothing to wait for.
+// await waits until what returns "". It gives up when the text has not changed for as long as patience:
+// a busy machine may be slow while all goes on.
 func await(t testing.TB, what func() string) {
 	t.Helper()
-	for end := time.Now().Add(patience); what() != ""; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			require.FailNow(t, fmt.Sprintf("after %v: %s", patience, what()))
+	last, since := "", time.Now()
+	for text := what(); text != ""; text = what() {
+		if text != last {
+			last, since = text, time.Now()
 		}
+		if time.Since(since) > patience {
+			require.FailNow(t, fmt.Sprintf("for %v: %s", patience, text))
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -282,7 +292,8 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	b.mu.Lock()
 	ran := len(b.begun)
 	b.mu.Unlock()
-	if clock.now().Before(began.Add(-5 * time.Second)) {
+	recurs := clock.now().Before(began.Add(-5 * time.Second)) // there is time to store the schedule
+	if recurs {
 		require.NoError(t, q.Schedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(span))))
 	}
 
@@ -295,7 +306,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 		}
 	}()
 	every := 0
-	if clock.now().Before(began.Add(-5 * time.Second)) { // time enough for the series to begin before its end
+	if recurs {
 		n, err := b.series(q)
 		require.NoError(t, err)
 		every = n
@@ -332,7 +343,7 @@ func (b *book) series(q *durable.Queue) (n int, err error) {
 		for info, e := range q.All(within(b.t), durable.Filter{}) {
 			if err = e; err == nil && info.Job.Key != "" {
 				time.Sleep(200 * time.Millisecond) // a scan is dear
-				return "the series has not ended: " + fmt.Sprint(info.Job.Key, info.State, info.Due, b.clock.now())
+				return "the series has not ended: " + fmt.Sprint(info.Job.Key, info.State, info.Due)
 			}
 		}
 		return ""

@@ -15,8 +15,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-// soon is what an error may take that is told at once: less than a question whose answer is waited
-// for, on a machine that is not busy.
+// soon bounds the time until a denial is an error. On a quiet machine it is less than the 5 s for which a
+// question waits for its answer.
 var soon = busy.Longer(4 * time.Second)
 
 // denying returns a connection of a user of a new server who is denied some subjects, which

@@ -184,7 +184,8 @@ func deposedLeader(t *testing.T) error {
 		return err
 	}
 	d.cutOff(t, old)
-	// A server whose log was still empty does not vote: then nobody is elected without the old leader.
+	// The vote of a server whose log is empty counts only if all servers vote. Then nobody is elected
+	// without the old leader.
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		if n := p.leader(t); n >= 0 && n != old {
 			break

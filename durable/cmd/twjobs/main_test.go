@@ -88,6 +88,7 @@ func TestCommands(t *testing.T) {
 	require.Contains(t, out, "0 overdue")
 	out, status = twjobs(t, dir, "redrive", "-all")
 	require.Zero(t, status, out)
+	require.Contains(t, out, "1 job: ")
 	out, status = twjobs(t, dir, "redrive", dead)
 	require.Equal(t, 1, status, out)
 	out, status = twjobs(t, dir, "cancel", waiting, dead)

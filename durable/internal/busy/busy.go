@@ -1,4 +1,4 @@
-// Package busy gives tests more time on a machine that does much else.
+// Package busy gives tests more time on a busy machine.
 package busy
 
 import (

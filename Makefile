@@ -8,8 +8,8 @@ SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0
 DURATION    ?= 10m
 
 # What needs more than the core module may depend on is a module of its own. go.work lists
-# all, and says which are not published.
-NESTED      := $(addsuffix /,$(shell sed -n 's,^\t\(\./[^ ]*\).*,\1,p' go.work))
+# all but benchmarks, and says which are not published.
+NESTED      := ./benchmarks/ $(addsuffix /,$(shell sed -n 's,^\t\(\./[^ ]*\).*,\1,p' go.work))
 PUBLISHED   := . $(shell sed -n 's,^\t\(\./[^ ]*\)$$,\1,p' go.work)
 comma := ,
 DURABLE     := $(filter ./durable/%,$(NESTED))
@@ -55,8 +55,9 @@ compiler:
 	@command -v "$$(go env CC)" >/dev/null || { echo "The race detector needs a C compiler, and there is no $$(go env CC). Install gcc, or run: go test -short ./..."; exit 1; }
 
 # BENCH='Mix|Fire' chooses benchmarks by name; the results of the others stay.
-bench: ## the wheel's speed beside package time, its peers and a heap: three quarters of an hour (BENCH='Mix|Fire'; bench-quick: one round)
-	cd benchmarks && go run . -bench '$(BENCH)' -readme ../README.md
+bench: ## the wheel's speed beside package time, its peers and a heap: an hour and a half (BENCH='Mix|Fire'; bench-quick: one round)
+	cd benchmarks && GOTOOLCHAIN=$(firstword $(RELEASES)) go run . -bench '$(BENCH)'
+	cd benchmarks && GOTOOLCHAIN=$(lastword $(RELEASES)) go run . -beside -bench '$(BENCH)' -readme ../README.md
 
 bench-quick:
 	cd benchmarks && go run . -bench '$(BENCH)' -rounds 1 -out "$$(mktemp -d)"
@@ -193,6 +194,7 @@ sbom: ## write the list of each module's dependencies, with their licences and s
 
 tidy: ## go.mod of each module, and go.work.sum, have what they need, and no more
 	cd checks && go run ./release tidy
+	cd benchmarks && go mod tidy && rm go.work.sum && go list -m all >/dev/null
 	rm go.work.sum
 	go list -m all >/dev/null # reads each go.mod, so that no other command adds a line
 	dir=$$(mktemp -d) && go work vendor -o "$$dir" && rm -r "$$dir" # reads each package of a build, on all systems

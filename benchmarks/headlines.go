@@ -1,5 +1,18 @@
 package main
 
+import (
+	"slices"
+	"strings"
+)
+
+// hasHeadline reports whether a row of the summary is of a benchmark.
+func hasHeadline(name string) bool {
+	return slices.ContainsFunc(headlines, func(h headline) bool {
+		of, _, _ := strings.Cut(h.benchmark, "/")
+		return name == "Benchmark"+of
+	})
+}
+
 // headlines are the rows of the summary, and of the README.
 var headlines = []headline{
 	{"add a timer and cancel it, none pending", "AddCancel/pending=0", "wheel.Schedule", "cpu-ns/op", false},

@@ -4,6 +4,7 @@
 //	go run .                          # all: three quarters of an hour
 //	go run . -bench 'Mix|Fire'        # these anew, beside what is recorded
 //	go run . -short -out /tmp/try     # in little, to see that it works
+//	go run . -beside                  # those of the summary, with another release of Go: see RELEASES in the Makefile
 //	go run . -report                  # measures nothing
 //
 // A row needs no more than go test: go test -bench 'CancelRandom/pending=1M'.
@@ -31,9 +32,13 @@ func main() {
 	flag.BoolVar(&r.short, "short", false, "with small loads, whose figures mean nothing")
 	out := flag.String("out", ".", "the `folder` of RESULTS.md and results/")
 	readme := flag.String("readme", "", "the `file` whose block of figures is written, between two comments")
+	flag.BoolVar(&r.beside, "beside", false, "measure the benchmarks of the summary, and keep the results beside those of another release of Go")
 	report := flag.Bool("report", false, "measure nothing, and write the report from the results that are there")
 	flag.Parse()
 	r.folder = filepath.Join(*out, "results")
+	if r.beside {
+		r.folder = filepath.Join(r.folder, runtime.Version())
+	}
 	var err error
 	if !*report {
 		err = r.compileAndRun(os.Stdout)
@@ -54,6 +59,7 @@ type runner struct {
 	rounds           int
 	limit, benchtime time.Duration
 	short            bool
+	beside           bool // only those of the summary
 }
 
 // further are second runs of a benchmark, with other flags: sizes for which a few rounds must
@@ -94,7 +100,7 @@ func (r *runner) run(progress io.Writer) error {
 	}
 	var failed []string
 	for name := range strings.FieldsSeq(string(names)) {
-		if !match.MatchString(name) {
+		if !match.MatchString(name) || r.beside && !hasHeadline(name) {
 			continue
 		}
 		begin := time.Now()

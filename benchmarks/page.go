@@ -57,11 +57,19 @@ func write(out, readme string) error {
 	if len(all) == 0 {
 		return fmt.Errorf("no results in %s", filepath.Join(out, "results"))
 	}
+	beside, err := otherReleases(out)
+	if err != nil {
+		return err
+	}
 	var page strings.Builder
 	page.WriteString(head)
-	writeSummary(&page, all)
+	writeSummary(&page, all, beside)
 	about := all[0].about
-	fmt.Fprintf(&page, machine, about["cpu"], about["cores"], about["goos"], about["goarch"], about["go"], about["load"])
+	fmt.Fprintf(&page, machine, about["cpu"], about["cores"], about["goos"], about["goarch"], about["go"], about["date"], about["load"])
+	for _, other := range beside {
+		about := other[0].about
+		fmt.Fprintf(&page, "For %s it was %s, on %s.\n", about["go"], about["load"], about["date"])
+	}
 	page.WriteString(howToRead)
 	for _, b := range all {
 		fmt.Fprintf(&page, "\n## %s\n\n%s\n    go test -bench=%s\n", b.name, b.doc, b.name)
@@ -89,16 +97,17 @@ Written by ` + "`make bench`" + `; see [how to run the benchmarks](README.md).
 ## Summary
 
 The wheel beside package time or context, or beside a program's own code. Times
-are medians of the rounds. A ratio is the median of the ratios within each round, and the last
-column has the lowest and the highest of these. A ratio with 1 between its lowest and its
-highest says nothing. To measure a row, run ` + "`go test -bench=NAME`" + ` in this folder.
+are medians of the rounds. A ratio is the median of the ratios within each round, and the
+column beside it has the lowest and the highest of these. A ratio with 1 between its lowest and its
+highest says nothing. A column with the name of a release of Go has the ratios with that release.
+To measure a row, run ` + "`go test -bench=NAME`" + ` in this folder.
 
 `
 
 const machine = `
 ## The machine
 
-%s, %s processors, %s/%s, %s; the load before the first benchmark was %s.
+%s, %s processors, %s/%s, %s. On %s, the load before the first benchmark was %s.
 `
 
 const howToRead = `
@@ -195,14 +204,41 @@ type headline struct {
 	readme    bool // also a row of the README
 }
 
-func writeSummary(page *strings.Builder, all []benchmark) {
-	page.WriteString("| work | with | it takes | instead of | ratio | lowest, highest | benchmark |\n| --- | --- | ---: | ---: | ---: | ---: | --- |\n")
+// otherReleases reads what was measured with other releases of Go.
+func otherReleases(out string) (all [][]benchmark, err error) {
+	folders, err := filepath.Glob(filepath.Join(out, "results", "go*"))
+	for _, folder := range folders {
+		of, err := benchmarks(folder)
+		if err != nil {
+			return nil, err
+		}
+		if len(of) > 0 {
+			all = append(all, of)
+		}
+	}
+	return all, err
+}
+
+func writeSummary(page *strings.Builder, all []benchmark, beside [][]benchmark) {
+	page.WriteString("| work | with | it takes | instead of | ratio | lowest, highest |")
+	for _, other := range beside {
+		fmt.Fprintf(page, " %s |", other[0].about["go"])
+	}
+	fmt.Fprintf(page, " benchmark |\n| --- | --- | ---: | ---: | ---: | ---: |%s --- |\n", strings.Repeat(" ---: |", len(beside)))
 	for _, h := range headlines {
 		if b, f, r := h.find(all); len(r) > 0 {
 			theirs, _, _ := b.medianOf(figure{f.config, b.base(), f.unit})
 			mine, _, _ := b.medianOf(f)
-			fmt.Fprintf(page, "| %s | %s | %s | %s | %s | %s, %s | `%s` |\n", h.work, h.subject, withUnit(mine, h.unit), withUnit(theirs, h.unit),
-				number(median(r)), number(r[0]), number(r[len(r)-1]), h.benchmark)
+			fmt.Fprintf(page, "| %s | %s | %s | %s | %s | %s, %s |", h.work, h.subject, withUnit(mine, h.unit), withUnit(theirs, h.unit),
+				number(median(r)), number(r[0]), number(r[len(r)-1]))
+			for _, other := range beside {
+				if _, _, r := h.find(other); len(r) > 0 {
+					fmt.Fprintf(page, " %s |", number(median(r)))
+				} else {
+					page.WriteString(" |")
+				}
+			}
+			fmt.Fprintf(page, " `%s` |\n", h.benchmark)
 		}
 	}
 }

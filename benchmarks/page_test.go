@@ -66,10 +66,12 @@ func TestReport(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(folder, "go1.27.0"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	put(filepath.Join(folder, "CancelRandom.txt"), strings.NewReplacer("Mix/tick=1ms", "CancelRandom/pending=1M", "mix_test", "add_test").Replace(printed))
+	cancels := strings.NewReplacer("Mix/tick=1ms", "CancelRandom/pending=1M", "mix_test", "add_test").Replace(printed)
+	put(filepath.Join(folder, "CancelRandom.txt"), cancels)
+	put(filepath.Join(folder, "go1.27.0", "CancelRandom.txt"), strings.NewReplacer("go1.26.8", "go1.27.0", " 260 ", " 510 ").Replace(cancels))
 	for _, before := range []string{"no block", "before\n" + blockBegin + "old\n" + blockEnd + "after\n"} {
 		put(readme, before)
 		if err := write(out, readme); err != nil {
@@ -96,7 +98,9 @@ func TestReport(t *testing.T) {
 	const work = "| cancel one of 1 M at random and add another: CPU | "
 	for file, wants := range map[string][]string{
 		"RESULTS.md": {
-			work + "wheel.Schedule | 160 ns | 560 ns | 0.38 | 0.25, 0.50 | `CancelRandom/pending=1M` |\n",
+			"| ratio | lowest, highest | go1.27.0 | benchmark |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |\n",
+			work + "wheel.Schedule | 160 ns | 560 ns | 0.38 | 0.25, 0.50 | 0.50 | `CancelRandom/pending=1M` |\n",
+			"| 60 MB | 110 MB | 0.55 | 0.55, 0.55 | | `Stopped` |\n", // not measured with go1.27.0,
 			"BenchmarkCancelRandom cancels one of the pending timers", "go test -bench=CancelRandom\n", "| 160 ±62% (0.38) |", "](results/cost-random.svg)",
 		},
 		"README.md":               {"before\n" + blockBegin, work + "wheel.Schedule | 160 ns | 560 ns | 0.38 |\n", " |\n" + blockEnd + "after\n"},

@@ -37,4 +37,6 @@ require (
 	golang.org/x/text v0.42.0 // indirect
 )
 
+replace github.com/tickwheel/tickwheel => ..
+
 tool golang.org/x/perf/cmd/benchstat

@@ -165,8 +165,8 @@ func class(pkg string) int {
 	return 2
 }
 
-// unread are modules that no document imports: to build what they compare with takes long.
-var unread = regexp.MustCompile(`/(benchmarks|checks|bench)$`)
+// unread are modules that no document imports.
+var unread = regexp.MustCompile(`/checks$`)
 
 // listed has the go command build all packages of the workspace's modules and what they
 // import, and returns their names, paths and files.

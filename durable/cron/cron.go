@@ -11,7 +11,8 @@
 //
 //   - Five fields: minute, hour, day of the month, month, day of the week; or six, with
 //     seconds in front. A field has numbers, names (JAN, MON), ranges, lists, steps and *.
-//     If both the day of the month and that of the week are given, either will do.
+//     If both the day of the month and that of the week are given, either will do. The
+//     signs L, W, # and H are not supported.
 //   - @yearly, @monthly, @weekly, @daily, @hourly.
 //   - CRON_TZ=Asia/Tokyo (or TZ=) before any of these. Without it the zone is UTC, on each
 //     machine. Local is refused: it is another zone on another machine.
@@ -103,7 +104,10 @@ func (s *Spec) setFields(words []string) (err error) {
 		return s.setEvery(words)
 	}
 	fields, err := parser.Parse(strings.Join(words, " "))
-	if err != nil {
+	switch {
+	case err != nil && strings.Contains(err.Error(), " option"): // which only this package could set
+		return errors.New("the signs L, W, # and H are not supported")
+	case err != nil:
 		return err
 	}
 	spec, ok := fields.(*gocron.SpecSchedule)

@@ -13,9 +13,13 @@ import (
 // below twenty frames, all of which the runtime corrects: 30,000 of the 40,000 instructions of a
 // wake-up. At the beginning of the life, there are three frames, and it takes 4,000.
 //
-// If no function needs more, the stack stays as it is. If one needs more than 4 KB, the stack
-// grows twice. In a program whose goroutines have large stacks on average, the runtime begins with
-// a larger one, and nothing is left to do here.
+// It becomes one of 8 KB, which takes 50 ns more than one of 4 KB. A function that needs more than
+// 4 KB saves 1,000 ns by that. Those of durable's workers need more, and took 9 % of their
+// process's time to grow.
+//
+// If no function needs more than 2 KB, the stack stays as it is. In a program whose goroutines
+// have large stacks on average, the runtime begins with a larger one, and nothing is left to do
+// here.
 type stackRoom struct{ score atomic.Int32 }
 
 // A life whose stack has grown adds grown to the score, and one whose stack has not grown
@@ -49,15 +53,15 @@ func (r *stackRoom) note(grew bool) {
 	}
 }
 
-// growStack needs so large a frame that a stack of 2 KB grows.
+// growStack needs so large a frame that a stack of 2 KB becomes one of 8 KB.
 //
 //go:noinline
 func growStack() {
-	var frame [1500]byte
+	var frame [5000]byte
 	touch(&frame)
 }
 
 // touch keeps the compiler from dropping the frame.
 //
 //go:noinline
-func touch(*[1500]byte) {}
+func touch(*[5000]byte) {}

@@ -118,14 +118,18 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A run keeps what each benchmark prints in each round.
+// A run keeps what each benchmark prints in each round. Beside the results of another release it
+// leaves out what is not in the summary.
 func TestRun(t *testing.T) {
 	r := runner{
-		program: os.Args[0], folder: t.TempDir(), bench: "^BenchmarkGroup$",
-		rounds: 2, benchtime: time.Millisecond, short: true,
+		program: os.Args[0], folder: t.TempDir(), bench: "^Benchmark(Group|Idle)$",
+		rounds: 2, benchtime: time.Millisecond, short: true, beside: true,
 	}
 	if err := r.run(io.Discard); err != nil {
 		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(r.folder); err != nil || len(files) != 1 {
+		t.Errorf("%v (%v), want Group.txt alone", files, err)
 	}
 	got, err := read(filepath.Join(r.folder, "Group.txt"))
 	if err != nil {

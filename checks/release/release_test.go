@@ -21,7 +21,7 @@ func ofCheckout(t *testing.T) *rehearsal {
 }
 
 // A module that is not in go.work is built by nobody, and one that is published is not
-// without the others. Only benchmarks has a go.work of its own.
+// without the others. The module benchmarks has a go.work of its own.
 func TestWorkspaceListsEveryModule(t *testing.T) {
 	r := ofCheckout(t)
 	require.Equal(t, []string{"benchmarks"}, unlisted(t, root, r.modules), "go.work does not list the others")
@@ -78,8 +78,12 @@ func TestNoModuleReplaces(t *testing.T) {
 // the core's zip.
 func TestWorkspaceSumsAreComplete(t *testing.T) {
 	dir := t.TempDir()
-	names := []string{"go.work", "go.work.sum"}
-	for _, m := range ofCheckout(t).modules {
+	workspaces := []string{".", "benchmarks"}
+	var names []string
+	for _, workspace := range workspaces {
+		names = append(names, filepath.Join(workspace, "go.work"), filepath.Join(workspace, "go.work.sum"))
+	}
+	for _, m := range append(ofCheckout(t).modules, goModule{dir: "benchmarks"}) {
 		names = append(names, filepath.Join(m.dir, "go.mod"), filepath.Join(m.dir, "go.sum"))
 	}
 	for _, name := range names {
@@ -90,13 +94,16 @@ func TestWorkspaceSumsAreComplete(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	list := exec.Command("go", "list", "-m", "all")
-	list.Dir, list.Env = dir, append(os.Environ(), "GOWORK=", "GOFLAGS=")
-	out, err := list.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	before, after := read(filepath.Join(root, "go.work.sum")), read(filepath.Join(dir, "go.work.sum"))
-	require.True(t, before == after, "go list -m all has added %d lines to go.work.sum: make tidy completes it",
-		strings.Count(after, "\n")-strings.Count(before, "\n"))
+	for _, workspace := range workspaces {
+		list := exec.Command("go", "list", "-m", "all")
+		list.Dir, list.Env = filepath.Join(dir, workspace), append(os.Environ(), "GOWORK=", "GOFLAGS=")
+		out, err := list.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		name := filepath.Join(workspace, "go.work.sum")
+		before, after := read(filepath.Join(root, name)), read(filepath.Join(dir, name))
+		require.True(t, before == after, "go list -m all has added %d lines to %s: make tidy completes it",
+			strings.Count(after, "\n")-strings.Count(before, "\n"), name)
+	}
 }
 
 func TestWorkspaceSaysWhatIsWrong(t *testing.T) {

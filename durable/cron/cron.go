@@ -41,6 +41,7 @@ package cron
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -65,6 +66,9 @@ var _ timingwheel.Scheduler = (*Spec)(nil)
 
 var parser = gocron.MustNewParser(gocron.SecondOptional | gocron.Minute | gocron.Hour | gocron.Dom | gocron.Month | gocron.Dow |
 	gocron.Descriptor | gocron.DowOrDom).WithMaxSearchYears(12)
+
+// missingOption matches the parser's errors for signs that it reads only with an option.
+var missingOption = regexp.MustCompile(` requires? .* option`)
 
 // Parse reads a text. The error says what is wrong with it.
 func Parse(text string) (*Spec, error) {
@@ -105,7 +109,7 @@ func (s *Spec) setFields(words []string) (err error) {
 	}
 	fields, err := parser.Parse(strings.Join(words, " "))
 	switch {
-	case err != nil && strings.Contains(err.Error(), " option"): // which only this package could set
+	case err != nil && missingOption.MatchString(err.Error()): // which only this package could set
 		return errors.New("the signs L, W, # and H are not supported")
 	case err != nil:
 		return err

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -55,6 +56,28 @@ func TestDriverMakesRoomForFunctions(t *testing.T) {
 				return w.driver.stack.score.Load() > grown
 			})
 		})
+	}
+}
+
+// After growStack, a function has room for 4 KB more than a fresh goroutine's 2 KB.
+func TestGrowStack(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection shrinks stacks
+	moved := make(chan bool)
+	go func() {
+		var here byte
+		growStack()
+		before := position(&here)
+		needFourKB()
+		moved <- position(&here) != before
+	}()
+	require.False(t, <-moved)
+}
+
+//go:noinline
+func needFourKB() {
+	var frame [4 << 10]byte
+	for i := range frame {
+		frame[i]++
 	}
 }
 

@@ -142,16 +142,6 @@ func (w *sickWorker) Close(ctx context.Context) error {
 	return w.Worker.Close(ctx)
 }
 
-// shared is an engine of several Queues: none of them closes it.
-type shared struct{ driver.Engine }
-
-func (shared) Close() error { return nil }
-
-// schedule is a Scheduler.
-type schedule func(prev time.Time) time.Time
-
-func (f schedule) Next(prev time.Time) time.Time { return f(prev) }
-
 // clockSet is the message about an engine's clock that has stepped.
 const clockSet = "the engine's clock was set, or another server answers, or this process stood still"
 

@@ -11,6 +11,7 @@ import "runtime"
 type shardPicker struct {
 	shards []shard // a power of two
 	chosen bool    // their number, by the user
+	//lint:ignore U1000 it has fields in shardpicker_pool.go alone
 	processorShards
 }
 

@@ -13,6 +13,8 @@ NESTED      := ./benchmarks/ $(addsuffix /,$(shell sed -n 's,^\t\(\./[^ ]*\).*,\
 PUBLISHED   := . $(shell sed -n 's,^\t\(\./[^ ]*\)$$,\1,p' go.work)
 comma := ,
 DURABLE     := $(filter ./durable/%,$(NESTED))
+# Modules that are tested with the core.
+WITH_CORE   := ./timingwheel/debug ./timingwheel/tests
 # Those in examples/integrations use servers, and are tested with durable jobs.
 EXAMPLES     = $(shell go list ./examples/... | grep -v /integrations)
 
@@ -33,7 +35,7 @@ help: ## list the targets
 
 # Fewer seeds and rounds than test-long has; each promise has a test here, too.
 test: compiler ## the core and the examples keep their promises: short tests with the race detector, two minutes
-	go test -race -short ./... ./timingwheel/tests $(EXAMPLES)
+	go test -race -short ./... $(WITH_CORE) $(EXAMPLES)
 	go test -race -short -tags tickwheel_pool -run 'Shard|Processor|GOMAXPROCS|Stress' ./timingwheel ./timingwheel/internal/engine # without the processor's number
 
 examples: ## the examples run
@@ -72,11 +74,11 @@ ci: ## all that CI checks: half an hour on two processors
 
 .PHONY: test-long
 test-long: ## the core and the examples keep their promises with more seeds and rounds
-	go test -race -timeout 30m ./... ./timingwheel/tests $(EXAMPLES)
+	go test -race -timeout 30m ./... $(WITH_CORE) $(EXAMPLES)
 
 .PHONY: test-modules test-benchmarks
 test-modules: missing test-benchmarks ## the checks, the benchmarks and what else is a module of its own pass their tests
-	@set -e; for module in $(filter-out ./benchmarks/ ./examples/ ./timingwheel/tests/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race $$(go list ./... | grep -v checks/docs)); done
+	@set -e; for module in $(filter-out ./benchmarks/ ./examples/ $(addsuffix /,$(WITH_CORE)) $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race $$(go list ./... | grep -v checks/docs)); done
 	cd checks && go test -count 1 ./docs # the go command does not know that it reads what is not in its module; it has no goroutines
 
 test-benchmarks: # without the race detector: rivals have races
@@ -109,7 +111,7 @@ test-trials:
 # the rest, tests included.
 .PHONY: test-systems
 test-systems: ## the library runs with 32 bits, and builds for all supported systems, tests included
-	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests
+	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... $(WITH_CORE)
 	@set -e; for system in $(SYSTEMS); do export GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0; \
 		for module in $(PUBLISHED); do (echo "$$system $$module"; cd $$module; go build -o /dev/null ./...; go vet ./...); done; \
 		go vet ./timingwheel/tests $(EXAMPLES); done
@@ -118,7 +120,7 @@ test-systems: ## the library runs with 32 bits, and builds for all supported sys
 .PHONY: test-releases
 test-releases: ## both supported releases of Go pass: the short tests, and Go's own tests of time and context on the wheel
 	@set -e; for go in $(RELEASES); do export GOTOOLCHAIN=$$go; \
-		(set -x; go build -ldflags=-checklinkname=1 -o /dev/null ./examples/quickstart; GOWORK=off go test -short ./...; go test -short ./timingwheel/tests $(EXAMPLES); \
+		(set -x; go build -ldflags=-checklinkname=1 -o /dev/null ./examples/quickstart; GOWORK=off go test -short ./...; go test -short $(WITH_CORE) $(EXAMPLES); \
 		(cd timingwheel/prometheus; go test ./...)); done
 	$(MAKE) std
 
@@ -133,7 +135,7 @@ lint: ## each module is formatted, and go vet and staticcheck find nothing
 
 # By the tests of any package, since those of the surface are the engine's, too. A range of code is
 # in the profile once for each package that was tested.
-COVERED := ./bucket ./delayqueue ./dropin/... ./internal/heap ./internal/shrinking ./purgatory ./timingwheel/...
+COVERED := ./bucket ./delayqueue ./dropin/... ./internal/heap ./internal/shrinking ./purgatory ./timingwheel/... ./timingwheel/debug
 .PHONY: cover
 cover: ## tests cover 95 % of each of the library's packages
 	go test -coverpkg=$(subst $() $(),$(comma),$(COVERED)) -coverprofile=coverage.out $(COVERED) ./timingwheel/tests >/dev/null
@@ -151,7 +153,7 @@ nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each,
 	go test ./timingwheel/tests -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
 	$(TRIALS) -race ./...
-	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests
+	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... $(WITH_CORE)
 
 .PHONY: adoption
 adoption: ## other people's suites pass on the wheel as with package time: an hour, as root on Linux

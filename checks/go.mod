@@ -10,6 +10,7 @@ require (
 	github.com/stretchr/testify v1.12.1
 	github.com/tickwheel/tickwheel v0.1.0
 	github.com/tickwheel/tickwheel/durable v0.1.0
+	github.com/tickwheel/tickwheel/timingwheel/debug v0.1.0
 	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e
 	golang.org/x/mod v0.42.0
 	k8s.io/utils v0.0.0-20261023123148-ca04ba58ecab

@@ -11,6 +11,7 @@ require (
 	github.com/tickwheel/tickwheel v0.1.0
 	github.com/tickwheel/tickwheel/durable v0.1.0
 	github.com/tickwheel/tickwheel/durable/postgres v0.1.0
+	github.com/tickwheel/tickwheel/timingwheel/debug v0.1.0
 )
 
 require (

@@ -12,7 +12,8 @@
 //	h.AddPurgatory("polls", polls)
 //	mux.Handle("/debug/timingwheel/", h)
 //
-// Importing the package registers nothing. Mount the handler where you want it.
+// The package is a module of its own, so that the core has neither a page nor a web server. It
+// registers nothing by itself. Mount the handler where you want it.
 //
 // # Forms
 //

@@ -35,7 +35,8 @@ help: ## list the targets
 
 # Fewer seeds and rounds than test-long has; each promise has a test here, too.
 test: compiler ## the core and the examples keep their promises: short tests with the race detector, two minutes
-	go test -race -short ./... $(WITH_CORE) $(EXAMPLES)
+	GOWORK=off go test -race -short ./... # with the testify that the core asks for
+	go test -race -short $(WITH_CORE) $(EXAMPLES)
 	go test -race -short -tags tickwheel_pool -run 'Shard|Processor|GOMAXPROCS|Stress' ./timingwheel ./timingwheel/internal/engine # without the processor's number
 
 examples: ## the examples run

@@ -193,6 +193,6 @@ func TestLayout(t *testing.T) {
 	if unsafe.Sizeof(processorShards{}) == 0 { // and not shardpicker_pool.go's
 		require.Zero(t, unsafe.Offsetof(Engine{}.driver)%line)
 	}
-	require.Less(t, unsafe.Offsetof(hub{}.lateHint), uintptr(line))
+	require.Less(t, int(unsafe.Offsetof(hub{}.lateHint)), line)
 	require.Equal(t, uintptr(16), unsafe.Sizeof(ref{}), "every handle has one")
 }

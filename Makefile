@@ -144,12 +144,15 @@ cover: ## tests cover 95 % of each of the library's packages
 		for (r in n) { p = r; sub("/[^/]*$$", "", p); all[p] += n[r]; if (hit[r]) some[p] += n[r] } \
 		for (p in all) { c = 100 * some[p] / all[p]; printf "%5.1f %%  %s\n", c, p; if (c < 95) bad = 1 } exit bad }' coverage.out
 
-FUZZ = go test -run '^$$' -fuzztime $(DURATION) -fuzzminimizetime 10x
+# As the time ends, the go command itself fails now and then, with this line and without an input
+# that fails (golang/go#75804). No test of ours has failed then.
+fuzz = log=$$(mktemp); go test -run '^$$' -fuzztime $(DURATION) -fuzzminimizetime 10x -fuzz $(1) | tee $$log; \
+	grep -q '^ok' $$log || { grep -q '^    context deadline exceeded$$' $$log && ! grep -q 'Failing input' $$log; }
 .PHONY: nightly
 nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each, histories with fresh seeds, and half an hour
-	$(FUZZ) -fuzz FuzzModel ./timingwheel
-	$(FUZZ) -fuzz FuzzLocal ./timingwheel/pool
-	$(FUZZ) -fuzz FuzzModel ./purgatory
+	$(call fuzz,FuzzModel ./timingwheel)
+	$(call fuzz,FuzzLocal ./timingwheel/pool)
+	$(call fuzz,FuzzModel ./purgatory)
 	cd checks && go test -v -timeout 0 ./soak -for $(DURATION)
 	go test ./timingwheel/tests -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory

@@ -160,7 +160,7 @@ nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each,
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... $(WITH_CORE)
 
 .PHONY: adoption
-adoption: ## other people's suites pass on the wheel as with package time: an hour, as root on Linux
+adoption: ## other people's suites pass on the wheel as with package time: 45 minutes, as root on Linux
 	cd checks && go run ./adoption
 
 .PHONY: chaos

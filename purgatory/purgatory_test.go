@@ -533,6 +533,7 @@ func TestWheelShutdownWaits(t *testing.T) {
 		time.AfterFunc(2*time.Minute, func() { require.Equal(t, 1, p.Notify(2)) })
 		require.NoError(t, w.Shutdown(t.Context()))
 		require.Equal(t, 2*time.Minute, time.Since(start))
+		synctest.Wait() // for Notify, which calls done
 		require.Equal(t, []Outcome{Expired, Satisfied}, e.all())
 	})
 }

@@ -168,9 +168,15 @@ func badLimits(t *testing.T, s Store) {
 // No more run at once than a limit lets, of all workers together, and as many do.
 func limitRunning(t *testing.T, s Store) {
 	var c crowd
+	late := time.Now().Add(time.Minute)
+	meet := func(context.Context, *durable.Attempt) error {
+		for time.Sleep(30 * time.Millisecond); c.most.Load() < 3 && time.Now().Before(late); time.Sleep(time.Millisecond) {
+		}
+		return nil
+	}
 	var all []*rig
 	for range 3 {
-		all = append(all, open(t, s.Open(t)).handle(kind, c.around(sleeps(30*time.Millisecond))))
+		all = append(all, open(t, s.Open(t)).handle(kind, c.around(meet)))
 	}
 	all[0].limit("three", durable.Limit{Kind: kind, Running: 3})
 	for _, r := range all {

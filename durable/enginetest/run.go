@@ -131,24 +131,24 @@ func neverEarly(t *testing.T, s Store) {
 
 // Jobs are handed out before they are due, as the worker has asked for, wherever they are
 // kept until then, and while what was due before ends and is removed. A round in which the engine did not
-// answer a Fetch in time is repeated.
+// answer a Fetch in time, or not soon an insert, is repeated.
 func ahead(t *testing.T, s Store) {
 	const n = 120
 	r := open(t, s.Open(t))
 	for round := 0; ; round++ {
-		late, unanswered := handedOutLate(t, r, fmt.Sprint("hasty", round), n)
+		late, disturbed := handedOutLate(t, r, fmt.Sprint("hasty", round), n)
 		empty(t, r)
-		if late <= n/10 {
+		if late <= n/4 {
 			return
 		}
-		require.True(t, unanswered > 0 && round < 4, "%d of %d were handed out late", late, n)
+		require.True(t, disturbed && round < 4, "%d of %d were handed out late", late, n)
 	}
 }
 
-// handedOutLate adds n jobs, and returns how many of them are handed out late, and how many times the
-// engine did not answer a Fetch in time. The lateness of a busy machine is measured at the same time: by
-// an insert, and by a plain timer beside each job.
-func handedOutLate(t *testing.T, r *rig, worker string, n int) (late, unanswered int) {
+// handedOutLate adds n jobs, and returns how many of them are handed out late, and whether the engine was
+// slow meanwhile. The lateness of a busy machine is measured at the same time: by an insert, and by a
+// plain timer beside each job.
+func handedOutLate(t *testing.T, r *rig, worker string, n int) (late int, disturbed bool) {
 	const asked = 100 * time.Millisecond
 	handedOut := make(chan time.Duration, n) // for how long before it is due
 	w := work(t, r.engine, worker, func(c *driver.WorkConfig) { c.Lease, c.Ahead = time.Minute, asked })
@@ -170,7 +170,7 @@ func handedOutLate(t *testing.T, r *rig, worker string, n int) (late, unanswered
 		time.Sleep(37 * time.Millisecond)
 	}
 	await(t, "all are handed out, and all timers have fired", func() bool { return len(handedOut) == n && len(timers) == n })
-	unanswered = drain()
+	unanswered := drain()
 	before, lateTimers := make([]time.Duration, n), make([]time.Duration, n)
 	for i := range n {
 		before[i], lateTimers[i] = <-handedOut, <-timers
@@ -180,7 +180,7 @@ func handedOutLate(t *testing.T, r *rig, worker string, n int) (late, unanswered
 	late, _ = slices.BinarySearch(before, -2*(slowest+lateTimers[n*9/10]))
 	t.Logf("handed out before they were due: at least %v, p10 %v, p50 %v; an insert took %v at most, and timers were late by %v (p90)",
 		before[0], before[n/10], before[n/2], slowest, lateTimers[n*9/10])
-	return late, unanswered
+	return late, unanswered > 0 || slowest > asked
 }
 
 // picky is a worker of some kinds that ends each job when it is handed out, and notes

@@ -130,8 +130,8 @@ func neverEarly(t *testing.T, s Store) {
 }
 
 // Jobs are handed out before they are due, as the worker has asked for, wherever they are
-// kept until then, and while what was due before ends and is removed. A round in which the engine did not
-// answer a Fetch in time, or not soon an insert, is repeated.
+// kept until then, and while what was due before ends and is removed. A round is repeated in which the
+// engine did not answer a Fetch in time, or took long for an insert.
 func ahead(t *testing.T, s Store) {
 	const n = 120
 	r := open(t, s.Open(t))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -328,54 +329,64 @@ func (k killing) run(t testing.TB, s Store) {
 		jobs[(k.first+50*i)%len(jobs)].Kind = "kills"
 	}
 	setUp.add(jobs...)
-	kills, most := 0, 0 // most: the highest number of an innocent's attempt
-	begun := map[durable.Ref]bool{}
+	kills, most := 0, 0   // most: the highest number of an innocent's attempt
+	var finished sync.Map // the innocents whose handlers were not cut off by a kill
+	left := func() (n int) {
+		n = k.innocents
+		finished.Range(func(any, any) bool { n--; return true })
+		return n
+	}
 	for killed := true; killed; kills += count(killed) {
 		require.LessOrEqual(t, kills, k.killers*k.maxAttempts+bits.Len(uint(k.innocents)))
 		var r *rig
-		r, killed = k.process(t, s, func(r *rig) bool { return k.over(setUp, len(begun)+len(r.ran())) })
+		r, killed = k.process(t, s, &finished, func() bool { return left() == 0 && k.alone(setUp) })
 		eachOnce(t, 0, r)
 		for _, run := range r.ran() {
 			if run.Job.Kind == kind {
-				begun[run.Ref], most = true, max(most, run.Number)
+				most = max(most, run.Number)
 			}
 		}
 	}
 	t.Logf("%+v: %d kills, attempts of an innocent: at most %d", k, kills, most)
 	require.LessOrEqual(t, most, min(4, k.maxAttempts))
-	require.Len(t, begun, k.innocents)
+	require.Zero(t, left())
 }
 
-// over reports whether all have ended: the killers are dead, and no other job is there. It asks the engine once
-// enough have begun. A Queue cannot say how many have ended, since one that is killed may miss an answer.
-func (k killing) over(r *rig, begun int) bool {
-	if time.Sleep(20 * time.Millisecond); begun < k.innocents {
-		return false
-	}
-	left := r.matching(durable.Filter{})
-	for _, info := range left {
+// alone reports whether the killers are dead, and no other job is there. A Queue cannot say how many have ended,
+// since one that is killed may miss an answer.
+func (k killing) alone(r *rig) bool {
+	time.Sleep(20 * time.Millisecond)
+	there := r.matching(durable.Filter{})
+	for _, info := range there {
 		if info.State != durable.Dead {
 			return false
 		}
 		require.Equal(r.t, "kills", info.Job.Kind)
 		require.Equal(r.t, k.maxAttempts, info.Attempt)
 	}
-	return len(left) == k.killers
+	return len(there) == k.killers
 }
 
 // process is one process, until it is killed or all is over.
-func (k killing) process(t testing.TB, s Store, over func(*rig) bool) (r *rig, killed bool) {
+func (k killing) process(t testing.TB, s Store, finished *sync.Map, over func() bool) (r *rig, killed bool) {
 	e := newMortal(s.Open(t))
-	lasts := func(d time.Duration) {
+	lasts := func(d time.Duration) bool {
 		select {
 		case <-time.After(d):
+			return true
 		case <-e.life.Done():
+			return false
 		}
 	}
 	r = open(t, e, durable.WithConcurrency(k.concurrency)).
-		handle(kind, func(context.Context, *durable.Attempt) error { lasts(k.length); return nil }).
+		handle(kind, func(_ context.Context, a *durable.Attempt) error {
+			if lasts(k.length) {
+				finished.Store(a.Ref, true)
+			}
+			return nil
+		}).
 		handle("kills", func(context.Context, *durable.Attempt) error { lasts(k.after); e.kill(); return nil }).start()
-	await(t, "the process is killed, or all is over", func() bool { return e.life.Err() != nil || over(r) })
+	await(t, "the process is killed, or all is over", func() bool { return e.life.Err() != nil || over() })
 	if killed = e.life.Err() != nil; killed {
 		<-r.done
 	}

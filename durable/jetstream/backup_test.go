@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -112,8 +113,8 @@ func restore(t testing.TB, nc *nats.Conn, dir string, opts ...jetstream.Option) 
 	js, err := nc.JetStream()
 	require.NoError(t, err)
 	for range 5 {
-		if err = jetstream.Restore(within(t), nc, dir, opts...); err == nil {
-			return
+		if err = jetstream.Restore(within(t), nc, dir, opts...); !errors.Is(err, nats.ErrNoResponders) {
+			break
 		}
 		t.Log(err)
 		for partition := range 2 {

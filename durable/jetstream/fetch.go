@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -361,14 +362,16 @@ func (f *fetcher) deleteConsumer(ctx context.Context, name string) error {
 
 func farConsumer(h int64) string { return "h" + itoa(h) }
 
-// fetch hands out what comes as it comes, and waits a while for it. If nothing has come it
-// looks whether there is something that did not fit.
+// fetch hands out what comes as it comes, and waits a while for it. What does not fit it reads with a
+// share. It does so only where the server has said that something does not fit: where a worker with
+// some hundred queues looked each time, most readers waited for a share on a slow machine, and jobs that
+// were due began up to 28 s late.
 func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.
 	expires := fetchWait*3/4 + rand.N(fetchWait/2)
-	got, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, pullRequest{MaxBytes: f.w.wait.part(waitShare), Expires: expires})
-	if got > 0 || err != nil {
+	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, pullRequest{MaxBytes: f.w.wait.part(waitShare), Expires: expires})
+	if !errors.Is(err, errTooLarge) {
 		return err
 	}
 	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, pullRequest{MaxBytes: share, NoWait: true})
@@ -392,8 +395,8 @@ func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r
 	defer b.give(request.MaxBytes)
 	request.Batch = fetchSize
 	got, err = f.pull(at.consumer(), request, func(msgs []*nats.Msg) { f.handOut(ctx, at, msgs) })
-	if r.made = err == nil; r.made {
-		err = ctx.Err()
+	if r.made = err == nil || errors.Is(err, errTooLarge); r.made {
+		err = cmp.Or(ctx.Err(), err)
 	}
 	return got, err
 }

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -158,6 +159,9 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 	return got, err
 }
 
+// errTooLarge says that the next message does not fit into a request.
+var errTooLarge = errors.New("jetstream: a message is larger than what was asked for")
+
 // collect adds to a message those that are there already, up to the one that ends the
 // request.
 func collect(m *nats.Msg, ok bool, msgs <-chan *nats.Msg) (some []*nats.Msg, over bool, err error) {
@@ -178,15 +182,17 @@ func collect(m *nats.Msg, ok bool, msgs <-chan *nats.Msg) (some []*nats.Msg, ove
 	}
 }
 
-// ending tells what ends a request: that there is no more, that no more fits, or an error.
+// ending tells what ends a request: that there is no more, that the next does not fit, or an error.
 func ending(status, description string) (over bool, err error) {
 	switch {
 	case status == "100": // a heartbeat
 		return false, nil
 	case status == "404", status == "408":
 		return true, nil
-	case status == "409" && (strings.Contains(description, "Exceeds MaxBytes") || strings.Contains(description, "Batch Completed")):
+	case status == "409" && strings.Contains(description, "Batch Completed"):
 		return true, nil
+	case status == "409" && strings.Contains(description, "Exceeds MaxBytes"):
+		return true, errTooLarge
 	case status == "503":
 		return true, nats.ErrNoResponders
 	}

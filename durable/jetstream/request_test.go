@@ -46,6 +46,43 @@ func TestRequestUsedUp(t *testing.T) {
 	require.Less(t, time.Since(began), request.Expires)
 }
 
+// A reader that waits at a queue needs no share of what others read, but for a job that is too large.
+func TestFetchNeedsNoShare(t *testing.T) {
+	p := newPart(t, Buckets(time.Hour, 24*time.Hour, time.Minute, time.Minute))
+	now := p.now().Truncate(time.Microsecond)
+	at := spot{p.nearOf(now), ""}
+	store := func(id string, payload int) {
+		r := recordAt(id, now, now)
+		r.Payload = make([]byte, payload)
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(at.bucket, at.queue), data: encode(&r)}))
+	}
+	kind := recordAt("", now, now).Kind
+	w := &worker{c: driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindGate([]string{kind})}, budgets: newBudgets()}
+	given := make(chan string, 10)
+	f := &fetcher{part: p, w: w, give: func(held []*driver.Delivery) {
+		for _, h := range held {
+			given <- h.Record.ID
+		}
+	}}
+	var r reader
+	require.True(t, w.read.take(t.Context(), readBytes, firstTurn))
+	require.NoError(t, f.fetch(t.Context(), at, &r), "nothing is there")
+	store("small", 10)
+	require.NoError(t, f.fetch(t.Context(), at, &r))
+	require.Equal(t, "small", <-given)
+	store("large", 2*waitShare)
+	fetched := make(chan error, 1)
+	go func() { fetched <- f.fetch(t.Context(), at, &r) }()
+	require.Eventually(t, func() bool {
+		w.read.mu.Lock()
+		defer w.read.mu.Unlock()
+		return len(w.read.turns) == 1
+	}, 2*time.Minute, time.Millisecond, "it waits for a share")
+	w.read.give(readBytes)
+	require.NoError(t, <-fetched)
+	require.Equal(t, "large", <-given)
+}
+
 // A reading whose request or answer is lost is repeated.
 func TestPageLost(t *testing.T) {
 	t.Parallel()

@@ -68,6 +68,7 @@ type book struct {
 	accepted map[durable.Ref]bool
 	begun    map[durable.Ref]int
 	done     map[durable.Ref]int
+	unsure   int // jobs whose Add was uncertain: each may run
 }
 
 func newBook(t *testing.T, c *serverClock) *book {
@@ -110,22 +111,33 @@ func (b *book) start(q *durable.Queue) {
 	b.t.Cleanup(func() { cancel(); <-done })
 }
 
+// add adds jobs. Where an answer is lost, or a small bucket was closed before a slow machine got there,
+// it is uncertain whether a job is stored, and its Ref is empty.
 func (b *book) add(q *durable.Queue, jobs ...durable.Job) []durable.Ref {
 	b.t.Helper()
 	refs, err := q.AddMany(within(b.t), jobs...)
-	require.NoError(b.t, err)
-	b.accept(refs)
-	return refs
-}
-
-func (b *book) accept(refs []durable.Ref) {
+	for _, err := range unjoin(err) {
+		require.ErrorIs(b.t, err, durable.ErrUncertain)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, ref := range refs {
-		if ref != "" {
+		if ref == "" {
+			b.unsure++
+		} else {
 			b.accepted[ref] = true
 		}
 	}
+	return refs
+}
+
+// known adds a job until it is certain that it is stored.
+func (b *book) known(q *durable.Queue, job durable.Job) (ref durable.Ref) {
+	b.t.Helper()
+	for ref == "" {
+		ref = b.add(q, job)[0]
+	}
+	return ref
 }
 
 // cancel cancels a job that is due so much later. If that is not long it may be too late.
@@ -167,10 +179,15 @@ func (b *book) check() {
 	await(b.t, b.missing)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	others := 0
 	for ref, n := range b.done {
 		require.Equal(b.t, 1, n, "done twice: %s", ref)
-		require.True(b.t, b.accepted[ref], "canceled, and ran: %s", ref)
+		if !b.accepted[ref] {
+			others++
+		}
 	}
+	require.LessOrEqual(b.t, others, b.unsure, "canceled, and ran")
+	require.Less(b.t, b.unsure, len(b.accepted)/4+1, "most are certain")
 }
 
 // await waits until what returns "". It gives up when the text has not changed for as long as patience:
@@ -244,7 +261,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	for i := range 40 { // a bucket is closed only if something was in it
 		b.add(q, durable.Job{Kind: "plain", At: began.Add(time.Duration(i+1) * span / 40)})
 	}
-	dying := b.add(q, durable.Job{Kind: "dying"})[0]
+	dying := b.known(q, durable.Job{Kind: "dying"})
 	await(t, func() string {
 		if until := jetstream.ClosedUntil(e); until.Before(began.Add(span)) {
 			return "closed until " + until.String()
@@ -267,6 +284,9 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	}
 	require.NoError(t, q.Redrive(within(t), dying))
 	for i, ref := range refs[len(refs)-40:] {
+		if ref == "" {
+			continue
+		}
 		info, err := q.Get(within(t), ref)
 		if errors.Is(err, durable.ErrNotFound) || info.State != durable.Waiting || info.Due.Before(clock.now().Add(time.Second)) {
 			continue // it runs, or may at any moment
@@ -337,7 +357,7 @@ func (b *book) series(q *durable.Queue) (n int, err error) {
 			}
 		}
 		b.mu.Unlock()
-		if n < 1 {
+		if n <= b.unsure {
 			return "no occurrence has run"
 		}
 		for info, e := range q.All(within(b.t), durable.Filter{}) {
@@ -375,14 +395,10 @@ func TestClocksThatDiffer(t *testing.T) {
 	nc := c.connectTo(t, 0)
 	for i := range 5 {
 		for k := range 12 {
-			q := queues[k%2]
-			refs, err := q.AddMany(within(t), durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond},
+			b.add(queues[k%2], // it may be uncertain: the election took long, or the next clock is too far on
+				durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond},
 				durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond, Key: fmt.Sprint(i, " ", k)},
 				durable.Job{Kind: "retried", After: time.Duration(k) * 100 * time.Millisecond})
-			b.accept(refs)
-			for _, err := range unjoin(err) { // the election took long, or the next clock is too far on
-				require.ErrorIs(t, err, durable.ErrUncertain)
-			}
 			time.Sleep(100 * time.Millisecond)
 		}
 		// Another one takes over; an answer may be lost.
@@ -398,6 +414,9 @@ func TestClocksThatDiffer(t *testing.T) {
 func unjoin(err error) []error {
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		return j.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
 	}
 	return nil
 }

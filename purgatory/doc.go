@@ -85,8 +85,8 @@
 //
 // The wheel's Stop ends all parked operations with [Closed], so that no waiter hangs. Its
 // Shutdown waits for parked operations, as it does for pending functions: until each has
-// been satisfied, or its deadline has come. A done that another call, such as Notify, makes may still run then. Call Close
-// first to end them at once.
+// been satisfied, or its deadline has come. A done that another call, such as Notify, makes may still
+// run then. Call Close first to end them at once.
 //
 // A parked operation counts toward timingwheel.WithMaxPending.
 //

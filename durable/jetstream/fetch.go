@@ -362,10 +362,9 @@ func (f *fetcher) deleteConsumer(ctx context.Context, name string) error {
 
 func farConsumer(h int64) string { return "h" + itoa(h) }
 
-// fetch hands out what comes as it comes, and waits a while for it. What does not fit it reads with a
-// share. It does so only where the server has said that something does not fit: where a worker with
-// some hundred queues looked each time, most readers waited for a share on a slow machine, and jobs that
-// were due began up to 28 s late.
+// fetch hands out what comes as it comes, and waits a while for it. If the server says that a job does
+// not fit, it reads that job with a share. It does not look without being told: on a slow machine the
+// readers of a worker with some hundred queues then waited for shares, and jobs began up to 66 s late.
 func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.

@@ -46,7 +46,7 @@ func TestRequestUsedUp(t *testing.T) {
 	require.Less(t, time.Since(began), request.Expires)
 }
 
-// A reader that waits at a queue needs no share of what others read, but for a job that is too large.
+// A reader that waits at a queue takes a share only to read a job that does not fit into its request.
 func TestFetchNeedsNoShare(t *testing.T) {
 	p := newPart(t, Buckets(time.Hour, 24*time.Hour, time.Minute, time.Minute))
 	now := p.now().Truncate(time.Microsecond)

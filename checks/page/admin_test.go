@@ -107,13 +107,6 @@ func line(list string, has ...string) string {
 	return fmt.Sprintf(`[...$(%q).children].find((row) => %s.every((text) => row.textContent.includes(text)))`, list, text)
 }
 
-// press clicks what an expression in the page is.
-func (tb *tab) press(expression string) {
-	tb.t.Helper()
-	tb.until(fmt.Sprintf(`!!(%s)?.checkVisibility()`, expression))
-	tb.do(chromedp.Click(chromedp.JSPath(expression)))
-}
-
 // openAdmin opens the page, and has it ask more often than it does for people.
 func (tb *tab) openAdmin(url string) {
 	tb.t.Helper()
@@ -147,10 +140,9 @@ func TestAdminPage(t *testing.T) {
 
 	// What destroys asks twice.
 	del := line("jobs", string(second)) + `?.querySelector(".delete")`
-	tb.press(del)
-	tb.until(del + `.textContent === "Sure?"`)
+	tb.until(pressed(del) + ` && ` + del + `.textContent === "Sure?"`)
 	require.NotContains(t, s.asked(), "delete")
-	tb.press(del)
+	tb.confirm(del)
 	require.Eventually(t, func() bool { _, err := q.Get(t.Context(), second); return errors.Is(err, durable.ErrNotFound) }, patience, time.Millisecond)
 	tb.until(`!` + line("jobs", string(second)))
 
@@ -192,8 +184,7 @@ func TestAdminRedrivesAll(t *testing.T) {
 	tb.until(`$("no-jobs").textContent === "No job is dead of kind “die”." && $("redrive-all").hidden`)
 	tb.do(chromedp.SendKeys(chromedp.CSS("#kind"), "s"))
 	tb.until(`$("jobs").children.length === 50 && $("redrive-all").textContent === "Redrive all of kind “dies”"`)
-	tb.press(`$("redrive-all")`)
-	tb.press(`$("redrive-all")`)
+	tb.confirm(`$("redrive-all")`)
 	tb.until(`$("said").textContent === "60 jobs redriven."`)
 	require.Equal(t, int64(60), q.Stats().Redriven)
 	tb.press(line("backlog", "archived") + `?.querySelector("button")`)
@@ -367,11 +358,9 @@ func TestAdminFlow(t *testing.T) {
 
 	tb.press(line("pauses", "kind “works”") + `?.querySelector("button")`)
 	require.Eventually(t, func() bool { return q.Stats().Done == 3 }, patience, time.Millisecond)
-	tb.press(line("limits", evil) + `?.querySelector("button")`)
-	tb.press(line("limits", evil) + `?.querySelector("button")`)
+	tb.confirm(line("limits", evil) + `?.querySelector("button")`)
 	tb.until(`$("limits").children.length === 0`)
-	tb.press(`$("pause-all")`)
-	tb.press(`$("pause-all")`)
+	tb.confirm(`$("pause-all")`)
 	tb.until(`$("note").textContent.startsWith("The whole queue is paused") && $("pause-all").hidden`)
 	paused, err := q.Paused(t.Context())
 	require.NoError(t, err)
@@ -380,8 +369,7 @@ func TestAdminFlow(t *testing.T) {
 	tb.until(`$("note").hidden`)
 
 	tb.press(`$("states").querySelector("[value=running]").parentNode`)
-	tb.press(line("jobs", "runs") + `?.querySelector(".stop")`)
-	tb.press(line("jobs", "runs") + `?.querySelector(".stop")`)
+	tb.confirm(line("jobs", "runs") + `?.querySelector(".stop")`)
 	tb.until(`$("said").textContent.endsWith(": asked to end.")`)
 	require.Equal(t, []string{"resume", "limit-remove", "pause", "resume", "stop"}, s.asked())
 }

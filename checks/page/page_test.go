@@ -163,7 +163,7 @@ func TestSeveralWheels(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
 	tb.open(s.url())
 	require.Regexp(t, `^requests\s+[\d.K]+\s+sessions\s+[\d.K]+$`, tb.text("wheels"))
-	tb.do(chromedp.Click(chromedp.CSS(`#wheels li:nth-child(2) a`)))
+	tb.press(`document.querySelector("#wheels li:nth-child(2) a")`)
 	tb.until(`document.querySelector("#name").textContent === "sessions"`)
 	require.Equal(t, "?wheel=sessions", eval[string](tb, `location.search`))
 	require.Equal(t, "sessions", eval[string](tb, `document.querySelector("[aria-current] b").textContent`))
@@ -361,7 +361,7 @@ func TestEvilName(t *testing.T) {
 	const evil = `"><img src=x onerror="document.title='broken into'"><script>alert(1)</script>`
 	s.page.Add(evil, s.requests)
 	tb.open(s.url())
-	tb.do(chromedp.Click(chromedp.CSS(`#wheels li:nth-child(3) a`)))
+	tb.press(`document.querySelector("#wheels li:nth-child(3) a")`)
 	tb.until(fmt.Sprintf(`document.querySelector("#name").textContent === %q`, evil))
 	require.Zero(t, eval[int](tb, `document.querySelectorAll("img, main script").length`))
 	require.Equal(t, evil+" – timing wheels", eval[string](tb, `document.title`))

@@ -158,6 +158,33 @@ func (tb *tab) repeat(f func(), expression string) {
 	}
 }
 
+// pressed is an expression that clicks the element that another returns, if a mouse can: it
+// is true then. One step of the page finds the element and clicks it. Had a mouse moved
+// there in between, the page might have moved the element away.
+func pressed(element string) string {
+	return fmt.Sprintf(`((e) => {
+		if (!e?.checkVisibility() || e.disabled) return false;
+		e.scrollIntoView({ block: "center" });
+		const { x, y, width, height } = e.getBoundingClientRect();
+		if (!e.contains(document.elementFromPoint(x + width / 2, y + height / 2))) return false;
+		e.click();
+		return true;
+	})(%s)`, element)
+}
+
+// press clicks the element that an expression in the page returns.
+func (tb *tab) press(element string) {
+	tb.t.Helper()
+	tb.until(pressed(element))
+}
+
+// confirm clicks a button that asks whether its user is sure, and clicks it again in the
+// same step: the page takes its question back after 4 s.
+func (tb *tab) confirm(button string) {
+	tb.t.Helper()
+	tb.until(fmt.Sprintf(`%s && !(%s).click()`, pressed(button), button))
+}
+
 // text returns what is written in the element of that id.
 func (tb *tab) text(id string) string {
 	tb.t.Helper()

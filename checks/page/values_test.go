@@ -261,7 +261,7 @@ func TestHeldUp(t *testing.T) {
 	require.True(t, eval[bool](tb, `$("note").hidden`), "the wheel that is shown is well")
 	require.NotContains(t, tb.text("wheels"), "idleheld")
 
-	tb.do(chromedp.Click(chromedp.CSS(`#wheels li:nth-child(2) a`)))
+	tb.press(`document.querySelector("#wheels li:nth-child(2) a")`)
 	tb.until(`!$("note").hidden`)
 	const seconds = `Number($("note").textContent.match(/for ([\d.]+)\u00a0s:/)[1])`
 	first := eval[float64](tb, seconds)

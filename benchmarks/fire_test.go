@@ -162,6 +162,14 @@ func steady(b *testing.B, t timers, rate int, spell, longest time.Duration) {
 // that does nothing else. All are started before. CPU is the whole process's for each timer,
 // without the start. A switch is a thread that went to sleep. WithTick can make timers share
 // a tick, and with it a wake-up: the wider ticks show what that saves.
+//
+// The difference to package time is switches of threads. The driver of a wheel sets a timer
+// again, and so ends the sleep of the thread that waits in the runtime's poller: 51 times for
+// 100 timers, 50 a second. And functions that share a tick get a second goroutine, so that
+// one that blocks does not hold up the others: 127 times for 1,000 timers, 1,000 a second. The
+// row heap has a goroutine of its own, too. A second timer, set for the bucket after the next,
+// leaves the sleep alone. It took 1.91 switches for 2.21, but 0.97 of the processor time
+// (medians of 60 pairs, the quartiles of the latter 0.92 and 1.04), so it was not built.
 func BenchmarkAlone(b *testing.B) {
 	for _, c := range []struct {
 		rate, tick int

@@ -8,8 +8,7 @@
 // It prints the next times of each expression, then each run that comes due within the
 // time given by -for, and a summary. An expression has five fields, or six with seconds
 // in front, or is a descriptor such as @daily or @every 90s. CRON_TZ= in front sets its
-// time zone, which else is UTC. If an expression is bad, the exit status is 2 and nothing runs. Ctrl-C ends
-// it early, with status 130 (go run itself turns that into 1).
+// time zone, which else is UTC. If an expression is bad, nothing runs. Ctrl-C ends it early.
 package main
 
 import (
@@ -18,10 +17,15 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"time"
 	_ "time/tzdata" // for machines without a time zone database
+
+	"github.com/tickwheel/tickwheel/examples/internal/program"
+)
+
+var (
+	period = flag.Duration("for", 5*time.Second, "how long to run")
+	next   = flag.Int("next", 3, "how many times of each expression to print")
 )
 
 var sample = []string{
@@ -33,55 +37,32 @@ var sample = []string{
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C kills
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	program.Main(func(ctx context.Context, out io.Writer) error { return run(ctx, out, flag.Args()) })
 }
 
-// run is the program. It returns the exit status.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("cron", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: cron [-for DURATION] [-next N] [EXPRESSION]...")
-		flags.PrintDefaults()
-	}
-	period := flags.Duration("for", 5*time.Second, "how long to run")
-	next := flags.Int("next", 3, "how many times of each expression to print")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return 0
-	} else if err != nil {
-		return 2
-	}
-	expressions := flags.Args()
+func run(ctx context.Context, out io.Writer, expressions []string) error {
 	if len(expressions) == 0 {
 		expressions = sample
 	}
-
-	table := newCrontab(stdout)
-	bad := false
+	table := newCrontab(out)
+	var bad []error
 	for _, expression := range expressions {
 		if err := table.add(expression); err != nil {
-			fmt.Fprintf(stderr, "cron: bad expression %q: %v\n", expression, err)
-			bad = true
+			bad = append(bad, fmt.Errorf("bad expression %q: %w", expression, err))
 		}
 	}
-	if bad {
-		return 2
+	if len(bad) > 0 {
+		return errors.Join(bad...)
 	}
-
 	table.preview(time.Now(), *next)
 	if err := table.start(); err != nil {
-		fmt.Fprintln(stderr, "cron:", err)
-		return 1
+		return err
 	}
-	status := 0
 	select {
 	case <-table.wheel.After(*period):
 	case <-ctx.Done():
-		status = 130
 	}
 	table.stop()
 	table.summary()
-	return status
+	return ctx.Err()
 }

@@ -119,18 +119,19 @@ func TestDaylightSaving(t *testing.T) {
 	}
 }
 
-func program(ctx context.Context, args ...string) (status int, stdout, stderr string) {
-	var out, errs bytes.Buffer
-	status = run(ctx, args, &out, &errs)
-	return status, out.String(), errs.String()
+// runWith runs the program with the flags -for and -next.
+func runWith(ctx context.Context, d time.Duration, n int, expressions ...string) (string, error) {
+	*period, *next = d, n
+	var out bytes.Buffer
+	err := run(ctx, &out, expressions)
+	return out.String(), err
 }
 
 func TestProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		status, stdout, stderr := program(t.Context(), "-for", "4500ms", "-next", "2", "CRON_TZ=UTC */2 * * * * *", "CRON_TZ=Europe/Berlin 0 8 * * *", "0 0 30 2 *")
-		require.Zero(t, status)
-		require.Empty(t, stderr)
+		out, err := runWith(t.Context(), 4500*time.Millisecond, 2, "CRON_TZ=UTC */2 * * * * *", "CRON_TZ=Europe/Berlin 0 8 * * *", "0 0 30 2 *")
+		require.NoError(t, err)
 		require.Equal(t, 4500*time.Millisecond, time.Since(start))
 		require.Equal(t, `CRON_TZ=UTC */2 * * * * *
     Sat 2000-01-01 00:00:02 UTC
@@ -147,19 +148,18 @@ Sat 2000-01-01 00:00:04 UTC  CRON_TZ=UTC */2 * * * * *  (0s late)
      2 runs  CRON_TZ=UTC */2 * * * * *
      0 runs  CRON_TZ=Europe/Berlin 0 8 * * *
      0 runs  0 0 30 2 *
-`, stdout)
+`, out)
 	})
 }
 
 func TestSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		status, stdout, stderr := program(t.Context(), "-for", "5100ms")
-		require.Zero(t, status)
-		require.Empty(t, stderr)
+		out, err := runWith(t.Context(), 5100*time.Millisecond, 3)
+		require.NoError(t, err)
 		for _, expression := range sample {
-			require.Contains(t, stdout, expression)
+			require.Contains(t, out, expression)
 		}
-		require.Equal(t, 5+2, strings.Count(stdout, " late)\n"))
+		require.Equal(t, 5+2, strings.Count(out, " late)\n"))
 	})
 }
 
@@ -179,26 +179,14 @@ func TestBadExpressions(t *testing.T) {
 		"TZ=Europe/Berlin ":           "it is empty",
 		"CRON_TZ=Europe/Berlin 0 8":   "expected 5 to 6 fields",
 	} {
-		status, stdout, stderr := program(t.Context(), "@every 1s", expression)
-		require.Equal(t, 2, status, expression)
-		require.Empty(t, stdout, "nothing runs")
-		require.Contains(t, stderr, "cron: bad expression")
-		require.Contains(t, stderr, want)
+		out, err := runWith(t.Context(), time.Minute, 3, "@every 1s", expression)
+		require.ErrorContains(t, err, "bad expression")
+		require.ErrorContains(t, err, want)
+		require.Empty(t, out, "nothing runs")
 	}
-	status, _, stderr := program(t.Context(), "soon", "never")
-	require.Equal(t, 2, status)
-	require.Equal(t, 2, strings.Count(stderr, "\n"), "each is reported")
-}
-
-func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"-x"}, {"-for", "long"}, {"-next", "some"}} {
-		status, _, stderr := program(t.Context(), args...)
-		require.Equal(t, 2, status)
-		require.Contains(t, stderr, "usage")
-	}
-	status, _, stderr := program(t.Context(), "-h")
-	require.Zero(t, status)
-	require.Contains(t, stderr, "usage")
+	_, err := runWith(t.Context(), time.Minute, 3, "soon", "never")
+	require.ErrorContains(t, err, "soon")
+	require.ErrorContains(t, err, "never")
 }
 
 func TestInterrupt(t *testing.T) {
@@ -206,9 +194,9 @@ func TestInterrupt(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(2500*time.Millisecond, cancel)
 		start := time.Now()
-		status, stdout, _ := program(ctx, "-for", "1h", "* * * * * *")
-		require.Equal(t, 130, status)
+		out, err := runWith(ctx, time.Hour, 3, "* * * * * *")
+		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, 2500*time.Millisecond, time.Since(start))
-		require.Contains(t, stdout, "     2 runs  * * * * * *\n")
+		require.Contains(t, out, "     2 runs  * * * * * *\n")
 	})
 }

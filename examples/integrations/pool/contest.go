@@ -10,21 +10,20 @@ import (
 	"github.com/panjf2000/ants/v2"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
-
 	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // contestant is a pool. Start makes it: an executor, and what closes it.
 type contestant struct {
 	name  string
-	start func(l *load, r *result) (executor timingwheel.Executor, close func(), err error)
+	start func(r *result) (executor timingwheel.Executor, close func(), err error)
 }
 
 var contestants = []contestant{
 	{"ants, blocking", startAnts},
-	{"FullWait", startPool(func(*result) pool.WhenFull { return pool.Wait })},
-	{"FullCallerRuns", startPool(func(*result) pool.WhenFull { return pool.CallerRuns })},
-	{"FullDiscard", startPool(func(r *result) pool.WhenFull {
+	{"Wait", startPool(func(*result) pool.WhenFull { return pool.Wait })},
+	{"CallerRuns", startPool(func(*result) pool.WhenFull { return pool.CallerRuns })},
+	{"Discard", startPool(func(r *result) pool.WhenFull {
 		return pool.Discard(func(func()) { r.dropped.Add(1) })
 	})},
 }
@@ -32,22 +31,22 @@ var contestants = []contestant{
 // startAnts plugs in a pool of ants by its Submit, which blocks while the pool is full.
 // The pool has no queue: the goroutine that calls Submit waits, and here that is the
 // driver. If Submit refuses a task, the caller has to handle that.
-func startAnts(l *load, r *result) (timingwheel.Executor, func(), error) {
-	pool, err := ants.NewPool(l.workers)
+func startAnts(r *result) (timingwheel.Executor, func(), error) {
+	pool, err := ants.NewPool(*workers)
 	if err != nil {
 		return nil, nil, err
 	}
 	return timingwheel.ExecutorFunc(func(task func()) {
 		if err := pool.Submit(task); err != nil {
-			task() // on the driver, as FullCallerRuns does
+			task() // on the driver, as CallerRuns does
 			r.refused.Add(1)
 		}
 	}), pool.Release, nil
 }
 
-func startPool(full func(r *result) pool.WhenFull) func(*load, *result) (timingwheel.Executor, func(), error) {
-	return func(l *load, r *result) (timingwheel.Executor, func(), error) {
-		p := pool.New(l.workers, l.queue, full(r))
+func startPool(full func(r *result) pool.WhenFull) func(*result) (timingwheel.Executor, func(), error) {
+	return func(r *result) (timingwheel.Executor, func(), error) {
+		p := pool.New(*workers, *queue, full(r))
 		return p, p.Close, nil
 	}
 }
@@ -70,10 +69,10 @@ func (r *result) late(part float64) time.Duration {
 	return r.lateness[int(part*float64(len(r.lateness)-1))].Round(10 * time.Microsecond)
 }
 
-// try gives the load to a pool and waits until all has ended, or ctx has.
-func (l *load) try(ctx context.Context, c contestant) (*result, error) {
+// try gives the tasks to a pool, and waits until all has ended, or ctx has.
+func try(ctx context.Context, c contestant) (*result, error) {
 	r := new(result)
-	executor, closePool, err := c.start(l, r)
+	executor, closePool, err := c.start(r)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +80,9 @@ func (l *load) try(ctx context.Context, c contestant) (*result, error) {
 	w := timingwheel.New(timingwheel.WithExecutor(executor))
 	defer w.Stop()
 	start := time.Now()
-	for i := range l.tasks {
-		at := start.Add(time.Duration(float64(l.over) * float64(i) / float64(l.tasks)))
-		if _, err := w.ScheduleAt(at, func() { r.work(l.work, time.Since(at)) }); err != nil {
+	for i := range *tasks {
+		at := start.Add(time.Duration(float64(*over) * float64(i) / float64(*tasks)))
+		if _, err := w.ScheduleAt(at, func() { r.run(time.Since(at)) }); err != nil {
 			return nil, err
 		}
 	}
@@ -98,14 +97,10 @@ func (l *load) try(ctx context.Context, c contestant) (*result, error) {
 	return r, nil
 }
 
-// work is a task that waits for something for a while.
-func (r *result) work(d, late time.Duration) {
-	r.note(late)
-	time.Sleep(d)
-}
-
-func (r *result) note(late time.Duration) {
+// run is a task, which waits for something for a while.
+func (r *result) run(late time.Duration) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.lateness = append(r.lateness, late)
+	r.mu.Unlock()
+	time.Sleep(*work)
 }

@@ -112,30 +112,44 @@ func TestNoBeginUnderALostLease(t *testing.T) {
 
 // The look is right before the handler, on its goroutine: a job that was sent there
 // before the machine stood still has not begun by then. A handler in doubt begins when a
-// beat is answered.
+// beat is answered, unless its job was canceled or the worker ends.
 func TestHandlerLooksItself(t *testing.T) {
-	for old, runs := range map[time.Duration]int{30 * time.Second: 0, 27 * time.Second: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			a := &answering{beats: []error{nil}}
-			w, held, ran := woken(t, a, time.Now())
-			require.Equal(t, 1, *ran)
-			*ran = 0
-			again := *held
-			again.Ref = "again"
-			w.admit(t.Context(), &again)
-			now := w.lock()
-			jobs := w.dispatcher.Claims(now)
-			w.dispatcher.Answered(jobs, a.Claim(t.Context(), []*driver.Delivery{&again}), now)
-			w.act(now) // its goroutine waits for the lock
-			w.lease.renew(time.Now().Add(-old))
-			w.mu.Unlock()
-			synctest.Wait()
-			require.Zero(t, *ran)
-			w.renew(t.Context(), time.Now())
-			synctest.Wait()
-			require.Equal(t, runs, *ran)
-			require.Len(t, a.released, 1-runs)
-			require.Zero(t, w.dispatcher.Counts().Running)
+	doubt := func(w *Worker) { w.lease.renew(time.Now().Add(-27 * time.Second)) }
+	for name, c := range map[string]struct {
+		meanwhile      func(w *Worker) // before the handler looks
+		runs, released int
+	}{
+		"over":             {func(w *Worker) { w.lease.renew(time.Now().Add(-30 * time.Second)) }, 0, 1},
+		"lost and renewed": {func(w *Worker) { w.lose(time.Now()); w.lease.renew(time.Now()); w.silent = false }, 0, 1},
+		"doubt":            {doubt, 1, 0},
+		"doubt, draining":  {func(w *Worker) { doubt(w); w.draining = true }, 0, 1},
+		"doubt, canceled":  {func(w *Worker) { doubt(w); w.cancel("again") }, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &answering{beats: []error{nil}}
+				w, held, ran := woken(t, a, time.Now())
+				require.Equal(t, 1, *ran)
+				*ran = 0
+				again := *held
+				again.Ref = "again"
+				w.admit(t.Context(), &again)
+				now := w.lock()
+				jobs := w.dispatcher.Claims(now)
+				w.dispatcher.Answered(jobs, a.Claim(t.Context(), []*driver.Delivery{&again}), now)
+				w.act(now) // its goroutine waits for the lock
+				c.meanwhile(w)
+				w.mu.Unlock()
+				synctest.Wait()
+				require.Zero(t, *ran)
+				w.renew(t.Context(), time.Now())
+				time.Sleep(endsLinger) // the ends are written down
+				synctest.Wait()
+				require.Equal(t, c.runs, *ran)
+				require.Len(t, a.released, c.released)
+				require.Zero(t, w.dispatcher.Counts().Held)
+				require.Zero(t, w.dispatcher.Counts().Running)
+			})
 		})
 	}
 }

@@ -190,6 +190,26 @@ func TestKindsWithoutALimitShareQueues(t *testing.T) {
 	require.Len(t, s.begun, kinds)
 }
 
+// A job whose claim is under way keeps its slot from one of a lower priority, also where they are of
+// kinds that have no queues together.
+func TestComingKeepsItsSlot(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 1, Kinds: []string{"k", "limited"}, Limits: map[string]int{"limited": 1}})
+	s.add("first")
+	s.claim(grant)
+	s.addOne("low", func(r *driver.Record) { r.Priority = -1 })
+	s.claim(grant)
+	s.addOne("high", func(r *driver.Record) { r.Kind, r.Priority = "limited", 1 })
+	claims := s.d.Claims(s.moment())
+	require.Len(t, claims, 1)
+	s.end("first")
+	require.Equal(t, []string{"first"}, s.begun)
+	s.d.Answered(claims, []driver.ClaimResult{grant}, s.moment())
+	s.next()
+	require.Equal(t, []string{"first", "high"}, s.begun)
+	s.end("high")
+	require.Equal(t, []string{"first", "high", "low"}, s.begun)
+}
+
 func TestInterval(t *testing.T) {
 	for lead, want := range map[time.Duration]time.Duration{
 		MinLead:                25 * time.Millisecond,

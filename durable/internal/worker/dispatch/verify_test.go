@@ -68,6 +68,9 @@ func (d *Dispatcher) verify() error {
 	if counts != d.counts || bytes != d.bytes || reserved != d.reserved {
 		return fmt.Errorf("counts %v, not %v; %d bytes, not %d; %d reserved, not %d", d.counts, counts, d.bytes, bytes, d.reserved, reserved)
 	}
+	if counts[running]+reserved > d.c.Concurrency {
+		return fmt.Errorf("%d running, and %d slots reserved, of %d", counts[running], reserved, d.c.Concurrency)
+	}
 	for key, g := range d.gates {
 		if n := gates[g]; g.taken != n[0] || g.claiming != n[1] {
 			return fmt.Errorf("gate %v: %d taken and %d being claimed, not %v", key, g.taken, g.claiming, n)

@@ -58,7 +58,7 @@ func (s *store) behindProxy(t testing.TB) (*postgres.Engine, *proxy) {
 }
 
 // TraceQueryStart and TraceQueryEnd implement pgx.QueryTracer. An engine reads the version of its
-// schema every two seconds, and the answer to that is never the one to lose.
+// schema every two seconds, and that is never what is to be cut or held.
 func (p *proxy) TraceQueryStart(ctx context.Context, c *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(q.SQL, "pg_class") || strings.Contains(q.SQL, "select version, oldest") {
 		p.spared.Store(c.PgConn().Conn().LocalAddr().String(), true)
@@ -68,6 +68,11 @@ func (p *proxy) TraceQueryStart(ctx context.Context, c *pgx.Conn, q pgx.TraceQue
 
 func (p *proxy) TraceQueryEnd(_ context.Context, c *pgx.Conn, _ pgx.TraceQueryEndData) {
 	p.spared.Delete(c.PgConn().Conn().LocalAddr().String())
+}
+
+func (p *proxy) spares(client net.Conn) bool {
+	_, ok := p.spared.Load(client.RemoteAddr().String())
+	return ok
 }
 
 func (p *proxy) serve() {
@@ -93,7 +98,7 @@ func (p *proxy) serve() {
 // questions copies what a client says: a first message without a letter, and messages. If
 // it is to hold it drops the end of a batch that has so many statements, and all that
 // follows, and returns true: the server waits for it.
-func (p *proxy) questions(to io.Writer, from io.Reader) (held bool) {
+func (p *proxy) questions(to io.Writer, from net.Conn) (held bool) {
 	size := make([]byte, 4)
 	if _, err := io.ReadFull(from, size); err != nil {
 		return false
@@ -113,7 +118,7 @@ func (p *proxy) questions(to io.Writer, from io.Reader) (held bool) {
 		case 'E':
 			statements++
 		case 'S':
-			if n := p.holdNext.Load(); n > 0 && statements == n && p.holdNext.CompareAndSwap(n, 0) {
+			if n := p.holdNext.Load(); n > 0 && statements == n && !p.spares(from) && p.holdNext.CompareAndSwap(n, 0) {
 				p.holds.Add(1)
 				io.Copy(io.Discard, from)
 				return true
@@ -157,8 +162,7 @@ func (p *proxy) answers(to net.Conn, from io.Reader) {
 		if head[0] != 'Z' {
 			continue
 		}
-		_, spared := p.spared.Load(to.RemoteAddr().String())
-		cut := complete >= 0 && !spared && p.cutNext.CompareAndSwap(true, false)
+		cut := complete >= 0 && !p.spares(to) && p.cutNext.CompareAndSwap(true, false)
 		if cut {
 			answer = answer[:complete*rand.N(2)]
 		}

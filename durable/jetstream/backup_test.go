@@ -109,11 +109,12 @@ func requireAll(t testing.TB, refs []durable.Ref, before []durable.Ref, copied *
 }
 
 // restore does what BACKUP.md says: a server that is busy for five seconds gives up, and then it is called again.
+// A minute of silence ends it, as it ends Backup; all of it may take longer: each 8 KB are answered.
 func restore(t testing.TB, nc *nats.Conn, dir string, opts ...jetstream.Option) {
 	js, err := nc.JetStream()
 	require.NoError(t, err)
 	for range 5 {
-		if err = jetstream.Restore(within(t), nc, dir, opts...); !errors.Is(err, nats.ErrNoResponders) {
+		if err = jetstream.Restore(t.Context(), nc, dir, opts...); !errors.Is(err, nats.ErrNoResponders) {
 			break
 		}
 		t.Log(err)
@@ -140,7 +141,7 @@ func TestBackup(t *testing.T) {
 	require.Eventually(t, func() bool { return accepted() > 400 && len(q.ran()) > 20 }, patience, time.Millisecond)
 	dir := filepath.Join(t.TempDir(), "monday")
 	least := accepted()
-	require.NoError(t, jetstream.Backup(within(t), from.connect(t), dir))
+	require.NoError(t, jetstream.Backup(t.Context(), from.connect(t), dir))
 	ran := q.ran()
 	refs := stop()
 	q.stop()
@@ -185,7 +186,7 @@ func TestBackupWhileJobsMove(t *testing.T) {
 			}
 		})
 	}
-	require.NoError(t, jetstream.Backup(within(t), s.connect(t), dir))
+	require.NoError(t, jetstream.Backup(t.Context(), s.connect(t), dir))
 	stop()
 	moving.Wait()
 
@@ -207,7 +208,7 @@ func TestRestoreLeavesNoPart(t *testing.T) {
 	q := count(t, s.Open(t))
 	_, err := q.AddMany(within(t), slices.Repeat([]durable.Job{{Kind: "far", After: time.Hour}}, 100)...)
 	require.NoError(t, err)
-	require.NoError(t, jetstream.Backup(within(t), s.connect(t), dir))
+	require.NoError(t, jetstream.Backup(t.Context(), s.connect(t), dir))
 	file := filepath.Join(dir, "TW_default_0", "stream.tar.s2")
 	whole, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -268,7 +269,7 @@ func TestRestoreThreeOnOne(t *testing.T) {
 	q := count(t, c.Open(t))
 	_, err := q.AddMany(within(t), durable.Job{Kind: "k", After: time.Hour}, durable.Job{Kind: "k", After: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, jetstream.Backup(within(t), c.connectTo(t, 0), dir))
+	require.NoError(t, jetstream.Backup(t.Context(), c.connectTo(t, 0), dir))
 
 	nc := newStore(t).connect(t)
 	restore(t, nc, dir, jetstream.Replicas(1))

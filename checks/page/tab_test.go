@@ -21,7 +21,7 @@ import (
 )
 
 // patience is for what comes at once, on a machine that has nothing else to do.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // chromium starts the browser that the tests share, each with a tab of its own.
 var chromium = sync.OnceValues(func() (context.Context, error) {

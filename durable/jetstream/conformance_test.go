@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long a test waits for servers. It is a bound, not a measure.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // natsServer is a process, or a server in the process of the test.
 type natsServer interface {

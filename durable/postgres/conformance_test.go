@@ -23,7 +23,7 @@ import (
 )
 
 // patience limits how long a test waits for an event. It is a bound, not a measure.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // store is a schema of a server.
 type store struct {

@@ -22,7 +22,7 @@ import (
 )
 
 // patience limits how long a test waits for an event. It is a bound, not a measure.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // within returns a context that ends with patience: an engine tries for as long as it may.
 // Without a deadline it asks once.

@@ -122,7 +122,7 @@ func TestDumpAndRestore(t *testing.T) {
 	c := openShop(t, srv, "copy")
 	require.GreaterOrEqual(t, c.count(t, "orders"), int(least))
 	t.Logf("%d orders, %d of them reminded", c.count(t, "orders"), c.count(t, "reminded"))
-	runQueue(t, c.e, c.remind, durable.WithLease(time.Second))
+	runQueue(t, c.e, c.remind)
 	require.Eventually(t, func() bool { return c.count(t, unreminded) == 0 }, patience, 10*time.Millisecond)
 	require.Equal(t, c.count(t, "orders"), c.count(t, "reminded"))
 }
@@ -171,7 +171,7 @@ func TestPointInTime(t *testing.T) {
 	s = openShop(t, srv, "shop")
 	require.Eventually(t, func() bool { return s.count(t, "pg_settings where name = 'in_hot_standby' and setting = 'off'") == 1 }, patience, 10*time.Millisecond)
 	require.Equal(t, []int{11, done}, []int{s.count(t, "orders"), s.count(t, "reminded")})
-	runQueue(t, s.e, s.remind, durable.WithLease(time.Second))
+	runQueue(t, s.e, s.remind)
 	require.Eventually(t, func() bool { return s.count(t, unreminded) == 0 }, patience, 10*time.Millisecond)
 	require.Equal(t, 11, s.count(t, "reminded"))
 }

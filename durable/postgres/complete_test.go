@@ -205,17 +205,24 @@ func TestCompleteTxPrepared(t *testing.T) {
 		prepared := make(chan bool)
 		_, stop := runQueue(t, e, func(ctx context.Context, a *durable.Attempt) error {
 			tx, err := pool.Begin(ctx)
-			require.NoError(t, err)
+			if err != nil {
+				return err // the lease was lost, and the next attempt does it
+			}
 			defer tx.Rollback(ctx)
 			_, err = tx.Exec(ctx, "insert into "+s.schema+".effect values ($1)", a.Ref)
-			require.NoError(t, err)
-			_, err = tx.Exec(ctx, "select "+s.schema+".add_job('added')")
-			require.NoError(t, err)
-			require.NoError(t, e.CompleteTx(ctx, tx, a))
-			_, err = tx.Exec(ctx, "prepare transaction '"+s.schema+"'")
-			require.NoError(t, err)
-			close(prepared)
-			return nil
+			if err == nil {
+				_, err = tx.Exec(ctx, "select "+s.schema+".add_job('added')")
+			}
+			if err == nil {
+				err = e.CompleteTx(ctx, tx, a)
+			}
+			if err == nil {
+				_, err = tx.Exec(ctx, "prepare transaction '"+s.schema+"'")
+			}
+			if err == nil {
+				close(prepared)
+			}
+			return err
 		}, durable.WithLease(2*time.Second))
 		ref := s.add(t, e, pool, durable.Job{Kind: "k"})
 		await(t, prepared)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/busy"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -99,7 +100,7 @@ func completeAll(t *testing.T, schema string) {
 			of = a.Occurrence.UTC().Format(time.RFC3339Nano)
 		}
 		return leaveEffect(ctx, e, pool, a, "insert into "+schema+".effect values ($1)", of)
-	}, durable.WithLease(time.Second))
+	}, durable.WithLease(busy.Longer(2*time.Second)))
 	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k", MaxAttempts: 1000}))
 	require.Eventually(t, func() bool {
 		left := 0

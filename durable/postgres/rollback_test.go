@@ -24,6 +24,7 @@ create function SCHEMA.fail() returns trigger language plpgsql as $$
 begin
     if (select last_value from SCHEMA.armed) > 1 then
         perform setval('SCHEMA.armed', greatest(1, (select last_value - 1 from SCHEMA.armed))); -- no rollback undoes that
+        perform set_config('lock_timeout', '0', true); -- an insert with a key has set it
         perform pg_advisory_xact_lock_shared(1);
         raise exception 'this commit fails' using errcode = '40001';
     end if;

@@ -25,11 +25,16 @@ func late(t *testing.T) map[string]*dto.MetricFamily {
 	q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithLease(lease), durable.WithConcurrency(1))
 	require.NoError(t, err)
 	t.Cleanup(func() { q.Close() })
+	release := make(chan bool)
+	t.Cleanup(func() { close(release) })
 	require.NoError(t, q.SetLimit(t.Context(), "others", durable.Limit{Kind: "other", Running: 1}))
 	begun := make(chan bool, 1)
-	q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error {
-		begun <- true
-		<-ctx.Done()
+	q.Handle("slow", func(context.Context, *durable.Attempt) error { // also when its lease is lost
+		select {
+		case begun <- true:
+		default:
+		}
+		<-release
 		return nil
 	})
 	ctx, stop := context.WithCancel(t.Context())

@@ -115,7 +115,11 @@ func (w *world) killServer() {
 		switch {
 		case w.pg != nil && n%3 == 2:
 			w.r.Happened++
-			w.sql(func(c *pgx.Conn) { must(signalBackend(c, syscall.SIGKILL)) })
+			w.sql(func(c *pgx.Conn) {
+				if err := signalBackend(c, syscall.SIGKILL); !errors.Is(err, pgx.ErrNoRows) {
+					must(err)
+				}
+			})
 		case w.pg != nil:
 			w.r.Happened++
 			must(w.pg.Kill())

@@ -51,7 +51,16 @@ func signalBackend(c *pgx.Conn, what syscall.Signal) error {
 	err := c.QueryRow(background, `select pid from pg_stat_activity where backend_type = 'client backend'
 		and pid <> pg_backend_pid() order by state = 'idle', random() limit 1`).Scan(&pid)
 	if err == nil {
-		err = syscall.Kill(pid, what)
+		err = kill(pid, what)
+	}
+	return err
+}
+
+// kill sends a signal, or returns pgx.ErrNoRows if the process has just ended.
+func kill(pid int, what syscall.Signal) error {
+	err := syscall.Kill(pid, what)
+	if errors.Is(err, syscall.ESRCH) {
+		return pgx.ErrNoRows
 	}
 	return err
 }
@@ -86,7 +95,7 @@ func (w *world) terminateBackends() {
 			}
 			pid, err := behind(tx)
 			if err == nil {
-				err = syscall.Kill(pid, syscall.SIGTERM)
+				err = kill(pid, syscall.SIGTERM)
 			}
 			return err
 		})

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	lease  = 3 * time.Second
+	lease  = 20 * time.Second
 	spread = 4 * time.Second // over which the jobs are due
 )
 
@@ -51,7 +51,9 @@ func run(place, jobs string, write func(rune, durable.Ref)) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	q, err := open(ctx, place)
+	opening, cancel := context.WithTimeout(ctx, 2*time.Minute) // without a deadline an engine asks once
+	q, err := open(opening, place)
+	cancel()
 	if err != nil {
 		return err
 	}
@@ -79,7 +81,7 @@ func run(place, jobs string, write func(rune, durable.Ref)) error {
 // open opens the queue at a place. It names no type that only today's packages have.
 func open(ctx context.Context, place string) (*durable.Queue, error) {
 	if strings.HasPrefix(place, "nats:") {
-		nc, err := nats.Connect(place, nats.MaxReconnects(-1))
+		nc, err := nats.Connect(place, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true))
 		if err != nil {
 			return nil, err
 		}

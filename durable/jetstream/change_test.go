@@ -28,7 +28,7 @@ func newServer(t testing.TB) *server.Server {
 }
 
 func connectPart(t testing.TB, srv nats.InProcessConnProvider, opts ...Option) *part {
-	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	e, err := Connect(t.Context(), nc, opts...)

@@ -66,7 +66,7 @@ func (s *store) Restart(t testing.TB) {
 }
 
 func (s *store) connect(t testing.TB) *nats.Conn {
-	nc, err := nats.Connect("", nats.InProcessServer(s.srv), nats.MaxReconnects(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s.srv), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc
@@ -138,7 +138,7 @@ func (c *wallConn) Write(b []byte) (int, error) {
 // server is there.
 func (s *store) OpenSilent(t testing.TB) (driver.Engine, enginetest.Line) {
 	w := &wall{srv: s.srv}
-	nc, err := nats.Connect("", nats.InProcessServer(w), nats.MaxReconnects(-1), nats.PingInterval(time.Hour))
+	nc, err := nats.Connect("", nats.InProcessServer(w), nats.MaxReconnects(-1), nats.PingInterval(time.Hour), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -228,7 +228,7 @@ func (c *cluster) Restart(t testing.TB) {
 }
 
 func (c *cluster) connectTo(t testing.TB, i int) *nats.Conn {
-	nc, err := nats.Connect(c.servers[i].ClientURL(), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(c.servers[i].ClientURL(), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc

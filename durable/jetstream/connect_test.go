@@ -27,7 +27,7 @@ func TestConnectsWhileServersStart(t *testing.T) {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+		nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
 		wg.Go(func() {
@@ -77,7 +77,7 @@ func TestConnectAsksAgain(t *testing.T) {
 	_, err := s.connect(t).Subscribe("$NO.>", func(*nats.Msg) {})
 	require.NoError(t, err)
 	for _, api := range []string{"$JS.API.STREAM.INFO.", "$JS.API.STREAM.CREATE.", "$JS.API.STREAM.UPDATE."} {
-		nc, err := nats.Connect("", nats.InProcessServer(&deaf{srv: s.srv, to: api}), nats.MaxReconnects(-1))
+		nc, err := nats.Connect("", nats.InProcessServer(&deaf{srv: s.srv, to: api}), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 		require.NoError(t, err)
 		defer nc.Close()
 		queue := jetstream.Queue(strings.ToLower(strings.Split(api, ".")[3]))
@@ -141,7 +141,7 @@ func TestConnectionThatGivesUp(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	for _, opt := range []nats.Option{nats.MaxReconnects(60), nats.MaxReconnects(0), nats.NoReconnect()} {
-		nc, err := nats.Connect("", nats.InProcessServer(s.srv), opt)
+		nc, err := nats.Connect("", nats.InProcessServer(s.srv), opt, nats.Timeout(time.Minute))
 		require.NoError(t, err)
 		defer nc.Close()
 		_, err = jetstream.Connect(within(t), nc)

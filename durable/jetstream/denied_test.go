@@ -26,14 +26,14 @@ func denying(t *testing.T, publish, subscribe []string) *nats.Conn {
 		Publish: &server.SubjectPermission{Deny: publish}, Subscribe: &server.SubjectPermission{Deny: subscribe},
 	}}}
 	srv, err := server.NewServer(&server.Options{
-		ServerName: "test", Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), Users: users,
+		ServerName: "test", Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), Users: users, AuthTimeout: 60,
 	})
 	require.NoError(t, err)
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
 	require.True(t, srv.ReadyForConnections(patience))
 	dial := func(user string) *nats.Conn {
-		nc, err := nats.Connect(srv.ClientURL(), nats.UserInfo(user, "x"), nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nc, err := nats.Connect(srv.ClientURL(), nats.UserInfo(user, "x"), nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), nats.Timeout(time.Minute))
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
 		return nc

@@ -122,7 +122,7 @@ func (d *divisible) cutOff(t *testing.T, i int) {
 }
 
 func (d *divisible) open(t *testing.T, i int) *part {
-	nc, err := nats.Connect(d.servers[i].ClientURL(), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(d.servers[i].ClientURL(), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {

@@ -62,7 +62,7 @@ func TestGetWhileItDies(t *testing.T) {
 			srv := &watched{natsServer: s.srv, word: "DIRECT.GET.TW_default_0.TW_default_0.f.", before: func() {
 				require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.DeadLetter, Error: "no"}})[0])
 			}}
-			nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
+			nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 			require.NoError(t, err)
 			defer nc.Close()
 			other, err := jetstream.Connect(t.Context(), nc, s.opts...)

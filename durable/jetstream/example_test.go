@@ -16,7 +16,7 @@ import (
 // run this program.
 func ExampleConnect() {
 	ctx := context.Background()
-	nc, err := nats.Connect("nats://localhost", nats.MaxReconnects(-1))
+	nc, err := nats.Connect("nats://localhost", nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	if err != nil {
 		log.Fatal(err)
 	}

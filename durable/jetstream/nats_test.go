@@ -51,6 +51,7 @@ func serve(t testing.TB, name string, words ...string) *server.Server {
 	require.NoError(t, err, conf)
 	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
 	opts.Cluster.Host, opts.LeafNode.Host = "127.0.0.1", "127.0.0.1"
+	opts.AuthTimeout, opts.LeafNode.AuthTimeout = 60, 60 // seconds; the default of 2 is too short for a busy machine
 	srv, err := server.NewServer(opts)
 	require.NoError(t, err, conf)
 	srv.Start()
@@ -60,7 +61,7 @@ func serve(t testing.TB, name string, words ...string) *server.Server {
 }
 
 func dial(t testing.TB, srv natsServer, opts ...nats.Option) *nats.Conn {
-	nc, err := nats.Connect(srv.ClientURL(), append(opts, nats.MaxReconnects(-1))...)
+	nc, err := nats.Connect(srv.ClientURL(), append(opts, nats.MaxReconnects(-1), nats.Timeout(time.Minute))...)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc
@@ -135,7 +136,7 @@ func TestTLSConfig(t *testing.T) {
 	root, own := nats.RootCAs(dir+"/ca.pem"), nats.ClientCert(dir+"/client.pem", dir+"/client-key.pem")
 	works(t, dial(t, srv, root, own))
 	for _, few := range []nats.Option{root, own} {
-		_, err := nats.Connect(srv.ClientURL(), few)
+		_, err := nats.Connect(srv.ClientURL(), few, nats.Timeout(time.Minute))
 		require.Error(t, err)
 	}
 }
@@ -302,7 +303,7 @@ func TestNkeysConfig(t *testing.T) {
 	opt, err := nats.NkeyOptionFromSeed(file)
 	require.NoError(t, err)
 	works(t, dial(t, srv, opt))
-	_, err = nats.Connect(srv.ClientURL())
+	_, err = nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute))
 	require.ErrorIs(t, err, nats.ErrAuthorization)
 }
 
@@ -360,7 +361,7 @@ func TestOperatorConfig(t *testing.T) {
 	require.NoError(t, os.WriteFile(dir+"/operator.jwt", []byte(operatorJWT), 0o600))
 	srv := serve(t, "operator.conf", "/etc/nats", dir, "SIGNED_SYSTEM", systemJWT, "SIGNED_ACCOUNT", accountJWT, "SYSTEM", systemKey, "ACCOUNT", accountKey)
 	works(t, dial(t, srv, nats.UserCredentials(dir+"/worker.creds")))
-	_, err = nats.Connect(srv.ClientURL())
+	_, err = nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute))
 	require.ErrorIs(t, err, nats.ErrAuthorization)
 }
 

@@ -18,7 +18,7 @@ import (
 func TestWorkWaitsForTheServer(t *testing.T) {
 	t.Parallel()
 	l := &wall{srv: newStore(t).srv}
-	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	defer nc.Close()
 	e, err := jetstream.Connect(t.Context(), nc)
@@ -47,7 +47,7 @@ func TestWorkWaitsForTheServer(t *testing.T) {
 func TestHealthOfSilentServer(t *testing.T) {
 	t.Parallel()
 	l := &wall{srv: newStore(t).srv}
-	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	defer nc.Close()
 	e, err := jetstream.Connect(t.Context(), nc)

@@ -70,7 +70,7 @@ func TestVersions(t *testing.T) {
 func TestConnectionIsClosedForGood(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	nc, err := nats.Connect("", nats.InProcessServer(s.srv), nats.MaxReconnects(-1))
+	nc, err := nats.Connect("", nats.InProcessServer(s.srv), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	e, err := jetstream.Connect(t.Context(), nc, s.opts...)
 	require.NoError(t, err)

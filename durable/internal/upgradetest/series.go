@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/busy"
 )
 
 // Names of the series of [Series].
@@ -38,7 +39,7 @@ func Series(t *testing.T, open func() driver.Engine, stored map[string]durable.R
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var log bytes.Buffer
-	q, err := durable.Open(ctx, open(), durable.WithLease(3*time.Second), durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	q, err := durable.Open(ctx, open(), durable.WithLease(busy.Longer(3*time.Second)), durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	require.NoError(t, err)
 	ran := make(chan *durable.Attempt, 10000)
 	q.Handle(Kind, func(_ context.Context, a *durable.Attempt) error { ran <- a; return nil })

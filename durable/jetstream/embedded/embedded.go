@@ -208,7 +208,8 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 	if err := e.awaitReady(ctx); err != nil {
 		return err
 	}
-	if e.nc, err = nats.Connect("", nats.InProcessServer(e.srv), nats.MaxReconnects(-1)); err != nil {
+	// The default of two seconds for a handshake is too short for a process that is frozen meanwhile.
+	if e.nc, err = nats.Connect("", nats.InProcessServer(e.srv), nats.MaxReconnects(-1), nats.Timeout(time.Minute)); err != nil {
 		return fmt.Errorf("embedded: Open: %w", err)
 	}
 	maxBytes := c.maxStore - c.maxStore/10

@@ -35,8 +35,8 @@ help: ## list the targets
 
 # Fewer seeds and rounds than test-long has; each promise has a test here, too.
 test: compiler ## the core and the examples keep their promises: short tests with the race detector, two minutes
-	GOWORK=off go test -race -short ./... # with the testify that the core asks for
-	go test -race -short $(WITH_CORE) $(EXAMPLES)
+	GOWORK=off go test -race -short -timeout 30m ./... # with the testify that the core asks for
+	go test -race -short -timeout 30m $(WITH_CORE) $(EXAMPLES)
 	go test -race -short -tags tickwheel_pool -run 'Shard|Processor|GOMAXPROCS|Stress' ./timingwheel ./timingwheel/internal/engine # without the processor's number
 
 examples: ## the examples run
@@ -79,7 +79,7 @@ test-long: ## the core and the examples keep their promises with more seeds and 
 
 .PHONY: test-modules test-benchmarks
 test-modules: missing test-benchmarks ## the checks, the benchmarks and what else is a module of its own pass their tests
-	@set -e; for module in $(filter-out ./benchmarks/ ./examples/ $(addsuffix /,$(WITH_CORE)) $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race $$(go list ./... | grep -v checks/docs)); done
+	@set -e; for module in $(filter-out ./benchmarks/ ./examples/ $(addsuffix /,$(WITH_CORE)) $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race -timeout 30m $$(go list ./... | grep -v checks/docs)); done
 	cd checks && go test -count 1 ./docs # the go command does not know that it reads what is not in its module; it has no goroutines
 
 test-benchmarks: # without the race detector: rivals have races

@@ -45,10 +45,11 @@ func TestNewSinceInABubble(t *testing.T) {
 	start := time.Now()
 	var q *delayqueue.DelayQueue[string]
 	synctest.Test(t, func(*testing.T) { q = delayqueue.NewSince[string](start) })
-	at := time.Now().Add(5 * time.Millisecond)
-	q.Offer("a", at)
+	q.Offer("far", time.Now().Add(time.Hour))
 	_, ok := q.Poll()
 	require.False(t, ok)
+	at := time.Now().Add(5 * time.Millisecond)
+	q.Offer("a", at)
 	_, due, _ := q.Peek()
 	require.True(t, due.Equal(at))
 	require.NotEqual(t, due.Round(0), due, "it has lost its monotonic reading")

@@ -172,7 +172,8 @@ func TestSleeperIsNeverEarly(t *testing.T) {
 
 // Sleeps of 1.3 ms show the poller's whole milliseconds: the default is late by a third
 // of one at least. This holds in a process with nothing else to do, so on a busy machine
-// it may take several rounds.
+// it may take several rounds. Where the default is later than a poller alone can make it, the
+// round tells nothing.
 func TestSleeperIsOnTime(t *testing.T) {
 	coarse, precise := delayqueue.New[int](), delayqueue.NewPrecise[int]()
 	defer precise.Close()
@@ -180,12 +181,17 @@ func TestSleeperIsOnTime(t *testing.T) {
 		t.Skip("no timerfd")
 	}
 	var theirs, ours time.Duration
+	tells := false
 	for range 20 {
 		theirs = lateness(t, coarse, 50, 1300*time.Microsecond)[25]
 		ours = lateness(t, precise, 50, 1300*time.Microsecond)[25]
 		if ours < theirs/3 {
 			return
 		}
+		tells = tells || theirs < 3*time.Millisecond
+	}
+	if !tells {
+		t.Skip("the machine is too busy: the default is late by ", theirs)
 	}
 	t.Errorf("late by %v at the median, and the default by %v", ours, theirs)
 }

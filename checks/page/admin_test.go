@@ -134,9 +134,9 @@ func TestAdminPage(t *testing.T) {
 	tb.until(`/^(last|since)/.test($("quantiles").children[1].textContent) && document.querySelector("#lateness .curve").getAttribute("d").length > 10`)
 
 	tb.press(line("jobs", string(first)) + `?.querySelector(".redrive")`)
+	tb.until(`$("said").textContent.endsWith(": redriven.")`)
 	require.Eventually(t, func() bool { return q.Stats().Redriven == 1 }, patience, time.Millisecond)
 	require.Eventually(t, func() bool { return q.Stats().Dead == 3 }, patience, time.Millisecond, "it has run again, and died again")
-	tb.until(line("jobs", string(first)) + `?.textContent.includes("redriven")`)
 
 	// What destroys asks twice.
 	del := line("jobs", string(second)) + `?.querySelector(".delete")`
@@ -197,6 +197,7 @@ func TestAdminReadOnly(t *testing.T) {
 	s := serveAdmin(t, admin.NewHandler(q))
 	require.NoError(t, q.Schedule(t.Context(), "hourly", "@every 1h", durable.Job{Kind: "works"}))
 	add(t, q, durable.Job{Kind: "dies"})
+	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, patience, time.Millisecond)
 	tb.openAdmin(s.url())
 	tb.until(`!!` + line("jobs", "dies") + ` && !!` + line("schedules", "hourly"))
 	require.Contains(t, tb.text("where"), "read-only")
@@ -307,7 +308,7 @@ func TestAdminUnreachable(t *testing.T) {
 	for _, what := range []string{"summary", "list", "workers", "schedules", "redrive"} {
 		s.replace(what, broken)
 	}
-	tb.until(`$("note").checkVisibility()`)
+	tb.until(`$("note").textContent.startsWith("The queue does not answer: the engine")`)
 	require.Regexp(t, `^The queue does not answer: the engine <b>does not</b> answer\. What the page shows is of (\d+-\d\d-\d\d.)?\d\d:\d\d:\d\d.UTC\.$`, tb.text("note"))
 	tb.until(`$("main").classList.contains("stale") && $("no-jobs").textContent.includes("cannot be read")`)
 	tb.press(line("jobs", string(ref)) + `?.querySelector(".redrive")`)
@@ -381,7 +382,7 @@ func TestAdminEmpty(t *testing.T) {
 	require.NoError(t, err)
 	s := serveAdmin(t, admin.NewHandler(q))
 	tb.openAdmin(s.url())
-	tb.until(`samples.length >= 3`)
+	tb.until(`samples.length >= 3 && [...document.querySelectorAll(".empty")].filter((e) => e.checkVisibility()).length === 5`)
 	shown := eval[[]string](tb, `[...document.querySelectorAll(".empty")].filter((e) => e.checkVisibility()).map((e) => e.textContent)`)
 	require.Equal(t, []string{"No job is due and waits.", "No worker lives. Nobody runs the jobs of this queue.", "There is no schedule.", "There is no limit, and nothing is paused."}, shown[:4])
 	require.Equal(t, "No job is dead.", shown[len(shown)-1])

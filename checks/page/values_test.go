@@ -263,7 +263,7 @@ func TestHeldUp(t *testing.T) {
 
 	tb.press(`document.querySelector("#wheels li:nth-child(2) a")`)
 	tb.until(`!$("note").hidden`)
-	const seconds = `Number($("note").textContent.match(/for ([\d.]+)\u00a0s:/)[1])`
+	const seconds = `(([, n, unit]) => n * (unit === "min" ? 60 : 1))($("note").textContent.match(/for ([\d.]+)\u00a0(s|min):/))`
 	first := eval[float64](tb, seconds)
 	require.GreaterOrEqual(t, first, 1.0)
 	require.LessOrEqual(t, first, w.Stats().HeldUp.Seconds()+0.5, "it is rounded")

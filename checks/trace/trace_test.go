@@ -22,7 +22,7 @@ func TestRegionsLastAsLongAsTheTask(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
 			require.NoError(t, rt.Start(&b))
-			w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithExecutor(executor))
+			w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithExecutor(executor), timingwheel.WithWheelSize(65536)) // one level: an entry that cascades has two flushes
 			w.Schedule(time.Millisecond, func() { rt.Log(context.Background(), "inside", "") })
 			require.NoError(t, w.Shutdown(t.Context())) // waits for the task
 			rt.Stop()

@@ -66,7 +66,7 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 			far, _ := w.Schedule(time.Hour, noop)
 			shard, locked := engine.Handle(far), make(chan struct{})
 			w.Schedule(0, func() {
-				w.Schedule(time.Millisecond, noop) // with 0, the driver could inherit a label
+				w.Schedule(200*time.Millisecond, noop) // with 0, the driver could inherit a label
 				shard.LockShard()
 				close(locked)
 			})

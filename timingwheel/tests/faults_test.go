@@ -274,7 +274,7 @@ func TestFaultCallersStarveTheDriver(t *testing.T) {
 		defer w.Stop()
 		ours := measure(func(d time.Duration, f func()) func() bool { return w.AfterFunc(d, f).Stop })
 		t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
-		return ours < 2*time.Second+baseline
+		return ours < 2*time.Second+3*baseline
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func TestLevelsAreMadeOnFirstUse(t *testing.T) {
-	w := newTestWheel(withShards(4))
+	w := newTestWheel(withShards(4), withTick(time.Minute))
 	defer w.Stop()
 	for i := range w.shards {
 		require.Nil(t, w.shards[i].finest)

@@ -176,7 +176,7 @@ func limitRunning(t *testing.T, s Store) {
 	}
 	var all []*rig
 	for range 3 {
-		all = append(all, open(t, s.Open(t)).handle(kind, c.around(meet)))
+		all = append(all, open(t, s.Open(t), steady).handle(kind, c.around(meet)))
 	}
 	all[0].limit("three", durable.Limit{Kind: kind, Running: 3})
 	for _, r := range all {
@@ -244,7 +244,7 @@ func limitRate(t *testing.T, s Store) {
 // While it is paused nothing of a kind, a lane, or the queue begins, whoever has it; what
 // runs goes on, and all that waited runs when it is resumed.
 func pauses(t *testing.T, s Store) {
-	a, b := open(t, s.Open(t)), open(t, s.Open(t))
+	a, b := open(t, s.Open(t), steady), open(t, s.Open(t), steady)
 	release := make(chan struct{})
 	for _, r := range []*rig{a, b} {
 		r.handle("long", waits(release)).handle(kind, nil).handle("other", nil).start()

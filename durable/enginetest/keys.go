@@ -94,8 +94,8 @@ func keyRace(t *testing.T, s Store) {
 // A key that is taken and left all the time has one job at a time, and each runs.
 func keyTurns(t *testing.T, s Store) {
 	var c crowd
-	a := open(t, s.Open(t)).handle(kind, c.around(sleeps(time.Millisecond))).start()
-	b := open(t, s.Open(t)).handle(kind, c.around(sleeps(time.Millisecond))).start()
+	a := open(t, s.Open(t), steady).handle(kind, c.around(sleeps(time.Millisecond))).start()
+	b := open(t, s.Open(t), steady).handle(kind, c.around(sleeps(time.Millisecond))).start()
 	added := 0
 	for end := time.Now().Add(2 * time.Second); added < 6 || time.Now().Before(end); added++ {
 		a.addWhenFree(durable.Job{Kind: kind, Key: "turn"})

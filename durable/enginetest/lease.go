@@ -119,7 +119,7 @@ func leaseLost(t *testing.T, s Store) {
 // A worker that was frozen after jobs were handed to it gets none of them: not while another worker
 // runs them, and not when they have ended and that was forgotten.
 func staleClaim(t *testing.T, s Store) {
-	r := open(t, s.Open(t))
+	r := open(t, s.Open(t), steady)
 	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: kind})
 	frozen := newCrashing(t, s.Open(t), "frozen")
 	held := frozen.takeAll(refs)

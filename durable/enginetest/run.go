@@ -21,7 +21,7 @@ import (
 // begun is handed back at once, so that another worker runs it on time.
 func drain(t *testing.T, s Store) {
 	release := make(chan struct{})
-	a := open(t, s.Open(t), durable.WithConcurrency(1)).
+	a := open(t, s.Open(t), steady, durable.WithConcurrency(1)).
 		handle(kind, waits(release)).start()
 	first := a.add(durable.Job{Kind: kind})[0]
 	a.awaitRuns(1)
@@ -29,7 +29,7 @@ func drain(t *testing.T, s Store) {
 	await(t, "they are held", func() bool { return a.Stats().Held == 21 })
 	drained := make(chan bool, 1)
 	go func() { a.drain(); drained <- true }()
-	b := open(t, s.Open(t)).handle(kind, nil).start()
+	b := open(t, s.Open(t), steady).handle(kind, nil).start()
 	b.awaitRuns(20)
 	for _, run := range b.ran() {
 		require.Equal(t, 1, run.Number, "what was claimed and handed back does not count")

@@ -329,7 +329,7 @@ func scheduleShared(t *testing.T, s Store) {
 	job := full()
 	job.Expires = time.Time{}
 	start := func() *rig {
-		r := open(t, s.Open(t)).handle(kind, nil)
+		r := open(t, s.Open(t), steady).handle(kind, nil)
 		for range 2 {
 			r.schedule("tick", "@every 400ms", job, all)
 		}
@@ -339,7 +339,7 @@ func scheduleShared(t *testing.T, s Store) {
 	await(t, "five occurrences", func() bool { return attempts(a, b) >= 5 })
 	a.close()
 	b.close()
-	c := open(t, s.Open(t)).handle(kind, nil).start()
+	c := open(t, s.Open(t), steady).handle(kind, nil).start()
 	c.awaitRuns(3)
 	c.drain()
 	runs := ran(a, b, c)

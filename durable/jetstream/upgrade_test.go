@@ -15,7 +15,6 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/busy"
 	"github.com/tickwheel/tickwheel/durable/internal/upgradetest"
 )
 
@@ -90,7 +89,7 @@ func TestLimitsOfVersion3(t *testing.T) {
 			require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: []byte(text)}))
 		}
 	}
-	q, err := durable.Open(t.Context(), connectPartTo(t, p), durable.WithLease(busy.Longer(3*time.Second)))
+	q, err := durable.Open(t.Context(), connectPartTo(t, p), durable.WithLease(time.Minute))
 	require.NoError(t, err)
 	defer q.Close()
 	info, err := js.Stream(t.Context(), p.stream)
@@ -98,7 +97,7 @@ func TestLimitsOfVersion3(t *testing.T) {
 	require.Equal(t, strconv.Itoa(wireVersion), info.CachedInfo().Config.Metadata[metaVersion], "an older worker would exceed a limit")
 	require.NoError(t, q.SetLimit(t.Context(), "one", durable.Limit{Running: 1}))
 	e := connectPartTo(t, p)
-	other, err := durable.Open(t.Context(), e, durable.WithLease(busy.Longer(3*time.Second)))
+	other, err := durable.Open(t.Context(), e, durable.WithLease(time.Minute))
 	require.NoError(t, err)
 	defer other.Close()
 	inside := make(chan bool, 1)

@@ -179,7 +179,7 @@ func (t *Timer) arm(after engine.Delay) {
 	case s == nil:
 		_ = t.entry.AcceptLazyAgain(after, &t.lazy)
 	case s.channel != nil && t.entry.Closed():
-		s.channel.moveToTime(t.entry.Clock().At(engine.Later(after.Now, after.D)))
+		s.channel.moveToTime(t.entry.Clock().At(engine.Later(after.Now, max(0, after.D))))
 	case s.channel != nil:
 		t.entry.Add(after, s.f, engine.Internal|engine.NoExecutor)
 	case s.f != nil:

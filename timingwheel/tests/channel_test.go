@@ -340,6 +340,21 @@ func TestChannelTimersOutliveTheWheel(t *testing.T) {
 	})
 }
 
+// A delay that is not positive is over at once on a stopped wheel, too.
+func TestNegativeDelayOnAStoppedWheel(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		w.Stop()
+		for _, d := range []time.Duration{0, -1, -time.Hour, math.MinInt64} {
+			start := time.Now()
+			timer := w.NewTimer(d)
+			require.Equal(t, start, <-timer.C, d)
+			timer.Reset(d)
+			require.Equal(t, start, <-timer.C, d)
+			require.Equal(t, start, <-w.After(d), d)
+		}
+	})
+}
+
 // However Stop or Reset races with the firing, with the receiver and with the wheel's
 // Stop: when it has returned, no older value is received, and its result says whether one
 // was or will have been received.

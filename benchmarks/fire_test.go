@@ -168,8 +168,8 @@ func steady(b *testing.B, t timers, rate int, spell, longest time.Duration) {
 // 100 timers, 50 a second. And functions that share a tick get a second goroutine, so that
 // one that blocks does not hold up the others: 127 times for 1,000 timers, 1,000 a second. The
 // row heap has a goroutine of its own, too. A second timer, set for the bucket after the next,
-// leaves the sleep alone. It took 1.91 switches for 2.21, but 0.97 of the processor time
-// (medians of 60 pairs, the quartiles of the latter 0.92 and 1.04), so it was not built.
+// leaves the sleep alone. It took 1.91 switches for 2.21 (medians of 20 runs), but 0.97 of the
+// processor time (the median of 60 pairs, with quartiles of 0.92 and 1.04), so it was not built.
 func BenchmarkAlone(b *testing.B) {
 	for _, c := range []struct {
 		rate, tick int

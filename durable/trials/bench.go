@@ -86,7 +86,8 @@ type meter struct {
 type step func(m *meter)
 
 // measure prints a table in markdown with the medians of what the steps find, and with the medians of its ratios
-// to the first system. The systems take turns, so that the rest of the machine's work meets all of them.
+// to the first system. The systems take turns, so that the rest of the machine's work meets all of them, and each
+// round begins with the next one, so that none always comes first.
 func measure(title string, steps []step, systems ...system) {
 	fmt.Printf("load average at the start: %s\n\n", loadAverage())
 	head := "| " + title
@@ -99,9 +100,10 @@ func measure(title string, steps []step, systems ...system) {
 	for _, step := range steps {
 		var rows []string
 		figures := map[string][][]float64{} // by row, and in each by system
-		for range *rounds {
-			for i, s := range systems {
-				s.with(func(m *meter) {
+		for round := range *rounds {
+			for k := range systems {
+				i := (round + k) % len(systems)
+				systems[i].with(func(m *meter) {
 					m.found = func(row string, x float64) {
 						if figures[row] == nil {
 							rows, figures[row] = append(rows, row), make([][]float64, len(systems))

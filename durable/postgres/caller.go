@@ -95,12 +95,12 @@ func asText(arg any) any {
 		return array(all, func(b []byte) string { return quoted(`\x` + hex.EncodeToString(b)) })
 	case []time.Time:
 		return array(all, timeText)
-	case []*time.Time:
-		return array(all, func(t *time.Time) string {
-			if t == nil {
+	case []*string:
+		return array(all, func(s *string) string {
+			if s == nil {
 				return "null"
 			}
-			return timeText(*t)
+			return quoted(*s)
 		})
 	case []int16:
 		return array(all, intText)

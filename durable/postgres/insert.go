@@ -25,37 +25,57 @@ const (
 	sweepAfter = 90 * time.Second // and to when the sweep does, after the last such end
 )
 
-// columns are records as arrays, which a statement unnests.
+// columns are records as arrays, which a statement unnests. Each array costs the server some 5 us a call, so one of
+// them has all that few records have.
 type columns struct {
-	id, key, kind, lastError, series []string
-	payload                          [][]byte
-	at, due, born                    []time.Time
-	maxAttempts, version, attempt    []int32
-	plan, lane, meta                 []string
-	priority                         []int16
-	timeout                          []int64
-	expires                          []*time.Time
-	flags, onKey                     []int16
-	maxWait                          []int64
+	id, kind    []string
+	payload     [][]byte
+	due, born   []time.Time
+	maxAttempts []int32
+	more        []*string // nil: nothing
+}
+
+// more is what few records have, as JSON. The names are those of the table, where it has them.
+type more struct {
+	At       *time.Time `json:"at,omitempty"` // if it is not Due
+	Version  int        `json:"version,omitempty"`
+	Attempt  int        `json:"attempt,omitempty"`
+	Error    string     `json:"last_error,omitempty"`
+	Key      string     `json:"key,omitempty"`
+	Series   string     `json:"series,omitempty"`
+	Plan     string     `json:"plan,omitempty"`
+	Lane     string     `json:"lane,omitempty"`
+	Priority int8       `json:"priority,omitempty"`
+	Meta     string     `json:"meta,omitempty"`
+	Timeout  int64      `json:"timeout,omitempty"`
+	Expires  *time.Time `json:"expires,omitempty"`
+	Flags    int16      `json:"flags,omitempty"`
+	OnKey    int8       `json:"on_key,omitempty"`
+	MaxWait  int64      `json:"max_wait,omitempty"`
 }
 
 func (c *columns) add(r *driver.Record) {
-	c.id = append(c.id, idOf(r))
-	c.key = append(c.key, r.Key)
-	c.kind = append(c.kind, r.Kind)
-	c.payload = append(c.payload, r.Payload)
-	c.at = append(c.at, r.At)
-	c.due = append(c.due, r.Due)
-	c.born = append(c.born, r.Born)
+	c.id, c.kind, c.payload = append(c.id, idOf(r)), append(c.kind, r.Kind), append(c.payload, r.Payload)
+	c.due, c.born = append(c.due, r.Due), append(c.born, r.Born)
 	c.maxAttempts = append(c.maxAttempts, int32(min(r.MaxAttempts, 1<<31-1)))
-	c.version = append(c.version, int32(r.Version))
-	c.attempt = append(c.attempt, int32(r.Attempt))
-	c.lastError = append(c.lastError, r.LastError)
-	c.series = append(c.series, r.Schedule)
-	c.plan, c.lane, c.meta = append(c.plan, r.Occurrence), append(c.lane, r.Lane), append(c.meta, jsonOf(r.Meta, len(r.Meta)))
-	c.priority, c.timeout = append(c.priority, int16(r.Priority)), append(c.timeout, micros(r.Timeout))
-	c.expires = append(c.expires, orNull(r.Expires))
-	c.flags, c.onKey, c.maxWait = append(c.flags, flagsOf(r)), append(c.onKey, int16(r.OnKey)), append(c.maxWait, micros(r.MaxWait))
+	m := more{
+		Version: r.Version, Attempt: r.Attempt, Error: r.LastError, Key: r.Key, Series: r.Schedule, Plan: r.Occurrence,
+		Lane: r.Lane, Priority: r.Priority, Meta: jsonOf(r.Meta, len(r.Meta)), Timeout: micros(r.Timeout),
+		Expires: orNull(r.Expires), Flags: flagsOf(r), OnKey: int8(r.OnKey), MaxWait: micros(r.MaxWait),
+	}
+	if !r.At.Equal(r.Due) {
+		m.At = orNull(r.At)
+	}
+	c.more = append(c.more, orNone(m))
+}
+
+// orNone returns v as JSON, or nil if it is zero.
+func orNone[T comparable](v T) *string {
+	if v == *new(T) {
+		return nil
+	}
+	text := jsonOf(v, 1)
+	return &text
 }
 
 // jsonOf is how n names and values, or errors, are passed on: "" for none.
@@ -74,20 +94,16 @@ func orNull(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return &t
+	utc := t.UTC() // some local times cannot be written as JSON
+	return &utc
 }
 
-// insertArgs are those of insert.sql, and for insert_on_key.sql what that has beside them.
-func (c *columns) insertArgs() []any { return append(c.args(), micros(repeatable), c.flags) }
-func (c *columns) onKeyArgs() []any  { return append(c.insertArgs(), c.onKey, c.maxWait) }
+// insertArgs are those of insert.sql and insert_on_key.sql.
+func (c *columns) insertArgs() []any { return append([]any{micros(repeatable)}, c.args()...) }
 
 // args are what all that store records have.
 func (c *columns) args() []any {
-	return []any{
-		c.id, c.key, c.kind, c.payload, c.at, c.due, c.born,
-		c.maxAttempts, c.version, c.attempt, c.lastError, c.series,
-		c.plan, c.lane, c.priority, c.meta, c.timeout, c.expires,
-	}
+	return []any{c.id, c.kind, c.payload, c.due, c.born, c.maxAttempts, c.more}
 }
 
 // Insert stores the records in one commit. Those with a key have one of their own, since

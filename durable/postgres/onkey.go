@@ -44,7 +44,7 @@ func (m *meeting) next() []any {
 	for _, i := range m.left {
 		c.add(&m.recs[i])
 	}
-	return c.onKeyArgs()
+	return c.insertArgs()
 }
 
 // turn reads the rows of a turn, and returns the records without a row: they were stored

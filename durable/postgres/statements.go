@@ -17,7 +17,7 @@ var files embed.FS
 type statements struct {
 	insert, insertNew, insertOnKey, signal, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	series, allSeries, setOne, lockKeyed,
-	claimLimited, finishLimited, makePlaces, freeDead, rules, setRules, claims, usage, stop, stops,
+	claimLimited, finishWhole, makePlaces, freeDead, rules, setRules, claims, usage, stop, stops,
 	version, work, heartbeat, leave, sweep, expire, hung, unhandled,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
@@ -30,7 +30,7 @@ func newStatements(schema string) statements {
 	// By the tag hung.sql finds the connections that run a statement of this schema.
 	tag := "-- durable jobs of " + pgx.Identifier{schema}.Sanitize() + "\n"
 	locks := func(name string) string { return tag + withoutLimits(s(name)) }
-	limited := func(name string) string { return tag + s(name) }
+	whole := func(name string) string { return tag + s(name) }
 	return statements{
 		insert: locks("insert"), insertNew: neverStored(locks("insert")), insertOnKey: locks("insert_on_key"), signal: locks("signal"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"), delete: locks("delete"),
@@ -38,15 +38,16 @@ func newStatements(schema string) statements {
 		series: s("series"), allSeries: s("all_series"), setOne: locks("set_series"), lockKeyed: locks("lock_keyed"),
 		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
 		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
-		claimLimited: limited("claim"), finishLimited: limited("finish"), makePlaces: locks("make_places"), freeDead: locks("free_dead"),
+		claimLimited: whole("claim"), finishWhole: whole("finish"), makePlaces: locks("make_places"), freeDead: locks("free_dead"),
 		rules: s("rules"), setRules: locks("set_rules"), claims: s("claims"), usage: s("usage"), stop: locks("stop"), stops: s("stops"),
 		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), claiming: claiming(schema), tag: tag,
 	}
 }
 
-var ofLimits = regexp.MustCompile(`(?m)^-- with limits\n(?s:.*?)^-- end\n`)
+var ofLimits = regexp.MustCompile(`(?m)^-- with limits(?: and schedules)?\n(?s:.*?)^-- end\n`)
 
-// withoutLimits returns a statement for jobs that no limit covers: see claim.sql.
+// withoutLimits returns a statement for jobs that no limit covers, and that no schedule has made: see claim.sql
+// and finish.sql.
 func withoutLimits(text string) string { return ofLimits.ReplaceAllString(text, "") }
 
 // neverStored returns an insert that fails if one of its records is stored already. Without the

@@ -68,10 +68,6 @@ func (e *Engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	return w, nil
 }
 
-// Linger makes ends wait for more than other engines do, since a commit costs the server more than
-// the rows in it.
-func (w *worker) Linger() (d time.Duration, enough int) { return 20 * time.Millisecond, 64 }
-
 // Heartbeat renews the lease, on a connection of its own: a pool that handlers have exhausted
 // must not cost the lease. A connection that is silent for a quarter of it is given up, so
 // that the next call, on another one, is in time.
@@ -317,23 +313,31 @@ var fates = map[driver.End]int16{driver.Done: 0, driver.Retry: 1, driver.DeadLet
 
 // ends are outcomes as arrays.
 type ends struct {
-	id, error, after []string
-	claim            []int32
-	fate             []int16
-	at               []time.Time
-	uncounted        []bool
-	errors           []string
-	revision         []int64
-	occurred         []*time.Time
-	next             columns
+	id    []string
+	claim []int32
+	fate  []int16
+	more  []*string // nil: nothing
+	after []string  // what next follows
+	next  columns
+}
+
+// moreOfEnd is what few ends have, as JSON.
+type moreOfEnd struct {
+	At        *time.Time `json:"at,omitempty"`
+	Error     string     `json:"error,omitempty"`
+	Errors    string     `json:"errors,omitempty"`
+	Uncounted bool       `json:"uncounted,omitempty"`
+	Revision  int64      `json:"revision,omitempty"`
+	Occurred  *time.Time `json:"occurred,omitempty"`
 }
 
 func (c *ends) add(o *driver.Completion) {
 	h := handleOf(o.Delivery)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
-	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
-	c.revision, c.occurred = append(c.revision, o.Revision), append(c.occurred, orNull(o.Occurred))
-	c.errors = append(c.errors, jsonOf(o.Errors, len(o.Errors)))
+	c.more = append(c.more, orNone(moreOfEnd{
+		At: orNull(o.At), Error: o.Error, Errors: jsonOf(o.Errors, len(o.Errors)), Uncounted: o.Uncounted,
+		Revision: o.Revision, Occurred: orNull(o.Occurred),
+	}))
 	if o.Next != nil {
 		c.after = append(c.after, h.id)
 		c.next.add(o.Next)
@@ -385,18 +389,20 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	return errs
 }
 
-// finishStatement returns the statement that writes ends down, which is another one for claims that
-// have permits of limits, and its arguments in the order of finish.sql.
+// finishStatement returns the statement that writes ends down, and its arguments in the order of
+// finish.sql. Claims that have permits of limits and jobs of schedules have another one.
 func (w *worker) finishStatement(outs []driver.Completion) (statement string, args []any) {
 	var c ends
-	statement = w.e.statements.finish
+	whole := false
 	for i := range outs {
-		if c.add(&outs[i]); handleOf(outs[i].Delivery).limited {
-			statement = w.e.finishLimited
-		}
+		c.add(&outs[i])
+		whole = whole || handleOf(outs[i].Delivery).limited || outs[i].Delivery.Record.Schedule != ""
 	}
-	args = []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after, c.uncounted}
-	return statement, append(append(args, c.next.args()...), c.revision, c.occurred, c.errors)
+	args = []any{w.id, c.id, c.claim, c.fate, c.more, micros(remembered), micros(w.c.Retention)}
+	if !whole {
+		return w.e.statements.finish, args
+	}
+	return w.e.finishWhole, append(append(args, c.after), c.next.args()...)
 }
 
 // finishAll stores ends in one commit, except retries of jobs that have left their key and take it

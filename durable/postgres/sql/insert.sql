@@ -5,16 +5,14 @@
 insert into tickwheel.job (
     id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
     plan, lane, priority, meta, timeout, expires, flags)
-select r.id, nullif(r.key, ''), nullif(r.key, ''), r.kind, coalesce(r.payload, ''), r.at, r.due,
-    r.born, r.max_attempts, r.version, r.attempt, r.last_error, r.series,
-    nullif(r.plan, ''), nullif(r.lane, ''), nullif(r.priority, 0), nullif(r.meta, '')::jsonb, nullif(r.timeout, 0), r.expires, nullif(r.flags, 0)
-from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[],
-    $7::timestamptz[], $8::int4[], $9::int4[], $10::int4[], $11::text[], $12::text[],
-    $13::text[], $14::text[], $15::int2[], $16::text[], $17::int8[], $18::timestamptz[], $20::int2[])
+select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), coalesce((r.m->>'at')::timestamptz, r.due), r.due, r.born,
+    r.max_attempts, coalesce((r.m->>'version')::int4, 0), coalesce((r.m->>'attempt')::int4, 0),
+    coalesce(r.m->>'last_error', ''), coalesce(r.m->>'series', ''), r.m->>'plan', r.m->>'lane', (r.m->>'priority')::int2,
+    (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz, (r.m->>'flags')::int2
+from unnest($2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[], $7::int4[], $8::jsonb[])
     with ordinality
-    as r(id, key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
-        plan, lane, priority, meta, timeout, expires, flags, n)
-where r.born > clock_timestamp() - $19::int8 * interval '1 microsecond'
-order by r.key, r.n -- who waits for another's keys does so in one order; the first has the key
+    as r(id, kind, payload, due, born, max_attempts, m, n)
+where r.born > clock_timestamp() - $1::int8 * interval '1 microsecond'
+order by r.m->>'key', r.n -- who waits for another's keys does so in one order; the first has the key
 on conflict do nothing
 returning id

@@ -1,4 +1,4 @@
--- Stores records with a key, whose OnKey ($21) decides about the job that waits under it: 1,
+-- Stores records with a key, whose on_key decides about the job that waits under it: 1,
 -- replace, and 2, later, end it; 3, keep, leaves it and stores nothing, as 0, refuse, does. The first of the records
 -- with one key has its turn. A record that exists already, or was born too long ago, is left out: see
 -- insert.sql. The row of each other record has the job that has the key now, null if that is
@@ -7,16 +7,14 @@
 -- A waiting job is locked before it is ended: a change or a claim that came first wins, and the job
 -- is no longer found by its key.
 with asked as materialized (
-    select distinct on (r.key) r.*
-    from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[],
-        $7::timestamptz[], $8::int4[], $9::int4[], $10::int4[], $11::text[], $12::text[],
-        $13::text[], $14::text[], $15::int2[], $16::text[], $17::int8[], $18::timestamptz[], $20::int2[], $21::int2[], $22::int8[])
+    select distinct on (r.m->>'key') r.*, r.m->>'key' as key, coalesce((r.m->>'on_key')::int4, 0) as on_key,
+        coalesce((r.m->>'max_wait')::int8, 0) as max_wait
+    from unnest($2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[], $7::int4[], $8::jsonb[])
         with ordinality
-        as r(id, key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
-            plan, lane, priority, meta, timeout, expires, flags, on_key, max_wait, n)
-    where r.born > clock_timestamp() - $19::int8 * interval '1 microsecond'
+        as r(id, kind, payload, due, born, max_attempts, m, n)
+    where r.born > clock_timestamp() - $1::int8 * interval '1 microsecond'
         and not exists (select from tickwheel.job j where j.id = r.id)
-    order by r.key, r.n
+    order by r.m->>'key', r.n
 ), waits as materialized (
     select j.id, coalesce(j.first, j.born) as first, a.id as by, a.on_key
     from tickwheel.job j join asked a on a.key = j.key and a.on_key > 0
@@ -32,9 +30,11 @@ with asked as materialized (
     insert into tickwheel.job (
         id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
         plan, lane, priority, meta, timeout, expires, flags, first)
-    select a.id, a.key, a.key, a.kind, coalesce(a.payload, ''), t.due, t.due, a.born, a.max_attempts, a.version, a.attempt, a.last_error, a.series,
-        nullif(a.plan, ''), nullif(a.lane, ''), nullif(a.priority, 0), nullif(a.meta, '')::jsonb, nullif(a.timeout, 0), a.expires,
-        nullif(a.flags, 0), case when a.on_key = 2 then e.first end
+    select a.id, a.key, a.key, a.kind, coalesce(a.payload, ''), t.due, t.due, a.born,
+        a.max_attempts, coalesce((a.m->>'version')::int4, 0), coalesce((a.m->>'attempt')::int4, 0),
+        coalesce(a.m->>'last_error', ''), coalesce(a.m->>'series', ''), a.m->>'plan', a.m->>'lane', (a.m->>'priority')::int2,
+        (a.m->>'meta')::jsonb, (a.m->>'timeout')::int8, (a.m->>'expires')::timestamptz, (a.m->>'flags')::int2,
+        case when a.on_key = 2 then e.first end
     from asked a left join ended e on e.by = a.id cross join lateral (
         select case when a.on_key = 2 and a.max_wait > 0 and e.id is not null
             then greatest(a.born, least(a.due, e.first + a.max_wait * interval '1 microsecond')) else a.due end as due

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/stack"
 )
 
 // conn is a connection none of whose calls outlasts its context.
@@ -84,6 +85,7 @@ func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
 	}
 	done, lost := make(chan result, 1), c.lost()
 	go func() {
+		stack.Grow()
 		v, err := f()
 		done <- result{v, c.closed(err)}
 	}()

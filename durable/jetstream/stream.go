@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/stack"
 )
 
 // Of the answers of a server, these have to be told apart.
@@ -134,7 +135,7 @@ const fewWrites = 12
 func (p *part) commitFew(ctx context.Context, groups []group, results []result) {
 	var wg sync.WaitGroup
 	for i := range groups {
-		wg.Go(func() { p.commitBatch(ctx, groups[i:i+1], results[i:i+1]) })
+		wg.Go(func() { stack.Grow(); p.commitBatch(ctx, groups[i:i+1], results[i:i+1]) })
 	}
 	wg.Wait()
 }

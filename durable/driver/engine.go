@@ -185,11 +185,6 @@ type Unhandled struct {
 }
 
 // Worker claims and runs jobs.
-//
-// A Worker may have a method Linger() (d time.Duration, enough int). The end of an attempt
-// then waits for d, or until enough ends wait, so that they share a call of Finish.
-// Without the method d is 5 ms and enough is 16. If the process is killed meanwhile, the
-// job runs again.
 type Worker interface {
 	// Fetch hands out jobs a little before they are due, overdue jobs first, each to one
 	// worker, until ctx ends; then it returns nil. It hands out only the open kinds of

@@ -4,6 +4,8 @@ package batch
 import (
 	"sync"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/stack"
 )
 
 // Max is how many items a batch has at most: what a JetStream server takes in one atomic batch.
@@ -12,23 +14,24 @@ const Max = 1000
 const flushers = 2 // while one commit is on its way the next one is built
 
 // Batcher passes items on in batches. While a batch is on its way the next one collects,
-// so that the batches grow with the load. With a linger the first of a batch waits that
-// long for others, unless enough of them come; without one a single item waits for nobody.
+// so that the batches grow with the load. With a linger a batch begins at the earliest that long
+// after the one before, unless enough items wait; so an item that comes alone waits for nobody.
 type Batcher[T any] struct {
 	flush  func([]T)
 	linger time.Duration
 	enough int // items that wait for no others
 	wg     sync.WaitGroup
 
-	mu        sync.Mutex
-	waiting   []T
-	lingering bool // what waits is flushed when the linger is over
-	flying    int  // calls of flush, at most flushers
-	closed    bool
+	mu      sync.Mutex
+	waiting []T
+	last    time.Time   // when the last batch began
+	pause   *time.Timer // until its linger is over; nil: it is, or nothing waits for it
+	flying  int         // calls of flush, at most flushers
+	closed  bool
 }
 
-// New returns a Batcher that passes batches on to flush, two at a time. An item waits for others for
-// linger, or until enough of them wait; with a linger of 0 it waits for none.
+// New returns a Batcher that passes batches on to flush, two at a time. A batch begins when linger is
+// over since the last one began, or when enough items wait; with a linger of 0, at once.
 func New[T any](flush func([]T), linger time.Duration, enough int) *Batcher[T] {
 	return &Batcher[T]{flush: flush, linger: linger, enough: enough}
 }
@@ -44,10 +47,12 @@ func (b *Batcher[T]) Put(items ...T) bool {
 	switch {
 	case b.linger == 0 || len(b.waiting) >= b.enough:
 		b.start()
-	case !b.lingering && len(b.waiting) > 0:
-		b.lingering = true
-		b.wg.Add(1)
-		time.AfterFunc(b.linger, b.endLinger)
+	case b.pause == nil && len(b.waiting) > 0:
+		if left := b.linger - time.Since(b.last); left > 0 {
+			b.pause = time.AfterFunc(left, b.Hurry)
+			break
+		}
+		b.start()
 	}
 	return true
 }
@@ -56,15 +61,14 @@ func (b *Batcher[T]) Put(items ...T) bool {
 func (b *Batcher[T]) Hurry() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lingering = false
-	b.start()
+	b.hurry()
 }
 
-func (b *Batcher[T]) endLinger() {
-	defer b.wg.Done()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lingering = false
+func (b *Batcher[T]) hurry() {
+	if b.pause != nil {
+		b.pause.Stop() // if it has fired, it flushes what waits then a little early
+		b.pause = nil
+	}
 	b.start()
 }
 
@@ -78,9 +82,10 @@ func (b *Batcher[T]) start() {
 }
 
 func (b *Batcher[T]) run() {
+	stack.Grow()
 	for {
 		b.mu.Lock()
-		if len(b.waiting) == 0 || b.lingering && len(b.waiting) < b.enough {
+		if len(b.waiting) == 0 || b.pause != nil && len(b.waiting) < b.enough {
 			b.flying--
 			b.mu.Unlock()
 			return
@@ -90,15 +95,19 @@ func (b *Batcher[T]) run() {
 		if b.waiting = b.waiting[n:]; len(b.waiting) == 0 {
 			b.waiting = nil
 		}
+		if b.linger > 0 {
+			b.last = time.Now()
+		}
 		b.mu.Unlock()
 		b.flush(batch)
 	}
 }
 
-// Close accepts no more, and waits until all that was accepted has been flushed.
+// Close accepts no more, flushes what waits, and waits until all that was accepted has been flushed.
 func (b *Batcher[T]) Close() {
 	b.mu.Lock()
 	b.closed = true
+	b.hurry()
 	b.mu.Unlock()
 	b.wg.Wait()
 }

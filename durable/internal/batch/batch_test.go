@@ -11,13 +11,14 @@ import (
 
 const enough = 16
 
-// The first of a batch waits for others, but no longer than it was told, and not if enough
-// have come.
+// An item that comes alone waits for nobody. Those that come within a linger after it wait for each other,
+// but not if enough have come.
 func TestBatcherLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var batches [][]int
 		flushed := func() [][]int {
+			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
 			return batches
@@ -28,26 +29,36 @@ func TestBatcherLingers(t *testing.T) {
 			batches = append(batches, items)
 		}, time.Second, enough)
 		b.Put(1)
-		time.Sleep(time.Second / 2)
+		require.Equal(t, [][]int{{1}}, flushed())
+		time.Sleep(time.Second / 4)
 		b.Put(2)
-		synctest.Wait()
-		require.Empty(t, flushed())
 		time.Sleep(time.Second / 2)
-		synctest.Wait()
-		require.Equal(t, [][]int{{1, 2}}, flushed())
+		b.Put(3)
+		require.Len(t, flushed(), 1)
+		time.Sleep(time.Second / 4)
+		require.Equal(t, [][]int{{1}, {2, 3}}, flushed())
 
 		b.Put(make([]int, enough-1)...)
-		synctest.Wait()
-		require.Len(t, flushed(), 1)
-		b.Put(0)
-		synctest.Wait()
 		require.Len(t, flushed(), 2)
-		require.Len(t, flushed()[1], enough)
+		b.Put(0)
+		require.Len(t, flushed(), 3)
+		require.Len(t, flushed()[2], enough)
 
-		b.Put(3)
+		b.Put(4)
+		require.Len(t, flushed(), 3)
+		b.Hurry()
+		require.Equal(t, []int{4}, flushed()[3])
+		time.Sleep(time.Hour)
+		b.Put(5)
+		require.Equal(t, []int{5}, flushed()[4])
+
+		b.Put(6)
+		b.Put()
+		began := time.Now()
 		b.Close()
-		require.Equal(t, []int{3}, flushed()[2], "what was accepted is flushed")
-		require.False(t, b.Put(4))
+		require.Equal(t, []int{6}, flushed()[5], "what was accepted is flushed")
+		require.Zero(t, time.Since(began))
+		require.False(t, b.Put(7))
 	})
 }
 
@@ -56,16 +67,19 @@ func TestBatcherLingersBehindAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var flushed [][]int
 		b := New(func(items []int) {
-			time.Sleep(time.Second)
+			time.Sleep(3 * time.Second / 4)
 			flushed = append(flushed, items)
 		}, time.Second, enough)
-		b.Put(make([]int, enough)...)
+		b.Put(0)
 		time.Sleep(time.Second / 2)
 		b.Put(1)
-		time.Sleep(3 * time.Second / 4) // the first batch is over
+		time.Sleep(time.Second / 4)
+		synctest.Wait()
+		require.Len(t, flushed, 1) // and 1 still waits
 		b.Put(2)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, [][]int{{0}, {1, 2}}, flushed)
 		b.Close()
-		require.Len(t, flushed, 2)
-		require.Equal(t, []int{1, 2}, flushed[1])
 	})
 }

@@ -64,14 +64,11 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindGate, renewed time.T
 		notify(w.renewNow) // it took long to be made known
 	}
 	w.room = sync.NewCond(&w.mu)
-	linger, enough := endsLinger, endsEnough
-	if e, ok := e.(interface{ Linger() (time.Duration, int) }); ok {
-		linger, enough = e.Linger()
-	}
+	linger := endsLinger
 	if c.Manual {
 		linger = 0 // nobody adds meanwhile
 	}
-	w.ends = batch.New(w.finish, linger, enough)
+	w.ends = batch.New(w.finish, linger, endsEnough)
 	return w
 }
 

@@ -212,9 +212,9 @@ func TestComingKeepsItsSlot(t *testing.T) {
 
 func TestInterval(t *testing.T) {
 	for lead, want := range map[time.Duration]time.Duration{
-		MinLead:                25 * time.Millisecond,
-		99 * time.Millisecond:  25 * time.Millisecond,
-		100 * time.Millisecond: 50 * time.Millisecond,
+		MinLead:                50 * time.Millisecond,
+		199 * time.Millisecond: 50 * time.Millisecond,
+		200 * time.Millisecond: 100 * time.Millisecond,
 		MaxLead:                100 * time.Millisecond,
 	} {
 		d := &Dispatcher{lead: lead}

@@ -39,7 +39,7 @@
 //     documentation of each engine lists what else it survives.
 //  2. After a Cancel that returned true, no attempt begins any more. If no attempt had
 //     failed or lost its worker before, the job has not run and never will. A job cannot
-//     be canceled in the last 50 to 300 ms before it is due: then Cancel returns false.
+//     be canceled in the last 75 to 300 ms before it is due: then Cancel returns false.
 //     This time adapts to how long the engine takes to commit. It holds as well for a
 //     worker that was cut off, or frozen, with the job claimed: a handler begins only
 //     under a lease that was renewed less than seven eighths of it ago.

@@ -46,7 +46,7 @@ type Job struct {
 	// next attempt. If another job has the key by then, the newer job supersedes this one,
 	// which ends as if it were done. A job whose process died runs again without the key.
 	//
-	// The job is claimed when it begins, not 50 to 300 ms before it is due. Until then it
+	// The job is claimed when it begins, not 75 to 300 ms before it is due. Until then it
 	// can be canceled and replaced. It begins later by a commit.
 	FreeWhenBegun bool
 

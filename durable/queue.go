@@ -323,7 +323,7 @@ const addTimeout = 30 * time.Second
 
 // Cancel ends a waiting job. If it returns true, no attempt begins any more; if no
 // attempt had failed before, the job has not run and never will. If it returns false, the
-// job runs, has ended, or was canceled before. A job is claimed 50 to 300 ms before it is
+// job runs, has ended, or was canceled before. A job is claimed 75 to 300 ms before it is
 // due, and cannot be canceled from then on. [ErrNotFound]: the Ref is not one of this
 // queue. [ErrUncertain]: it may be canceled or not; call it again, and if that returns
 // false, the first call may have canceled it.

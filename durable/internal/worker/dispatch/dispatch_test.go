@@ -212,10 +212,9 @@ func TestComingKeepsItsSlot(t *testing.T) {
 
 func TestInterval(t *testing.T) {
 	for lead, want := range map[time.Duration]time.Duration{
-		MinLead:                50 * time.Millisecond,
-		199 * time.Millisecond: 50 * time.Millisecond,
-		200 * time.Millisecond: 100 * time.Millisecond,
-		MaxLead:                100 * time.Millisecond,
+		MinLead:                    75 * time.Millisecond,
+		MaxLead - time.Microsecond: 75 * time.Millisecond,
+		MaxLead:                    150 * time.Millisecond,
 	} {
 		d := &Dispatcher{lead: lead}
 		require.Equal(t, want, d.interval(), lead)
@@ -225,7 +224,7 @@ func TestInterval(t *testing.T) {
 // Jobs that are due one after the other are claimed together, each of them between the
 // whole lead and half of it ahead.
 func TestJobsAreClaimedInRounds(t *testing.T) {
-	for _, lead := range []time.Duration{MinLead, 130 * time.Millisecond, MaxLead} {
+	for _, lead := range []time.Duration{MinLead, 190 * time.Millisecond, MaxLead} {
 		s := newDesk(t, Config{Concurrency: 1000})
 		s.d.lead = lead
 		const jobs = 500

@@ -89,6 +89,10 @@ type step func(m *meter)
 // to the first system. The systems take turns, so that the rest of the machine's work meets all of them, and each
 // round begins with the next one, so that none always comes first.
 func measure(title string, steps []step, systems ...system) {
+	systems = slices.DeleteFunc(systems, func(s system) bool { return *only != "" && s.name != *only })
+	if len(systems) == 0 {
+		must(fmt.Errorf("there is no system %q here", *only))
+	}
 	fmt.Printf("load average at the start: %s\n\n", loadAverage())
 	head := "| " + title
 	for _, s := range systems {

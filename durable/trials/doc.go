@@ -9,6 +9,7 @@
 //	go run . bench                       # JetStream, embedded and on three nodes
 //	go run . bench/pending -n 10000000
 //	go run . beside/insert,late          # durable jobs on PostgreSQL, beside River and a poller
+//	go run . beside/late -only River     # one of them, beside another process with another one
 //	go run .                             # lists all
 //
 // A fault of chaos happens to processes, which are this program again, on loopback ports. Each

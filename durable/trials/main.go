@@ -17,6 +17,7 @@ var (
 	length  = flag.Duration("for", 0, "how long a fault goes on, or a rate is held; 0: a minute for chaos and limits, else seconds; beside/vacuum holds the highest rate 20 times as long")
 	rate    = flag.Int("rate", 0, "jobs a second; 0: 400 for chaos, 500 for fleet, 1000 for beside")
 	rounds  = flag.Int("rounds", 0, "how often each figure of bench, fleet and beside is measured; 0: once for bench, 3 times else")
+	only    = flag.String("only", "", "the system of bench or beside that is measured; empty: all, by turns")
 	backlog = flag.Int("backlog", 100_000, "jobs that are overdue in fleet, bench/overdue and beside/overdue")
 	pending = flag.Int("n", 1_000_000, "jobs of bench and of beside/vacuum that are pending")
 )

@@ -26,7 +26,8 @@ const (
 )
 
 // columns are records as arrays, which a statement unnests. Each array costs the server some 5 us a call, so one of
-// them has all that few records have.
+// them has all that few records have. None is about what a new record never has: an At that is not its Due, a
+// Version, an Attempt, an error.
 type columns struct {
 	id, kind    []string
 	payload     [][]byte
@@ -37,10 +38,6 @@ type columns struct {
 
 // more is what few records have, as JSON. The names are those of the table, where it has them.
 type more struct {
-	At       *time.Time `json:"at,omitempty"` // if it is not Due
-	Version  int        `json:"version,omitempty"`
-	Attempt  int        `json:"attempt,omitempty"`
-	Error    string     `json:"last_error,omitempty"`
 	Key      string     `json:"key,omitempty"`
 	Series   string     `json:"series,omitempty"`
 	Plan     string     `json:"plan,omitempty"`
@@ -59,12 +56,9 @@ func (c *columns) add(r *driver.Record) {
 	c.due, c.born = append(c.due, r.Due), append(c.born, r.Born)
 	c.maxAttempts = append(c.maxAttempts, int32(min(r.MaxAttempts, 1<<31-1)))
 	m := more{
-		Version: r.Version, Attempt: r.Attempt, Error: r.LastError, Key: r.Key, Series: r.Schedule, Plan: r.Occurrence,
+		Key: r.Key, Series: r.Schedule, Plan: r.Occurrence,
 		Lane: r.Lane, Priority: r.Priority, Meta: jsonOf(r.Meta, len(r.Meta)), Timeout: micros(r.Timeout),
 		Expires: orNull(r.Expires), Flags: flagsOf(r), OnKey: int8(r.OnKey), MaxWait: micros(r.MaxWait),
-	}
-	if !r.At.Equal(r.Due) {
-		m.At = orNull(r.At)
 	}
 	c.more = append(c.more, orNone(m))
 }

@@ -83,9 +83,8 @@ with ends as (
     insert into tickwheel.job (
         id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
         plan, lane, priority, meta, timeout, expires)
-    select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), coalesce((r.m->>'at')::timestamptz, r.due), r.due, r.born,
-        r.max_attempts, coalesce((r.m->>'version')::int4, 0), coalesce((r.m->>'attempt')::int4, 0),
-        coalesce(r.m->>'last_error', ''), coalesce(r.m->>'series', ''), r.m->>'plan', r.m->>'lane', (r.m->>'priority')::int2,
+    select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), r.due, r.due, r.born,
+        r.max_attempts, 0, 0, '', coalesce(r.m->>'series', ''), r.m->>'plan', r.m->>'lane', (r.m->>'priority')::int2,
         (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz
     from unnest($8::text[], $9::text[], $10::text[], $11::bytea[], $12::timestamptz[], $13::timestamptz[], $14::int4[], $15::jsonb[])
         as r(after, id, kind, payload, due, born, max_attempts, m)

@@ -5,9 +5,8 @@
 insert into tickwheel.job (
     id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
     plan, lane, priority, meta, timeout, expires, flags)
-select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), coalesce((r.m->>'at')::timestamptz, r.due), r.due, r.born,
-    r.max_attempts, coalesce((r.m->>'version')::int4, 0), coalesce((r.m->>'attempt')::int4, 0),
-    coalesce(r.m->>'last_error', ''), coalesce(r.m->>'series', ''), r.m->>'plan', r.m->>'lane', (r.m->>'priority')::int2,
+select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), r.due, r.due, r.born,
+    r.max_attempts, 0, 0, '', coalesce(r.m->>'series', ''), r.m->>'plan', r.m->>'lane', (r.m->>'priority')::int2,
     (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz, (r.m->>'flags')::int2
 from unnest($2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[], $7::int4[], $8::jsonb[])
     with ordinality

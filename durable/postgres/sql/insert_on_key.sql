@@ -31,8 +31,7 @@ with asked as materialized (
         id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
         plan, lane, priority, meta, timeout, expires, flags, first)
     select a.id, a.key, a.key, a.kind, coalesce(a.payload, ''), t.due, t.due, a.born,
-        a.max_attempts, coalesce((a.m->>'version')::int4, 0), coalesce((a.m->>'attempt')::int4, 0),
-        coalesce(a.m->>'last_error', ''), coalesce(a.m->>'series', ''), a.m->>'plan', a.m->>'lane', (a.m->>'priority')::int2,
+        a.max_attempts, 0, 0, '', coalesce(a.m->>'series', ''), a.m->>'plan', a.m->>'lane', (a.m->>'priority')::int2,
         (a.m->>'meta')::jsonb, (a.m->>'timeout')::int8, (a.m->>'expires')::timestamptz, (a.m->>'flags')::int2,
         case when a.on_key = 2 then e.first end
     from asked a left join ended e on e.by = a.id cross join lateral (

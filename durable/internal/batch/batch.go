@@ -25,7 +25,7 @@ type Batcher[T any] struct {
 	mu      sync.Mutex
 	waiting []T
 	last    time.Time   // when the last batch began
-	pause   *time.Timer // until its linger is over; nil: it is, or nothing waits for it
+	pause   *time.Timer // what waits is flushed when it is over; not nil only while fewer than enough wait
 	flying  int         // calls of flush, at most flushers
 	closed  bool
 }
@@ -46,7 +46,7 @@ func (b *Batcher[T]) Put(items ...T) bool {
 	b.waiting = append(b.waiting, items...)
 	switch {
 	case b.linger == 0 || len(b.waiting) >= b.enough:
-		b.start()
+		b.hurry()
 	case b.pause == nil && len(b.waiting) > 0:
 		if left := b.linger - time.Since(b.last); left > 0 {
 			b.pause = time.AfterFunc(left, b.Hurry)
@@ -85,7 +85,7 @@ func (b *Batcher[T]) run() {
 	stack.Grow()
 	for {
 		b.mu.Lock()
-		if len(b.waiting) == 0 || b.pause != nil && len(b.waiting) < b.enough {
+		if len(b.waiting) == 0 || b.pause != nil {
 			b.flying--
 			b.mu.Unlock()
 			return

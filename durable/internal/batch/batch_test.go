@@ -40,12 +40,14 @@ func TestBatcherLingers(t *testing.T) {
 
 		b.Put(make([]int, enough-1)...)
 		require.Len(t, flushed(), 2)
+		time.Sleep(time.Second / 4)
 		b.Put(0)
 		require.Len(t, flushed(), 3)
 		require.Len(t, flushed()[2], enough)
 
 		b.Put(4)
-		require.Len(t, flushed(), 3)
+		time.Sleep(time.Second - 1)
+		require.Len(t, flushed(), 3, "the pause before the last batch is not that before the next")
 		b.Hurry()
 		require.Equal(t, []int{4}, flushed()[3])
 		time.Sleep(time.Hour)

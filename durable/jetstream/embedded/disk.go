@@ -25,7 +25,7 @@ const (
 	reserve = 8 << 20
 
 	// A disk with plenty of room is asked every 10 ms: that many bytes take longer to write. To ask it
-	// each time took 2 % of a job's processor time.
+	// each time took 1 % of a job's processor time.
 	plenty   = 256 << 20
 	askEvery = 10 * time.Millisecond
 

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -39,54 +40,90 @@ var mayImport = map[string][]string{
 	"driver":                   {module + "/internal/clock", module + "/internal/valid"},
 	"cron":                     {core + "timingwheel"},
 	"internal/batch":           {module + "/internal/stack"},
-	"internal/busy":            {},
 	"internal/clock":           {},
 	"internal/once":            {},
 	"internal/stack":           {},
 	"internal/valid":           {},
 	"memory":                   {module + "/driver", module + "/internal/once"},
-	"jetstream": {
-		module + "/driver", module + "/internal/clock", module + "/internal/once", module + "/internal/stack",
-		module + "/jetstream/internal/options", core + "timingwheel",
-	},
-	"jetstream/embedded":         {module + "/driver", module + "/jetstream", module + "/jetstream/internal/options"},
-	"jetstream/internal/options": {},
-	"enginetest":                 {module, module + "/driver", module + "/internal/busy", module + "/memory"},
-	"crashtest":                  {module, module + "/driver", module + "/memory"},
-	"admin":                      {module, core + "timingwheel"},
+	"enginetest":               {module, module + "/driver", module + "/testservers/busy", module + "/memory"},
+	"crashtest":                {module, module + "/driver", module + "/memory"},
+	"admin":                    {module, core + "timingwheel"},
+	"testservers/busy":         {},
+	"testservers/pgserver":     {module + "/testservers/ports"},
+	"testservers/ports":        {},
 }
 
 func TestImportsPointOneWay(t *testing.T) {
 	seen := map[string]bool{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	eachFile(t, func(file string, imports []string) {
+		dir := path.Dir(file)
+		allowed, named := mayImport[dir]
+		if !named || strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		seen[dir] = true
+		for _, imported := range imports {
+			if strings.HasPrefix(imported, core) && !slices.Contains(allowed, imported) {
+				t.Errorf("%s imports %s", file, imported)
+			}
+		}
+	})
+	for dir := range mayImport {
+		require.True(t, seen[dir], "%s is gone, and with it what this test checks", dir)
+	}
+}
+
+// Each module that a file of this module imports, tests included, is in the module graph of each
+// user. With the client or server of one engine, users of the other engines would have it, too.
+func TestImportsNoClientAndNoServer(t *testing.T) {
+	others := []string{"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "github.com/netresearch/go-cron"}
+	ours := []string{"..", "../durable"} // the core and this module
+	eachFile(t, func(file string, imports []string) {
+		for _, imported := range imports {
+			standard := !strings.Contains(strings.Split(imported, "/")[0], ".")
+			own := strings.HasPrefix(imported, core) && slices.Contains(ours, moduleOf(imported))
+			if !standard && !own && !slices.Contains(others, imported) {
+				t.Errorf("%s imports %s", file, imported)
+			}
+		}
+	})
+}
+
+// moduleOf returns the folder of the module that has a package of this project.
+func moduleOf(imported string) string {
+	dir := path.Join("..", strings.TrimPrefix(imported, core))
+	for ; dir != ".."; dir = path.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	return dir
+}
+
+// eachFile calls f with each Go file of this module.
+func eachFile(t *testing.T, f func(file string, imports []string)) {
+	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
-			if _, err := os.Stat(filepath.Join(path, "go.mod")); path != "." && err == nil {
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != "." && err == nil {
 				return filepath.SkipDir
 			}
 			return nil
 		}
-		dir := filepath.ToSlash(filepath.Dir(path))
-		allowed, named := mayImport[dir]
-		if !named || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
-		seen[dir] = true
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
 		require.NoError(t, err)
+		var imports []string
 		for _, spec := range file.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			require.NoError(t, err)
-			if strings.HasPrefix(imported, core) && !slices.Contains(allowed, imported) {
-				t.Errorf("%s imports %s", path, imported)
-			}
+			imports = append(imports, imported)
 		}
+		f(filepath.ToSlash(name), imports)
 		return nil
-	})
-	require.NoError(t, err)
-	for dir := range mayImport {
-		require.True(t, seen[dir], "%s is gone, and with it what this test checks", dir)
-	}
+	}))
 }

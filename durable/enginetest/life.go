@@ -19,7 +19,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/busy"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // A job runs once, at its time, with what was stored, and is gone.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/busy"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // lease is that of the tests' workers: as short as a busy machine allows.

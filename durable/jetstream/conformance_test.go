@@ -17,9 +17,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
-	"github.com/tickwheel/tickwheel/durable/internal/natsserver"
-	"github.com/tickwheel/tickwheel/durable/internal/ports"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/natsserver"
+	"github.com/tickwheel/tickwheel/durable/testservers/ports"
 )
 
 // patience is how long a test waits for servers. It is a bound, not a measure.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/busy"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // soon bounds the time until a denial is an error. On a quiet machine it is less than the 5 s for which a

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/ports"
+	"github.com/tickwheel/tickwheel/durable/testservers/ports"
 )
 
 // gate is a way from one server to another. While it is locked nothing comes through, in

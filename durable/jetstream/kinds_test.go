@@ -11,7 +11,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/busy"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // soon is small buckets, that close while a test runs.

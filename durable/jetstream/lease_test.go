@@ -11,8 +11,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
-	"github.com/tickwheel/tickwheel/durable/internal/busy"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // A job that waits unclaimed in a worker for longer than marks are trusted runs, once.

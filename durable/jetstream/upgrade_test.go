@@ -15,7 +15,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/upgradetest"
+	"github.com/tickwheel/tickwheel/durable/testservers/upgradetest"
 )
 
 // partOfVersion returns a part whose stream says that an older version has written it.

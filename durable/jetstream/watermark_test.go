@@ -10,7 +10,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/busy"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // closeBucket closes a near bucket as a clock that is ahead does.

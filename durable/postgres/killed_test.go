@@ -17,8 +17,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/busy"
 	"github.com/tickwheel/tickwheel/durable/postgres"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // Jobs that are completed in the transactions of their effects have these exactly once,

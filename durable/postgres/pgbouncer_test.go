@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/enginetest"
-	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
-	"github.com/tickwheel/tickwheel/durable/internal/ports"
+	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
+	"github.com/tickwheel/tickwheel/durable/testservers/ports"
 )
 
 // bouncer starts a PgBouncer that gives each of four connections to a client for one

@@ -16,8 +16,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
+	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
 )
 
 // consumer is a worker of another process, which writes down when it has begun what.

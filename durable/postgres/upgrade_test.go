@@ -14,8 +14,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/upgradetest"
 	"github.com/tickwheel/tickwheel/durable/postgres"
+	"github.com/tickwheel/tickwheel/durable/testservers/upgradetest"
 )
 
 // ofVersion makes a store's tables as they were in a version, and returns what runs a

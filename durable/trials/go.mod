@@ -11,6 +11,7 @@ require (
 	github.com/stretchr/testify v1.12.1
 	github.com/tickwheel/tickwheel v0.1.0
 	github.com/tickwheel/tickwheel/durable v0.1.0
+	github.com/tickwheel/tickwheel/durable/jetstream v0.1.0
 	github.com/tickwheel/tickwheel/durable/postgres v0.1.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0

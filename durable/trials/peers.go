@@ -22,7 +22,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/tickwheel/tickwheel/durable"
-	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
 )
 
 // peer is a queue on a database of its own.

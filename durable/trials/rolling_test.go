@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
 )
 
 // lastRelease is what workers are upgraded from: the tag of the last release, and until there

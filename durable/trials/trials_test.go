@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
 )
 
 // The test is the processes that it kills, too, when it is told to be.

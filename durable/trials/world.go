@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
-	"github.com/tickwheel/tickwheel/durable/internal/ports"
+	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
+	"github.com/tickwheel/tickwheel/durable/testservers/ports"
 	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 

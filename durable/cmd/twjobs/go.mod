@@ -10,6 +10,7 @@ require (
 	github.com/nats-io/nkeys v0.4.16
 	github.com/stretchr/testify v1.12.1
 	github.com/tickwheel/tickwheel/durable v0.1.0
+	github.com/tickwheel/tickwheel/durable/jetstream v0.1.0
 	github.com/tickwheel/tickwheel/durable/postgres v0.1.0
 )
 

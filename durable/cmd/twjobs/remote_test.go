@@ -19,10 +19,10 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/admin"
-	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 	"github.com/tickwheel/tickwheel/durable/postgres"
+	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
 )
 
 // command runs the program, and returns what it prints and its status.

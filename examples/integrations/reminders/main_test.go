@@ -107,7 +107,7 @@ func TestOnAServer(t *testing.T) {
 // database returns the address of a PostgreSQL server that ends with the test. The helper
 // is of durable's module.
 func database(t *testing.T) string {
-	cmd := exec.Command("go", "run", "./internal/pgserver/serve")
+	cmd := exec.Command("go", "run", "./testservers/pgserver/serve")
 	cmd.Dir = "../../../durable"
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built.Store(&dir)
-	build := exec.Command("go", "build", "-o", dir, "github.com/tickwheel/tickwheel/durable/internal/natsserver/serve")
+	build := exec.Command("go", "build", "-o", dir, "github.com/tickwheel/tickwheel/durable/jetstream/internal/natsserver/serve")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("natsserver: %w: %s", err, out)
 	}

@@ -7,7 +7,6 @@
 package pgserver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,9 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/tickwheel/tickwheel/durable/internal/ports"
+	"github.com/tickwheel/tickwheel/durable/testservers/ports"
 )
 
 // ErrMissing: this machine has no server to start.
@@ -221,30 +218,25 @@ func (s *Server) Start() error {
 }
 
 func (s *Server) awaitAnswer() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	late := time.After(patience)
 	for {
-		err := s.ping(ctx)
+		err := s.ping()
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-s.run.done:
 			return errors.New("it has ended")
-		case <-ctx.Done():
+		case <-late:
 			return err
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-func (s *Server) ping(ctx context.Context) error {
-	c, err := pgx.Connect(ctx, s.DSN())
-	if err != nil {
-		return err
-	}
-	defer c.Close(ctx)
-	return c.Ping(ctx)
+// ping asks by a program of the server's, since this module has no client of PostgreSQL.
+func (s *Server) ping() error {
+	return s.command("pg_isready", "-q", "-d", s.DSN()).Run()
 }
 
 // Kill ends all processes of the server with SIGKILL. Writes that were not on the disk are lost.

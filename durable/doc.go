@@ -6,10 +6,10 @@
 //	err = q.Run(ctx) // until ctx ends
 //
 // The engine stores jobs, replicates them, and decides which worker has which job.
-// Package durable/jetstream keeps them in a stream of a NATS server or cluster, and
-// durable/jetstream/embedded in such a server within the process. Package
-// durable/postgres, a module of its own, keeps them in a table of PostgreSQL. Package
-// durable/memory is for tests: there three days pass in microseconds. The Queue is small.
+// Module durable/jetstream keeps them in a stream of a NATS server or cluster, and its
+// package embedded in such a server within the process. Module durable/postgres keeps
+// them in a table of PostgreSQL. Package durable/memory is for tests: there three days
+// pass in microseconds. The Queue is small.
 // It has this API, the claim, and a timing wheel. The wheel holds the jobs that are due
 // in the next seconds, and starts them on time.
 //

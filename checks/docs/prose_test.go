@@ -36,7 +36,7 @@ var patterns = map[string]*regexp.Regexp{
 }
 
 // unpublished are folders whose comments no user reads.
-var unpublished = regexp.MustCompile(`(^|/)(internal|testdata|checks|benchmarks|examples|tests|trials|setclock)/`)
+var unpublished = regexp.MustCompile(`(^|/)(internal|testdata|checks|benchmarks|examples|tests|testservers|trials|setclock)/`)
 
 // TestProse finds the patterns in comments that go doc shows, and in Markdown.
 func TestProse(t *testing.T) {

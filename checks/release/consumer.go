@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,13 @@ func maxZip(m goModule) int {
 		return 450_000
 	}
 	return 600_000
+}
+
+// ofEngine has, by the module of an engine, names in the paths of its client and of its server. A scanner
+// reports each module that go list -m all names, used or not: so only programs on that engine have these.
+var ofEngine = map[string]*regexp.Regexp{
+	"durable/jetstream": regexp.MustCompile("nats-io|antithesis|go-tpm"),
+	"durable/postgres":  regexp.MustCompile("jackc|lib/pq"),
 }
 
 // inspect looks at a module that was published: its zip, and its tests in a checkout of
@@ -66,12 +74,29 @@ func (r *rehearsal) use(m goModule) {
 	packages, commands := r.forOthers(m)
 	c.importAll(packages)
 	c.run("go", "mod", "verify")
+	list := r.asStranger(c.dir, "go", "list", "-m", "all")
+	log.Printf("its users have %d modules", strings.Count(list, "\n")-1)
+	engine := r.foreign(m, list)
+	ensure(engine == "", "they have some that only %s needs:\n%s", engine, list)
 	r.installCommands(commands)
 	if _, instructions, _ := install(r.readme(m)); r.readme(m) != "" {
 		c = r.newConsumer("readme/" + m.path)
 		c.follow(instructions)
 		c.runProgram(firstProgram(r.readme(m)))
 	}
+}
+
+// foreign returns the engine that a module does not use, and that somebody who uses the module has in a
+// list of modules all the same; or "".
+func (r *rehearsal) foreign(m goModule, list string) (engine string) {
+	wanted := r.wants(readGoMod(r.origin, m))
+	for _, other := range r.modules {
+		names := ofEngine[other.dir]
+		if names != nil && other != m && wanted[other.path] == "" && names.MatchString(list) {
+			return other.dir
+		}
+	}
+	return ""
 }
 
 // installCommands installs the programs of a module that are meant for users, and has
@@ -108,13 +133,16 @@ func (c *consumer) follow(instructions string) {
 	}
 }
 
+// inside matches the packages of a published module that are not for users.
+var inside = regexp.MustCompile("/(internal|testservers)(/|$)")
+
 // forOthers returns the packages of a module that others may import, and its programs.
 func (r *rehearsal) forOthers(m goModule) (packages, commands []string) {
 	list := r.asStranger(filepath.Join(r.origin, m.dir), "go", "list", "-f", `{{if .GoFiles}}{{.ImportPath}} {{.Name}}{{end}}`, "./...")
 	for line := range strings.Lines(list) {
 		name, kind, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
-		case name == "" || slices.Contains(strings.Split(name, "/"), "internal"):
+		case name == "" || inside.MatchString(name):
 		case kind == "main":
 			commands = append(commands, name)
 		default:

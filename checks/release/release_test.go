@@ -152,6 +152,26 @@ func TestReadmesSayHowToInstall(t *testing.T) {
 	require.Equal(t, 2, written, "the READMEs of the core and of durable")
 }
 
+// A program has the clients and servers of its own engines, and no others.
+func TestForeign(t *testing.T) {
+	r := ofCheckout(t)
+	for _, m := range r.published() {
+		nats, postgres := "", ""
+		switch m.dir {
+		case "durable/jetstream":
+			postgres = "durable/postgres"
+		case "durable/postgres":
+			nats = "durable/jetstream"
+		case "durable/cmd/twjobs": // works on both
+		default:
+			nats, postgres = "durable/jetstream", "durable/postgres"
+		}
+		require.Equal(t, nats, r.foreign(m, "example.org/consumer\ngithub.com/nats-io/nuid v1.0.1\n"), m.dir)
+		require.Equal(t, postgres, r.foreign(m, "example.org/consumer\ngithub.com/jackc/pgpassfile v1.0.0\n"), m.dir)
+		require.Empty(t, r.foreign(m, "example.org/consumer\ngithub.com/emirpasic/gods v1.18.1\n"), m.dir)
+	}
+}
+
 func TestInstall(t *testing.T) {
 	before, says, after := install("a\n" + installBegin + "b\n\n    c d\n" + installEnd + "e\n")
 	require.Equal(t, []string{"a\n" + installBegin, "b\n\n    c d\n", installEnd + "e\n"}, []string{before, says, after})

@@ -2,8 +2,12 @@ package main
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -21,9 +25,15 @@ const checkoutPath = "/path/to/checkout"
 func (r *rehearsal) fromCheckout(m goModule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Until %s is published, use a checkout. In the folder of your module (`go mod init example.com/hello` makes one):\n\n", r.version)
-	wanted := r.wants(readGoMod(r.root, m))
+	needed := map[string]bool{}
+	for _, got := range r.toGet(m) {
+		needed[got.path] = true
+		for other := range r.wants(readGoMod(r.root, got)) {
+			needed[other] = true
+		}
+	}
 	for _, other := range r.modules {
-		if _, needed := wanted[other.path]; needed || other == m {
+		if needed[other.path] {
 			fmt.Fprintf(&b, "    go mod edit -replace %s=%s\n", other.path, filepath.ToSlash(filepath.Join(checkoutPath, other.dir)))
 		}
 	}
@@ -32,7 +42,25 @@ func (r *rehearsal) fromCheckout(m goModule) string {
 
 // fromProxy is what it says from then on.
 func (r *rehearsal) fromProxy(m goModule) string {
-	return fmt.Sprintf("    go get %s@%s\n\nSave a program as `main.go` there, and run `go mod tidy`, then `go run .`.\n", m.path, r.version)
+	var b strings.Builder
+	for _, got := range r.toGet(m) {
+		fmt.Fprintf(&b, "    go get %s@%s\n", got.path, r.version)
+	}
+	return b.String() + "\nSave a program as `main.go` there, and run `go mod tidy`, then `go run .`.\n"
+}
+
+// toGet returns the modules that a README says to get: its own, and each other one that has a package
+// that the README's first program imports.
+func (r *rehearsal) toGet(m goModule) []goModule {
+	modules := []goModule{m}
+	program := get(parser.ParseFile(token.NewFileSet(), "main.go", firstProgram(r.readme(m)), parser.ImportsOnly))
+	for _, spec := range program.Imports {
+		imported := get(strconv.Unquote(spec.Path.Value))
+		if r.ours(imported) && !slices.Contains(modules, r.moduleOf(imported)) {
+			modules = append(modules, r.moduleOf(imported))
+		}
+	}
+	return modules
 }
 
 // install splits a README. The middle part is what it says about installing. A README

@@ -68,6 +68,16 @@ func (r *rehearsal) ours(name string) bool {
 	return name == core || strings.HasPrefix(name, core+"/")
 }
 
+// moduleOf returns the module that has a package of ours.
+func (r *rehearsal) moduleOf(name string) (found goModule) {
+	for _, m := range r.modules {
+		if (name == m.path || strings.HasPrefix(name, m.path+"/")) && len(m.path) > len(found.path) {
+			found = m
+		}
+	}
+	return found
+}
+
 // inOrder returns the published modules, each behind those that it needs.
 func (r *rehearsal) inOrder() (ordered []goModule) {
 	for waiting := r.published(); len(waiting) > 0; {

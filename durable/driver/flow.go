@@ -135,8 +135,8 @@ func (r *FlowControl) Covering(kind, lane string) (limits []*StoredLimit, paused
 
 // LimitKey is the key of a Counter: a limit, or one lane of a limit PerLane.
 type LimitKey struct {
-	Limit int64  // The ID of the StoredLimit.
-	Lane  string // Empty if the limit is not PerLane.
+	Limit int64  `json:"limit"`          // The ID of the StoredLimit.
+	Lane  string `json:"lane,omitempty"` // Empty if the limit is not PerLane.
 }
 
 // Key returns the key of the Counter for a job of the lane.
@@ -151,19 +151,19 @@ func (r *StoredLimit) Key(lane string) LimitKey {
 // has run. An engine may forget an idle one: no permit is taken, and all tokens are back.
 // See IsIdle.
 type Counter struct {
-	Taken int `json:"taken,omitempty"` // Permits taken, by jobs that are claimed and have not ended.
+	Taken int // Permits taken, by jobs that are claimed and have not ended.
 
 	// TAT is the theoretical arrival time of the generic cell rate algorithm: when all of a Burst
 	// will be there again, in nanoseconds since 1970 by the engine's clock.
-	TAT int64 `json:"tokens,omitempty"`
+	TAT int64
 
 	// ReservedFor is the worker that was refused a permit and has the next that comes
 	// free, until ReservedUntil passes without another call, in nanoseconds since 1970.
 	// Without the reservation the worker whose job has ended would always take the permit
 	// again. LastHolder is the worker that took the last permit: others go before it.
-	ReservedFor   string `json:"turn,omitempty"`
-	ReservedUntil int64  `json:"until,omitempty"`
-	LastHolder    string `json:"last,omitempty"`
+	ReservedFor   string
+	ReservedUntil int64
+	LastHolder    string
 }
 
 // IsIdle reports whether the Counter is equivalent to a zero one.

@@ -91,11 +91,16 @@ func backupConfig(name string, nc *nats.Conn, opts []Option) *config {
 	return c
 }
 
+// metadata returns an entry of the stream's metadata.
+func (b *backup) metadata(name string) string {
+	all, _ := b.Config["metadata"].(map[string]any)
+	text, _ := all[name].(string)
+	return text
+}
+
 // partitions returns the number of streams of the queue.
 func (b *backup) partitions() int {
-	metadata, _ := b.Config["metadata"].(map[string]any)
-	text, _ := metadata[metaPartitions].(string)
-	n, _ := strconv.Atoi(text)
+	n, _ := strconv.Atoi(b.metadata(metaPartitions))
 	return n
 }
 
@@ -110,7 +115,7 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, stream: stream, closed: ctx, batches: make(chan struct{}, maxBatches)}
+	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, stream: stream, version: wireVersion, closed: ctx, batches: make(chan struct{}, maxBatches)}
 	if b, err = p.copyTo(ctx, f); err != nil {
 		return b, denied(ctx, err)
 	}
@@ -136,6 +141,9 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 	}
 	if b.Config["name"] != stream {
 		return b, fmt.Errorf("%w: this is a backup of the stream %v", driver.ErrInvalid, b.Config["name"])
+	}
+	if _, err := versionOf(b.metadata(metaVersion), wireVersion); err != nil {
+		return b, err
 	}
 	if slices.Contains(c.Given, replicasName) {
 		b.Config["num_replicas"] = c.Replicas

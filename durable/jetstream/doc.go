@@ -77,7 +77,6 @@ package jetstream
 //
 //	h.<far>                       jobs by the hour in which they are due
 //	q.<near>.<queue>              jobs by the 5 s in which they are due, and the workers that can run them
-//	q.<near>                      the same, stored while no worker was known, or by version 2
 //	c.<near>.<id>.<version>       what became of a version of a job (wire.go)
 //	f.<id>                        where the newest version is, of a job that was moved
 //	k.<hash of key>               the job that has the key, or had it last

@@ -48,7 +48,6 @@ func TestWatermark(t *testing.T) {
 		require.EqualValues(t, 100, q.lowest().near)
 		require.EqualValues(t, 7, q.lowest().far)
 	}
-	require.NoError(t, p.purge(t.Context(), p.watermarkSubject(), 0)) // a stream from before there were watermarks
 	again, err := Connect(t.Context(), p.nc.nc)
 	require.NoError(t, err)
 	defer again.Close()

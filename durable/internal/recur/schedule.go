@@ -13,7 +13,7 @@ import (
 
 // Schedule says when occurrences are. An engine keeps it as text, in driver.Schedule.Definition.
 type Schedule struct {
-	Spec   string `json:"spec,omitempty"`   // "": its times were code of an earlier release
+	Spec   string `json:"spec,omitempty"`
 	Missed int    `json:"missed,omitempty"` // n: the last n run; 0: one for all; -1: none
 	Skip   bool   `json:"skip,omitempty"`   // what comes due while one runs
 	Jitter int64  `json:"jitter,omitempty"` // microseconds, as all of these
@@ -21,7 +21,6 @@ type Schedule struct {
 	End    int64  `json:"end,omitempty"`
 
 	// Since is when the times were set, or a pause ended: no earlier occurrence was missed.
-	// 0: an earlier release has stored the schedule.
 	Since int64 `json:"since,omitempty"`
 
 	Paused bool      `json:"paused,omitempty"`
@@ -80,7 +79,7 @@ func encode(v any) string {
 }
 
 // DecodeSchedule reads a Schedule. A newer release may have stored one that cannot be read: it
-// gets a Spec that cannot be read either.
+// gets a Spec that cannot be read either, and no Job.
 func DecodeSchedule(text string) *Schedule {
 	s := &Schedule{}
 	if text != "" && json.Unmarshal([]byte(text), s) != nil {
@@ -89,8 +88,7 @@ func DecodeSchedule(text string) *Schedule {
 	return s
 }
 
-// DecodeOccurrence reads an Occurrence, as DecodeSchedule does. An earlier release may have stored
-// an occurrence without a text.
+// DecodeOccurrence reads an Occurrence, as DecodeSchedule does.
 func DecodeOccurrence(text string) *Occurrence {
 	o := &Occurrence{}
 	if text != "" && json.Unmarshal([]byte(text), o) != nil {

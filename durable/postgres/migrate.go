@@ -142,18 +142,28 @@ func (e *Engine) migrated(ctx context.Context) error {
 // watchEvery is the pause between two checks of the schema's version.
 const watchEvery = 2 * time.Second
 
-// watchVersion has all that is asked for fail once the schema is of a version that this
-// package cannot work with, until Close.
+// watchVersion checks the version until Close. Statements that fail because a migration has renamed
+// something check it, too.
 func (e *Engine) watchVersion() {
 	for e.outdated.Load() == nil && e.closed.Err() == nil {
 		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
-		if _, err := e.version(ctx, e.pool); errors.Is(err, ErrVersion) {
-			e.outdated.Store(&err)
-			e.announce(announcement{}) // each Fetch finds out at once
-		}
+		_ = e.checkVersion(ctx)
 		cancel()
 		sleep(e.closed, watchEvery)
 	}
+}
+
+// checkVersion returns ErrVersion if the schema is of a version that this engine cannot work with.
+// Then all calls fail.
+func (e *Engine) checkVersion(ctx context.Context) error {
+	_, err := e.version(ctx, e.pool)
+	if !errors.Is(err, ErrVersion) {
+		return nil
+	}
+	if e.outdated.CompareAndSwap(nil, &err) {
+		e.announce(announcement{}) // each Fetch finds out at once
+	}
+	return err
 }
 
 // usable returns why the engine cannot be used any more.

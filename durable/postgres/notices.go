@@ -73,14 +73,9 @@ func (n *notices) subscribe(w *worker) func() {
 
 // sentNotice is the form in which a notice is sent.
 type sentNotice struct {
-	FlowControl bool         `json:"flow_control,omitempty"`
-	Freed       []freed      `json:"freed,omitempty"`
-	Canceled    []driver.Ref `json:"canceled,omitempty"`
-}
-
-type freed struct {
-	LimitID int64  `json:"limit_id"`
-	Lane    string `json:"lane,omitempty"`
+	FlowControl bool              `json:"flow_control,omitempty"`
+	Freed       []driver.LimitKey `json:"freed,omitempty"`
+	Canceled    []driver.Ref      `json:"canceled,omitempty"`
 }
 
 // take returns the text to send next: as much as fits one notification.
@@ -96,7 +91,7 @@ func (n *notices) take() (text string) {
 		if len(t.Freed)+k >= room {
 			break
 		}
-		t.Freed = append(t.Freed, freed{p.Limit, p.Lane})
+		t.Freed = append(t.Freed, p)
 		delete(n.freed, p)
 	}
 	if len(n.canceled)+len(n.freed) > 0 {
@@ -125,11 +120,7 @@ func decodeNotice(text string) (n driver.Notice, ok bool) {
 	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Notice == nil {
 		return n, false
 	}
-	n.FlowControl, n.Canceled = body.Notice.FlowControl, body.Notice.Canceled
-	for _, f := range body.Notice.Freed {
-		n.Freed = append(n.Freed, driver.LimitKey{Limit: f.LimitID, Lane: f.Lane})
-	}
-	return n, true
+	return driver.Notice{FlowControl: body.Notice.FlowControl, Freed: body.Notice.Freed, Canceled: body.Notice.Canceled}, true
 }
 
 // sendNotices sends them to other processes, until Close. If one is lost, the worker learns of

@@ -87,7 +87,7 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	var alive bool
 	var until time.Time
 	if err := w.conn.QueryRow(ctx, w.e.heartbeat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until); err != nil {
-		return err
+		return w.e.translate(err)
 	}
 	w.until = until
 	if w.c.Notify != nil {
@@ -107,7 +107,7 @@ func (w *worker) Close(ctx context.Context) error {
 	if err == nil {
 		w.e.announce(announcement{old: true})
 	}
-	return err
+	return w.e.translate(err)
 }
 
 func (w *worker) hangUp() {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +23,8 @@ import (
 // release say to set it.
 const lastRelease = ""
 
-// change is a change of a file of the checkout, which is named from here.
+// change is a change of a file of the checkout, which is named from here. Without old text the
+// file is a new one.
 type change struct{ file, old, new string }
 
 // addedField makes a build that stores one more field with each job: its payload. The build
@@ -33,8 +35,32 @@ var addedField = []change{
 	{"../jetstream/wire.go", "\tif len(payload) == 0 {\n", "if w.Added != string(payload) { panic(w.ID + \": the added field was not passed on\") }\n\tif len(payload) == 0 {\n"},
 }
 
-// nextVersion makes a build that raises the version of JetStream's streams.
-var nextVersion = []change{{"../jetstream/version.go", "const wireVersion = 1\n", "const wireVersion = 2\n"}}
+// addedColumn is addedField on PostgreSQL: such a build can read no job that has lost the column.
+var addedColumn = []change{
+	{"../postgres/sql/2.sql", "", "alter table tickwheel.job add column added text; update tickwheel.format set version = 2"},
+	{"../postgres/sql/insert.sql", "flags)\n", "flags, added)\n"},
+	{"../postgres/sql/insert.sql", "(r.m->>'flags')::int2\n", "(r.m->>'flags')::int2, convert_from(r.payload, 'UTF8')\n"},
+	{"../postgres/sql/fetch.sql", "j.kind, j.payload,", "j.kind, case when coalesce(j.added, '') = convert_from(j.payload, 'UTF8') then j.payload else substring(j.payload, 1, -1) end,"},
+}
+
+// nextVersion makes a build that raises the version of JetStream's streams, and nextSchema one that
+// raises the version of PostgreSQL's schema.
+var (
+	nextVersion = []change{{"../jetstream/version.go", "const wireVersion = 1\n", "const wireVersion = 2\n"}}
+	nextSchema  = []change{
+		{"../postgres/sql/2.sql", "", renamed("alter table tickwheel.%[1]s rename to %[1]s_2; ", "") + "update tickwheel.format set version = 2, oldest = 2"},
+		{"../postgres/statements.go", "inSchema(string(text), schema)", "inSchema(strings.NewReplacer(" + renamed("`tickwheel.%[1]s`, `tickwheel.%[1]s_2`", ", ") + ").Replace(string(text)), schema)"},
+	}
+)
+
+// renamed formats each table that programs write.
+func renamed(format, between string) string {
+	var all []string
+	for _, table := range []string{"job", "worker", "schedule", "flow_control", "counter", "cancel_request"} {
+		all = append(all, fmt.Sprintf(format, table))
+	}
+	return strings.Join(all, between)
+}
 
 // build builds the worker in a directory, with the packages of the checkout around it.
 func build(t *testing.T, dir string, changes ...change) string {
@@ -44,7 +70,7 @@ func build(t *testing.T, dir string, changes ...change) string {
 		require.NoError(t, err)
 		if texts[path] == "" {
 			text, err := os.ReadFile(path)
-			require.NoError(t, err)
+			require.Equal(t, c.old == "", os.IsNotExist(err), "%s: %v", c.file, err)
 			texts[path], changed[path] = string(text), filepath.Join(t.TempDir(), strconv.Itoa(i)+".go")
 		}
 		require.Equal(t, 1, strings.Count(texts[path], c.old), c.old)
@@ -103,7 +129,10 @@ func TestRolling(t *testing.T) {
 		defer s.remove()
 		roll(t, old, build(t, "rolling", nextVersion...), s.url, true)
 	})
-	t.Run("PostgreSQL", func(t *testing.T) { roll(t, old, added, pgserver.Test(t).DSN(), false) })
+	t.Run("PostgreSQL", func(t *testing.T) { roll(t, old, build(t, "rolling", addedColumn...), pgserver.Test(t).DSN(), false) })
+	t.Run("PostgreSQL, the next version", func(t *testing.T) {
+		roll(t, old, build(t, "rolling", nextSchema...), pgserver.Test(t).DSN(), true)
+	})
 }
 
 const rolled = 200 // jobs that each worker adds

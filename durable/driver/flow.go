@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
 // Limit is a limit as it is stored: see Limit in package durable.
@@ -36,6 +38,7 @@ type FlowControl struct {
 
 	byKind map[string][]*StoredLimit
 	paused map[Pausable]bool
+	unread unread.Fields
 }
 
 // StoredLimit is a limit as an engine keeps it.
@@ -47,6 +50,25 @@ type StoredLimit struct {
 	// zero.
 	ID int64 `json:"id"`
 	Limit
+
+	unread unread.Fields
+}
+
+// MarshalJSON writes a limit, with the fields that UnmarshalJSON did not know.
+func (r *StoredLimit) MarshalJSON() ([]byte, error) {
+	type plain StoredLimit
+	text, err := json.Marshal((*plain)(r))
+	return r.unread.AddTo(text), err
+}
+
+// UnmarshalJSON reads a limit.
+func (r *StoredLimit) UnmarshalJSON(text []byte) error {
+	type plain StoredLimit
+	if err := json.Unmarshal(text, (*plain)(r)); err != nil {
+		return err
+	}
+	r.unread = unread.Of[plain](text)
+	return nil
 }
 
 // flowControlText is how a FlowControl is stored.
@@ -68,6 +90,16 @@ func NewFlowControl(revision int64, limits []*StoredLimit, pauses []Pausable) *F
 	return r
 }
 
+// Change returns a FlowControl that replaces r. It has the fields of a later version that
+// DecodeFlowControl has found beside the limits and pauses of r.
+func (r *FlowControl) Change(revision int64, limits []*StoredLimit, pauses []Pausable) *FlowControl {
+	next := NewFlowControl(revision, limits, pauses)
+	if r != nil {
+		next.unread = r.unread
+	}
+	return next
+}
+
 // DecodeFlowControl reads what Encode has written. "" has no limits and no pauses.
 func DecodeFlowControl(revision int64, text string) (*FlowControl, error) {
 	var t flowControlText
@@ -76,7 +108,9 @@ func DecodeFlowControl(revision int64, text string) (*FlowControl, error) {
 			return nil, fmt.Errorf("%w: cannot read the limits and pauses: %w", ErrStorage, err)
 		}
 	}
-	return NewFlowControl(revision, t.Limits, t.Pauses), nil
+	r := NewFlowControl(revision, t.Limits, t.Pauses)
+	r.unread = unread.Of[flowControlText]([]byte(text))
+	return r, nil
 }
 
 // Encode returns the limits and pauses as text, without the revision.
@@ -88,7 +122,7 @@ func (r *FlowControl) Encode() string {
 	if err != nil {
 		panic(err) // strings and finite numbers
 	}
-	return string(text)
+	return string(r.unread.AddTo(text))
 }
 
 // Revision grows with each change; 0: there never was a limit or a pause.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
 // A schedule is a message of the subject s.<hash of its name>, in the partition of its
@@ -44,7 +45,7 @@ func (p *part) scheduleWrite(s driver.Schedule, was stored) write {
 	if s.Definition == "" {
 		w.ttl = deletedTTL
 	} else {
-		w.data = passOn[wireSchedule](data, was.Data)
+		w.data = unread.Of[wireSchedule](was.Data).AddTo(data)
 	}
 	return w
 }

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
 // wire is a record as it is stored: a line of JSON, and then the payload as it is. Times and
@@ -59,30 +59,7 @@ func encode(r *driver.Record, was []byte) []byte {
 		panic(err) // strings and integers
 	}
 	was, _, _ = bytes.Cut(was, []byte{'\n'})
-	return append(append(passOn[wire](head, was), '\n'), r.Payload...)
-}
-
-// passOn adds to an object the fields of the one that it replaces that W does not have.
-func passOn[W any](object, was []byte) []byte {
-	if len(was) == 0 {
-		return object
-	}
-	var unread map[string]json.RawMessage
-	if err := json.Unmarshal(was, &unread); err != nil {
-		return object
-	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[W]()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		delete(unread, name)
-	}
-	if len(unread) == 0 {
-		return object
-	}
-	rest, err := json.Marshal(unread)
-	if err != nil {
-		panic(err) // they have just been read
-	}
-	return append(append(object[:len(object)-1], ','), rest[1:]...)
+	return append(append(unread.Of[wire](was).AddTo(head), '\n'), r.Payload...)
 }
 
 // toMicros and fromMicros have 0 for the zero time.

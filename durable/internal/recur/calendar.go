@@ -128,7 +128,7 @@ func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
 		out.Occurred = Occurred(r)
 	}
 	if r.Version > 0 {
-		out.Revision = unread // it may have been dead, and others have run since: FollowAgain knows
+		out.Revision = noRevision // it may have been dead, and others have run since: FollowAgain knows
 		return
 	}
 	out.Next = c.successor(r, &o.Schedule, o.Revision, TemplateOf(r), began, Occurred(r))
@@ -137,8 +137,8 @@ func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
 // Tries bounds how often a change is tried because others change the schedule, or the limits.
 const Tries = 100
 
-// unread is the revision of no schedule.
-const unread = -1
+// noRevision is the revision of no schedule.
+const noRevision = -1
 
 // successor makes the record of the occurrence that follows one at a time; nil if there is
 // none. Where the spec cannot be read it makes a placeholder, and a release that can read it

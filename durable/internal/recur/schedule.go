@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
 // Schedule says when occurrences are. An engine keeps it as text, in driver.Schedule.Definition.
@@ -25,6 +26,8 @@ type Schedule struct {
 
 	Paused bool      `json:"paused,omitempty"`
 	Job    *Template `json:"job,omitempty"`
+
+	unread unread.Fields // of the text that it was read from
 }
 
 // Occurrence is one occurrence, with the Schedule as it was when the occurrence was made, without
@@ -49,11 +52,33 @@ type Template struct {
 	Priority    int8              `json:"prio,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 	Timeout     time.Duration     `json:"timeout,omitempty"`
+
+	unread unread.Fields // of the text that it was read from
+}
+
+// MarshalJSON writes a Template, with the fields that were not read.
+func (t *Template) MarshalJSON() ([]byte, error) {
+	type plain Template
+	text, err := json.Marshal((*plain)(t))
+	return t.unread.AddTo(text), err
+}
+
+// UnmarshalJSON reads a Template.
+func (t *Template) UnmarshalJSON(text []byte) error {
+	type plain Template
+	if err := json.Unmarshal(text, (*plain)(t)); err != nil {
+		return err
+	}
+	t.unread = unread.Of[plain](text)
+	return nil
 }
 
 // TemplateOf returns what a record does.
 func TemplateOf(r *driver.Record) *Template {
-	return &Template{r.Kind, r.Payload, r.MaxAttempts, r.Lane, r.Priority, r.Meta, r.Timeout}
+	return &Template{
+		Kind: r.Kind, Payload: r.Payload, MaxAttempts: r.MaxAttempts, Lane: r.Lane, Priority: r.Priority,
+		Meta: r.Meta, Timeout: r.Timeout,
+	}
 }
 
 // Record returns a record that has nothing else.
@@ -64,18 +89,18 @@ func (t *Template) Record() driver.Record {
 	}
 }
 
-// Encode returns the text that DecodeSchedule reads.
-func (s *Schedule) Encode() string { return encode(s) }
+// Encode returns the text that DecodeSchedule reads. What DecodeSchedule has not read is in it.
+func (s *Schedule) Encode() string { return encode(s, s.unread) }
 
 // Encode returns the text that DecodeOccurrence reads.
-func (o *Occurrence) Encode() string { return encode(o) }
+func (o *Occurrence) Encode() string { return encode(o, o.unread) }
 
-func encode(v any) string {
+func encode(v any, rest unread.Fields) string {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	return string(text)
+	return string(rest.AddTo(text))
 }
 
 // DecodeSchedule reads a Schedule. A newer release may have stored one that cannot be read: it
@@ -85,6 +110,7 @@ func DecodeSchedule(text string) *Schedule {
 	if text != "" && json.Unmarshal([]byte(text), s) != nil {
 		return &Schedule{Spec: unreadableSpec}
 	}
+	s.unread = unread.Of[Schedule]([]byte(text))
 	return s
 }
 
@@ -94,6 +120,7 @@ func DecodeOccurrence(text string) *Occurrence {
 	if text != "" && json.Unmarshal([]byte(text), o) != nil {
 		return &Occurrence{Schedule: Schedule{Spec: unreadableSpec}}
 	}
+	o.unread = unread.Of[Occurrence]([]byte(text))
 	return o
 }
 

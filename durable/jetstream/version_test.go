@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/busy"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
 )
 
 // setMetadata changes an entry of the metadata of a partition's stream, or removes it.
@@ -148,6 +151,36 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	after, all := contentsOf(t, p)
 	require.Equal(t, before, all)
 	require.Equal(t, config, after)
+	page, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	for _, m := range all {
+		first, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, p.subject("")), ".")
+		require.Regexp(t, "\n\\| `"+first+"[.`]", string(page), "the page lists no such subject")
+	}
+}
+
+// FORMAT.md names the version, and each field of what is stored.
+func TestFormatPage(t *testing.T) {
+	text, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	page := string(text)
+	require.Contains(t, page, fmt.Sprintf("describes version %d of", wireVersion))
+	for _, name := range []string{metaVersion, metaPartitions, metaBuckets, metaComplete, metaFile, dataFile} {
+		require.Contains(t, page, "`"+name+"`")
+	}
+	for _, f := range fates[1:] {
+		require.Contains(t, page, "`"+f+"`")
+	}
+	for _, v := range []any{
+		wire{}, driver.Failure{}, wireSchedule{}, wireCounter{}, life{}, wireFreed{}, driver.LimitKey{}, driver.StoredLimit{}, driver.Pausable{},
+		recur.Occurrence{}, recur.Template{},
+	} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+				require.Contains(t, page, "`"+name+"`", "%T", v)
+			}
+		}
+	}
 }
 
 // A program of the next version raises the version of the store, and works with what is there.

@@ -48,19 +48,19 @@ type Template struct {
 	Lane        string            `json:"lane,omitempty"`
 	Priority    int8              `json:"prio,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
-	Timeout     time.Duration     `json:"timeout,omitempty"`
+	Timeout     int64             `json:"timeout,omitempty"` // microseconds
 }
 
 // TemplateOf returns what a record does.
 func TemplateOf(r *driver.Record) *Template {
-	return &Template{r.Kind, r.Payload, r.MaxAttempts, r.Lane, r.Priority, r.Meta, r.Timeout}
+	return &Template{r.Kind, r.Payload, r.MaxAttempts, r.Lane, r.Priority, r.Meta, r.Timeout.Microseconds()}
 }
 
 // Record returns a record that has nothing else.
 func (t *Template) Record() driver.Record {
 	return driver.Record{
 		Kind: t.Kind, Payload: t.Payload, MaxAttempts: t.MaxAttempts, Lane: t.Lane, Priority: t.Priority,
-		Meta: t.Meta, Timeout: t.Timeout,
+		Meta: t.Meta, Timeout: time.Duration(t.Timeout) * time.Microsecond,
 	}
 }
 

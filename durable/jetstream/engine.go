@@ -178,7 +178,8 @@ type part struct {
 // and makes the queue's streams if they are not there; see [Existing]. An option that is
 // not given takes the stored value, and one that contradicts it is an error. While the
 // servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
-// or for a minute if ctx has no deadline. A server's refusal is an error at once.
+// or for a minute if ctx has no deadline. A server's refusal is an error at once, and so is
+// durable.ErrVersion: a newer version of this package has stored the queue.
 //
 // If the server denies a request of the connection's user, in Connect or later, the error
 // wraps nats.ErrPermissionViolation and names the subject. For this Connect wraps the

@@ -10,8 +10,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// wireVersion is the version of the stored data: the subjects in doc.go, and the texts of
-// their messages. FORMAT.md is its contract, and says which changes need the next version.
+// wireVersion is the version of the stored data. FORMAT.md is its contract, and says which
+// changes need the next version.
 //
 // Each stream has its version in its metadata. A Connect raises it to its own, and can read
 // what every lower version has stored. An engine of a lower version does not know that data.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/busy"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
 )
 
 // setMetadata changes an entry of the metadata of a partition's stream, or removes it.
@@ -69,23 +72,22 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	defer q.Close()
-	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "other", Key: "key", Signals: true},
-		durable.Job{Kind: "dead", MaxAttempts: 1})
-	require.NoError(t, err)
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
-	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "other", Running: 1}))
 	work := driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"k"})}
 	w, err := e.Work(t.Context(), work)
 	require.NoError(t, err)
-	d := fetchOne(t, w)
-	require.Equal(t, driver.Granted, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
-	burial := work
-	burial.Name, burial.Kinds = "burial", driver.NewKindGate([]string{"dead"})
-	b, err := e.Work(t.Context(), burial)
+	claim := func() *driver.Delivery {
+		d := fetchOne(t, w)
+		require.Equal(t, driver.Granted, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
+		return d
+	}
+	dead, err := q.Add(t.Context(), durable.Job{Kind: "k", MaxAttempts: 1})
 	require.NoError(t, err)
-	died := fetchOne(t, b)
-	require.Equal(t, driver.Granted, b.Claim(t.Context(), []*driver.Delivery{died})[0].Status)
-	require.NoError(t, errors.Join(b.Finish(t.Context(), []driver.Completion{{Delivery: died, End: driver.DeadLetter}})...))
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: claim(), End: driver.DeadLetter}})[0])
+	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "other", Key: "key", Signals: true})
+	require.NoError(t, err)
+	d := claim()
+	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
+	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "other", Running: 1}))
 	schedule, err := e.Schedule(t.Context(), "s")
 	require.NoError(t, err)
 	copied := t.TempDir()
@@ -122,8 +124,8 @@ func TestNewerStoreIsRefused(t *testing.T) {
 		},
 		"Move":          func() error { _, err := e.Move(t.Context(), refs[1], now); return err },
 		"Signal":        func() error { _, err := e.Signal(t.Context(), "key", nil, now); return err },
-		"Redrive":       func() error { return e.Redrive(t.Context(), refs[2], now) },
-		"Delete":        func() error { return e.Delete(t.Context(), refs[2]) },
+		"Redrive":       func() error { return e.Redrive(t.Context(), dead, now) },
+		"Delete":        func() error { return e.Delete(t.Context(), dead) },
 		"CancelRunning": func() error { _, err := e.CancelRunning(t.Context(), refs[0]); return err },
 		"SetSchedule": func() error {
 			return e.SetSchedule(t.Context(), schedule.Revision, driver.Schedule{Name: "s", Revision: schedule.Revision + 1}, nil)
@@ -148,6 +150,36 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	after, all := contentsOf(t, p)
 	require.Equal(t, before, all)
 	require.Equal(t, config, after)
+	page, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	for _, m := range all {
+		first, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, p.subject("")), ".")
+		require.Regexp(t, "\n\\| `"+first+"[.`]", string(page), "the page lists no such subject")
+	}
+}
+
+// FORMAT.md names the version, and each field of what is stored.
+func TestFormatPage(t *testing.T) {
+	text, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	page := string(text)
+	require.Contains(t, page, fmt.Sprintf("describes version %d of", wireVersion))
+	for _, name := range []string{metaVersion, metaPartitions, metaBuckets, metaComplete, metaFile, dataFile} {
+		require.Contains(t, page, "`"+name+"`")
+	}
+	for _, f := range fates[1:] {
+		require.Contains(t, page, "`"+f+"`")
+	}
+	for _, v := range []any{
+		wire{}, driver.Failure{}, wireSchedule{}, wireCounter{}, life{}, wireFreed{}, driver.LimitKey{}, driver.StoredLimit{}, driver.Pausable{},
+		recur.Occurrence{}, recur.Template{},
+	} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+				require.Contains(t, page, "`"+name+"`", "%T", v)
+			}
+		}
+	}
 }
 
 // A program of the next version raises the version of the store, and works with what is there.

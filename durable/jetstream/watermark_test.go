@@ -56,7 +56,7 @@ func TestWatermark(t *testing.T) {
 }
 
 // After a restore of an older backup the watermark is lower again, or none, also for those who live.
-func TestFloorOfABackup(t *testing.T) {
+func TestWatermarkOfABackup(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	later := watermark{near: 200, far: 20, seq: 1 << 40}

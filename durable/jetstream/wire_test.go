@@ -22,7 +22,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		{ID: "x", Kind: "k", At: at, MaxAttempts: 1, Due: at, Born: at},
 		{ID: "y", Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2,
 			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Schedule: "s",
-			Errors: []driver.Failure{{Error: "of before"}, {At: time.UnixMicro(9).UTC(), Attempt: 4, Error: "no\nuse"}}},
+			Errors: []driver.Failure{{At: time.UnixMicro(8).UTC(), Error: "of before"}, {At: time.UnixMicro(9).UTC(), Attempt: 4, Error: "no\nuse"}}},
 		{ID: "z", Kind: "k", At: at, MaxAttempts: 1, Lane: "l", Priority: -1, Meta: map[string]string{"a": "\n", "b": ""},
 			Timeout: time.Microsecond, Expires: at, Due: at, Born: at, Schedule: "s", Occurrence: "{\n}"},
 	} {

@@ -51,7 +51,7 @@ type Template struct {
 	Lane        string            `json:"lane,omitempty"`
 	Priority    int8              `json:"prio,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
-	Timeout     time.Duration     `json:"timeout,omitempty"`
+	Timeout     int64             `json:"timeout,omitempty"` // microseconds
 
 	unread unread.Fields // of the text that it was read from
 }
@@ -77,7 +77,7 @@ func (t *Template) UnmarshalJSON(text []byte) error {
 func TemplateOf(r *driver.Record) *Template {
 	return &Template{
 		Kind: r.Kind, Payload: r.Payload, MaxAttempts: r.MaxAttempts, Lane: r.Lane, Priority: r.Priority,
-		Meta: r.Meta, Timeout: r.Timeout,
+		Meta: r.Meta, Timeout: r.Timeout.Microseconds(),
 	}
 }
 
@@ -85,7 +85,7 @@ func TemplateOf(r *driver.Record) *Template {
 func (t *Template) Record() driver.Record {
 	return driver.Record{
 		Kind: t.Kind, Payload: t.Payload, MaxAttempts: t.MaxAttempts, Lane: t.Lane, Priority: t.Priority,
-		Meta: t.Meta, Timeout: t.Timeout,
+		Meta: t.Meta, Timeout: time.Duration(t.Timeout) * time.Microsecond,
 	}
 }
 

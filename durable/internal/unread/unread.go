@@ -8,37 +8,36 @@ import (
 	"strings"
 )
 
-// Fields are fields of an object, by name.
-type Fields map[string]json.RawMessage
+// Fields are fields of an object, as the text of an object that has no others; "" for none.
+type Fields string
 
-// Of returns the fields of an object that T has no field for. They are nil if there are none, or if
-// the text is no object.
+// Of returns the fields of an object that T has no field for. There are none if the text is no object.
 func Of[T any](object []byte) Fields {
-	var all Fields
+	var all map[string]json.RawMessage
 	if json.Unmarshal(object, &all) != nil {
-		return nil
+		return ""
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		delete(all, name)
 	}
 	if len(all) == 0 {
-		return nil
+		return ""
 	}
-	return all
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // they were read
+	}
+	return Fields(text)
 }
 
 // AddTo returns an object with these fields. They are none of its own.
 func (f Fields) AddTo(object []byte) []byte {
-	if len(f) == 0 {
+	switch {
+	case f == "":
 		return object
+	case string(object) == "{}":
+		return []byte(f)
 	}
-	text, err := json.Marshal(f)
-	if err != nil {
-		panic(err) // they were read
-	}
-	if len(object) == len("{}") {
-		return text
-	}
-	return append(append(object[:len(object)-1], ','), text[1:]...)
+	return append(append(object[:len(object)-1], ','), f[1:]...)
 }

@@ -49,8 +49,8 @@ var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", dr
 // schema of a newer version that this one cannot work with.
 //
 // Processes of several versions may run side by side if the newest allows it in the
-// schema. Otherwise all calls in an older process return ErrVersion some seconds after
-// the migration, and its worker ends. A process that is newer than the schema can do
+// schema. Otherwise the calls of an older process fail with ErrVersion after the migration, and
+// change nothing, and its worker ends within seconds. A process that is newer than the schema can do
 // nothing before it has migrated.
 func (e *Engine) Migrate(ctx context.Context) error {
 	_, err := retry(ctx, e, true, func() (struct{}, error) { return struct{}{}, e.migrate(ctx) })

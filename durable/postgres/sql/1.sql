@@ -1,5 +1,5 @@
--- Version 1 of the format. Migrate runs it in one transaction. FORMAT.md says what a later
--- version may change, and what a worker does with what it does not know.
+-- Version 1 of the format. Migrate runs it in one transaction. FORMAT.md says what the next
+-- version may change.
 --
 -- Fixed columns that are never null come first, then other fixed ones, then texts: so rows have
 -- no gaps. Texts are compared by their bytes (collate "C"), as Go does.

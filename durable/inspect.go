@@ -43,16 +43,14 @@ type WorkerInfo struct {
 	Since time.Time
 
 	// Label is the name of WithWorkerName, or empty. Host and Process are of the process
-	// that called Run, and Began is the time of that call. They are empty for workers of
-	// older releases.
+	// that called Run, and Began is the time of that call.
 	Label   string
 	Host    string
 	Process int
 	Began   time.Time
 
 	// Kinds are the kinds with a handler in the worker, sorted: the first 100 of them.
-	// AllKinds is their number. For a worker of an earlier release, or a dead one,
-	// AllKinds may be 0, or Kinds empty.
+	// AllKinds is their number. For a dead worker AllKinds may be 0, and Kinds empty.
 	Kinds    []string
 	AllKinds int
 }

@@ -171,8 +171,7 @@ type Info struct {
 
 	// Errors are those of the last ten attempts that failed, the newest last. They
 	// include an attempt whose process died only if it was the last one, and the expiry
-	// of a job. Redrive keeps them. A job that failed before engines stored them has them
-	// from its next failure on.
+	// of a job. Redrive keeps them.
 	Errors []Failure
 }
 

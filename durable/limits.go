@@ -159,7 +159,7 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 		revision := q.revisionAfter(r.Revision())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
-			next = driver.NewFlowControl(revision, t.limits, t.pauses)
+			next = r.Change(revision, t.limits, t.pauses)
 		} else if !errors.Is(err, errUnchanged) {
 			return err
 		}

@@ -148,12 +148,12 @@ const clockSet = "the engine's clock was set, or another server answers, or this
 // noHandler is the message about a kind that nobody can run.
 const noHandler = "due jobs wait, since no worker handles their kind"
 
-// storeSeries stores a schedule that this release does not make, and an occurrence of it.
-func storeSeries(t *testing.T, s *sick, plan string) {
-	series := driver.Schedule{Name: "daily", Definition: plan, Revision: 1}
-	require.NoError(t, s.SetSchedule(t.Context(), 0, series, func(time.Time, *driver.Record) (*driver.Record, error) {
+// storeSchedule stores a schedule that this release does not make, and an occurrence of it.
+func storeSchedule(t *testing.T, s *sick, definition string) {
+	daily := driver.Schedule{Name: "daily", Definition: definition, Revision: 1}
+	require.NoError(t, s.SetSchedule(t.Context(), 0, daily, func(time.Time, *driver.Record) (*driver.Record, error) {
 		rec, err := durable.Job{Kind: "good"}.Record(time.Now())
-		rec.Key, rec.Schedule, rec.Occurrence = driver.OccurrenceKey("daily"), "daily", plan
+		rec.Key, rec.Schedule, rec.Occurrence = driver.OccurrenceKey("daily"), "daily", definition
 		return &rec, err
 	}))
 }
@@ -204,7 +204,7 @@ var messages = map[string]struct {
 		add(t, q, durable.Job{Kind: "another"}, durable.Job{Kind: "another"})
 	}},
 	"cannot read the spec of a schedule; other workers run its jobs": {"WARN", []string{"name"}, func(t *testing.T, _ *durable.Queue, s *sick) {
-		storeSeries(t, s, `{"spec":"@moon"}`)
+		storeSchedule(t, s, `{"spec":"@moon"}`)
 	}},
 	"cannot read a schedule; trying again": {"WARN", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		require.NoError(t, q.Schedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
@@ -255,7 +255,7 @@ var messages = map[string]struct {
 		add(t, q, durable.Job{Kind: "good"})
 	}},
 	"a schedule ends; no occurrence can follow": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
-		storeSeries(t, s, `{}`)
+		storeSchedule(t, s, `{"spec":"@every 1h","start":253402299000000000,"jitter":34560000000000}`) // up to the year 10000
 	}},
 }
 

@@ -193,9 +193,9 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule,
 	return fmt.Errorf("%w: gave up after %d conflicting updates", ErrUncertain, recur.Tries)
 }
 
-// revisionAfter returns the revision of a change: about the time in microseconds, as earlier
-// releases expect of a schedule. By chance it is no other change's that is made at the same
-// time: an engine would take the two for tries of one.
+// revisionAfter returns the revision of a change: about the time in microseconds. By chance it
+// is no other change's that is made at the same time: an engine would take the two for tries
+// of one.
 func (q *Queue) revisionAfter(was int64) int64 {
 	return max(was, q.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
 }
@@ -254,8 +254,8 @@ func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error
 // ScheduleInfo describes a schedule.
 type ScheduleInfo struct {
 	Name   string
-	Spec   string // Empty if its times were code of an earlier release; the schedule then ends.
-	Job    Job    // The job of each occurrence; At, After, Key and Expires are not set.
+	Spec   string
+	Job    Job // The job of each occurrence; At, After, Key and Expires are not set.
 	Paused bool
 	Missed Missed
 	Skip   bool // SkipOverlap
@@ -319,6 +319,9 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 	}
 	for range recur.Tries {
 		s, p, err := q.schedule(ctx, name)
+		if err == nil && p.Job == nil {
+			err = recur.ErrUnreadable // a change would overwrite what this version does not know
+		}
 		if err != nil {
 			return fmt.Errorf("durable: %s: the schedule %.300q: %w", what, name, err)
 		}
@@ -337,7 +340,8 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 // if the worker is killed, another takes it over after the lease, although the schedule
 // is paused. [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two
 // attempts. A paused schedule stays paused when Schedule is called. [ErrNotFound]: no
-// schedule has the name.
+// schedule has the name. [ErrInvalid]: it cannot be read here, since a newer release has
+// stored it.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "PauseSchedule", name, func(p *recur.Schedule) bool {
 		was := p.Paused
@@ -349,8 +353,7 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 // ResumeSchedule continues a schedule that was paused, or whose occurrence was canceled,
 // at its next time. Occurrences that would have come meanwhile are left out.
 // [ErrNotFound]: no schedule has the name. [ErrInvalid]: its spec cannot be read here,
-// since a newer release has stored it, or it has no spec, since its times were code of an
-// earlier release.
+// since a newer release has stored it.
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "ResumeSchedule", name, func(p *recur.Schedule) bool {
 		if p.Paused {
@@ -362,12 +365,15 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 
 // RunNow adds the job of a schedule, due now, also if the schedule is paused. It does not
 // affect the occurrences, and one may run at the same time. [ErrNotFound]: no schedule
-// has the name.
+// has the name. [ErrInvalid]: it cannot be read here, since a newer release has stored it.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if q.closed.Err() != nil {
 		return "", ErrClosed
 	}
 	_, p, err := q.schedule(ctx, name)
+	if err == nil && p.Job == nil {
+		err = recur.ErrUnreadable
+	}
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}

@@ -140,7 +140,7 @@ type Group struct {
 // Schedule has the fields of durable.ScheduleInfo.
 type Schedule struct {
 	Name   string      `json:"name"`
-	Spec   string      `json:"spec,omitempty"` // Empty if the times were code of an earlier release.
+	Spec   string      `json:"spec"`
 	Kind   string      `json:"kind"`
 	Paused bool        `json:"paused,omitempty"`
 	Last   *time.Time  `json:"last,omitempty"`

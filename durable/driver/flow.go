@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
 // Limit is a limit as it is stored: see Limit in package durable.
@@ -36,6 +38,7 @@ type FlowControl struct {
 
 	byKind map[string][]*StoredLimit
 	paused map[Pausable]bool
+	unread unread.Fields
 }
 
 // StoredLimit is a limit as an engine keeps it.
@@ -47,6 +50,25 @@ type StoredLimit struct {
 	// zero.
 	ID int64 `json:"id"`
 	Limit
+
+	unread unread.Fields
+}
+
+// MarshalJSON writes a limit, with the fields that UnmarshalJSON did not know.
+func (r *StoredLimit) MarshalJSON() ([]byte, error) {
+	type plain StoredLimit
+	text, err := json.Marshal((*plain)(r))
+	return r.unread.AddTo(text), err
+}
+
+// UnmarshalJSON reads a limit.
+func (r *StoredLimit) UnmarshalJSON(text []byte) error {
+	type plain StoredLimit
+	if err := json.Unmarshal(text, (*plain)(r)); err != nil {
+		return err
+	}
+	r.unread = unread.Of[plain](text)
+	return nil
 }
 
 // flowControlText is how a FlowControl is stored.
@@ -68,6 +90,16 @@ func NewFlowControl(revision int64, limits []*StoredLimit, pauses []Pausable) *F
 	return r
 }
 
+// Change returns a FlowControl that replaces r. It has the fields of a later version that
+// DecodeFlowControl has found beside the limits and pauses of r.
+func (r *FlowControl) Change(revision int64, limits []*StoredLimit, pauses []Pausable) *FlowControl {
+	next := NewFlowControl(revision, limits, pauses)
+	if r != nil {
+		next.unread = r.unread
+	}
+	return next
+}
+
 // DecodeFlowControl reads what Encode has written. "" has no limits and no pauses.
 func DecodeFlowControl(revision int64, text string) (*FlowControl, error) {
 	var t flowControlText
@@ -76,7 +108,9 @@ func DecodeFlowControl(revision int64, text string) (*FlowControl, error) {
 			return nil, fmt.Errorf("%w: cannot read the limits and pauses: %w", ErrStorage, err)
 		}
 	}
-	return NewFlowControl(revision, t.Limits, t.Pauses), nil
+	r := NewFlowControl(revision, t.Limits, t.Pauses)
+	r.unread = unread.Of[flowControlText]([]byte(text))
+	return r, nil
 }
 
 // Encode returns the limits and pauses as text, without the revision.
@@ -88,7 +122,7 @@ func (r *FlowControl) Encode() string {
 	if err != nil {
 		panic(err) // strings and finite numbers
 	}
-	return string(text)
+	return string(r.unread.AddTo(text))
 }
 
 // Revision grows with each change; 0: there never was a limit or a pause.
@@ -135,8 +169,8 @@ func (r *FlowControl) Covering(kind, lane string) (limits []*StoredLimit, paused
 
 // LimitKey is the key of a Counter: a limit, or one lane of a limit PerLane.
 type LimitKey struct {
-	Limit int64  // The ID of the StoredLimit.
-	Lane  string // Empty if the limit is not PerLane.
+	Limit int64  `json:"limit"`          // The ID of the StoredLimit.
+	Lane  string `json:"lane,omitempty"` // Empty if the limit is not PerLane.
 }
 
 // Key returns the key of the Counter for a job of the lane.
@@ -151,19 +185,19 @@ func (r *StoredLimit) Key(lane string) LimitKey {
 // has run. An engine may forget an idle one: no permit is taken, and all tokens are back.
 // See IsIdle.
 type Counter struct {
-	Taken int `json:"taken,omitempty"` // Permits taken, by jobs that are claimed and have not ended.
+	Taken int // Permits taken, by jobs that are claimed and have not ended.
 
 	// TAT is the theoretical arrival time of the generic cell rate algorithm: when all of a Burst
 	// will be there again, in nanoseconds since 1970 by the engine's clock.
-	TAT int64 `json:"tokens,omitempty"`
+	TAT int64
 
 	// ReservedFor is the worker that was refused a permit and has the next that comes
 	// free, until ReservedUntil passes without another call, in nanoseconds since 1970.
 	// Without the reservation the worker whose job has ended would always take the permit
 	// again. LastHolder is the worker that took the last permit: others go before it.
-	ReservedFor   string `json:"turn,omitempty"`
-	ReservedUntil int64  `json:"until,omitempty"`
-	LastHolder    string `json:"last,omitempty"`
+	ReservedFor   string
+	ReservedUntil int64
+	LastHolder    string
 }
 
 // IsIdle reports whether the Counter is equivalent to a zero one.

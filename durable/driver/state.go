@@ -35,10 +35,7 @@ func (s State) String() string {
 
 // Failure is an attempt that has failed.
 type Failure struct {
-	// At is when it ended, by the engine's clock; zero if that is not known, since it failed
-	// before engines kept this.
-	At time.Time `json:"at,omitzero"`
-
-	Attempt int    `json:"attempt,omitempty"` // Its number, from 1; 0 if it is unknown, or no attempt began.
-	Error   string `json:"error"`             // At most 512 bytes, without the stack of a panic.
+	At      time.Time `json:"at"`                // When it ended, by the engine's clock.
+	Attempt int       `json:"attempt,omitempty"` // Its number, from 1; 0 if no attempt began.
+	Error   string    `json:"error"`             // At most 512 bytes, without the stack of a panic.
 }

@@ -384,12 +384,11 @@ func scheduleFailed(t *testing.T, s Store) {
 	require.Len(t, r.ran(), n, "it stands still")
 }
 
-// store stores a schedule, and an occurrence of it that is due after d, as a release with other
-// plans does.
-func (r *rig) store(name, plan, occurrence string, d time.Duration) durable.Ref {
-	s := driver.Schedule{Name: name, Revision: r.now().UnixMicro(), Definition: plan}
+// store stores a schedule, and an occurrence of it that is due now, as another release may.
+func (r *rig) store(name, definition, occurrence string) durable.Ref {
+	s := driver.Schedule{Name: name, Revision: r.now().UnixMicro(), Definition: definition}
 	r.ok(r.engine.SetSchedule(within(r.t), 0, s, func(time.Time, *driver.Record) (*driver.Record, error) {
-		rec, err := durable.Job{Kind: kind, After: d}.Record(r.now())
+		rec, err := durable.Job{Kind: kind}.Record(r.now())
 		rec.Key, rec.Schedule = driver.OccurrenceKey(name), name
 		rec.Occurrence = strings.ReplaceAll(occurrence, "REV", fmt.Sprint(s.Revision))
 		rec.Occurrence = strings.ReplaceAll(rec.Occurrence, "AT", fmt.Sprint(rec.Due.UnixMicro()))
@@ -400,57 +399,44 @@ func (r *rig) store(name, plan, occurrence string, d time.Duration) durable.Ref 
 	return ref
 }
 
-// Earlier releases had schedules whose times were code, and stored placeholders where they did
-// not know them. What is stored of such a series ends with a line in the log: the occurrence runs,
-// the placeholder does not. A call of Schedule makes it go on. An occurrence whose spec cannot be
-// read is left to a newer release, unless a call of Schedule has replaced it.
+// An occurrence whose spec cannot be read is left to a newer release, unless a call of Schedule
+// has replaced it. The placeholder of a worker that could not read a spec does not run, and the
+// next occurrence does.
 func scheduleOfAnother(t *testing.T, s Store) {
-	const inCode, occurrence = `{"job":{"kind":"k","max":25}}`, `{"rev":REV,"at":AT}`
-	const newer = `{"spec":"@moon","job":{"kind":"k","max":25}}`
+	const newer, occurrence = `{"spec":"@moon","job":{"kind":"k","max":25}}`, `{"spec":"@moon","rev":REV,"at":AT}`
 	var log bytes.Buffer
 	r := open(t, s.Open(t), durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).handle(kind, nil)
 	refs := map[string]durable.Ref{
-		"ends":    r.store("ends", inCode, occurrence, 0),
-		"older":   r.store("older", inCode, "", 0),
-		"pass":    r.store("pass", inCode, `{"rev":REV,"at":AT,"pass":true}`, 0),
-		"due":     r.store("due", inCode, occurrence, 0),
-		"far":     r.store("far", inCode, occurrence, time.Hour),
-		"newer":   r.store("newer", newer, `{"spec":"@moon","rev":REV,"at":AT}`, 0),
-		"changed": r.store("changed", newer, `{"spec":"@moon","rev":REV,"at":AT}`, 0),
+		"newer":   r.store("newer", newer, occurrence),
+		"other":   r.store("other", "another format", "another format"),
+		"changed": r.store("changed", newer, occurrence),
+		"pass": r.store("pass", `{"spec":"@every 300ms","job":{"kind":"k","max":25}}`,
+			`{"spec":"@every 300ms","rev":REV,"at":AT,"pass":true}`),
 	}
-	require.ErrorIs(t, r.ResumeSchedule(within(t), "ends"), durable.ErrInvalid)
-	require.ErrorIs(t, r.ResumeSchedule(within(t), "newer"), durable.ErrInvalid)
-	goOn := []string{"due", "far", "changed"}
-	for _, name := range goOn {
-		r.schedule(name, "@every 300ms", durable.Job{Kind: kind})
+	for _, name := range []string{"newer", "other"} {
+		require.ErrorIs(t, r.ResumeSchedule(within(t), name), durable.ErrInvalid)
 	}
+	require.ErrorIs(t, r.PauseSchedule(within(t), "other"), durable.ErrInvalid)
+	_, err := r.RunNow(within(t), "other")
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	r.schedule("changed", "@every 300ms", durable.Job{Kind: kind})
 	r.start()
-	await(t, "those that go on have run", func() bool { return r.haveRun(3, goOn...) })
-	await(t, "the others have ended", func() bool {
-		all := r.schedules()
-		return all["ends"].Next.IsZero() && all["older"].Next.IsZero() && all["pass"].Next.IsZero()
-	})
+	await(t, "those that go on have run", func() bool { return r.haveRun(3, "changed", "pass") })
 	r.drain()
 	onceEach(t, r.ran())
-	for _, name := range []string{"ends", "older"} {
-		require.Len(t, r.ranOf(name), 1, name)
-		require.Equal(t, refs[name], r.ranOf(name)[0].Ref)
+	for _, name := range []string{"newer", "other"} {
+		require.Empty(t, r.ranOf(name))
+		require.Equal(t, refs[name], r.schedules()[name].Ref)
+		line := `level=WARN msg="durable: cannot read the spec of a schedule; other workers run its jobs" name=` + name
+		require.Equal(t, 1, strings.Count(log.String(), line), "%s", &log)
+		r.deleteSchedule(name)
 	}
-	require.Empty(t, r.ranOf("pass"))
-	require.Empty(t, r.ranOf("newer"))
-	for _, name := range goOn {
-		require.Equal(t, name == "due", r.ranOf(name)[0].Ref == refs[name], "%s: what waits is replaced, unless it may run", name)
-		for _, run := range r.ranOf(name)[1:] {
+	for _, name := range []string{"changed", "pass"} {
+		for _, run := range r.ranOf(name) {
+			require.NotEqual(t, refs[name], run.Ref, name)
 			require.Zero(t, run.Occurrence.UnixMicro()%(300*time.Millisecond).Microseconds())
 		}
 	}
-	require.Equal(t, refs["newer"], r.schedules()["newer"].Ref)
-	for _, name := range []string{"ends", "older", "pass"} {
-		line := `level=ERROR msg="durable: a schedule ends; no occurrence can follow" name=` + name
-		require.Equal(t, 1, strings.Count(log.String(), line), "%s: %s", name, &log)
-	}
-	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: cannot read the spec of a schedule; other workers run its jobs" name=newer`), "%s", &log)
-	r.deleteSchedule("newer")
 }
 
 // A change that keeps the times keeps each occurrence that has not run, also one whose time

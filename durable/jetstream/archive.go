@@ -51,6 +51,9 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	if isCode(err, codeNoStream) {
 		err = fmt.Errorf("%w: %q", ErrNoQueue, p.stream)
 	}
+	if err == nil {
+		_, err = versionOf(b.metadata(metaVersion), p.version)
+	}
 	if err != nil {
 		return b, err
 	}

@@ -43,8 +43,8 @@ type backup struct {
 // Backup writes a queue to a directory, which it makes: each stream as it is at one
 // moment, while the queue works on. Workers of a restored queue begin where the queue was
 // then; see BACKUP.md. It uses the options Queue and Domain. It returns ErrNoQueue if the
-// queue does not exist, and an error if the directory has a backup of it. After an error
-// the directory is of no use.
+// queue does not exist, durable.ErrVersion if a newer version of this package has stored it,
+// and an error if the directory has a backup of it. After an error the directory is of no use.
 func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Backup", nc, opts)
 	d := watch(nc)
@@ -61,8 +61,9 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 
 // Restore makes a queue from a directory that Backup has written, on a server or cluster
 // that has no queue of the name. The option Queue must be the name of the original, and
-// Replicas may differ from it. It also uses Domain. After an error it deletes the stream
-// that it has restored in part. Streams of other partitions may remain: delete them.
+// Replicas may differ from it. It also uses Domain. It returns durable.ErrVersion for a backup
+// of a newer version. After an error it deletes the stream that it has restored in part.
+// Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Restore", nc, opts)
 	d := watch(nc)
@@ -91,11 +92,16 @@ func backupConfig(name string, nc *nats.Conn, opts []Option) *config {
 	return c
 }
 
+// metadata returns an entry of the stream's metadata.
+func (b *backup) metadata(name string) string {
+	all, _ := b.Config["metadata"].(map[string]any)
+	text, _ := all[name].(string)
+	return text
+}
+
 // partitions returns the number of streams of the queue.
 func (b *backup) partitions() int {
-	metadata, _ := b.Config["metadata"].(map[string]any)
-	text, _ := metadata[metaPartitions].(string)
-	n, _ := strconv.Atoi(text)
+	n, _ := strconv.Atoi(b.metadata(metaPartitions))
 	return n
 }
 
@@ -110,7 +116,7 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, stream: stream, closed: ctx, batches: make(chan struct{}, maxBatches)}
+	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, stream: stream, version: wireVersion, closed: ctx, batches: make(chan struct{}, maxBatches)}
 	if b, err = p.copyTo(ctx, f); err != nil {
 		return b, denied(ctx, err)
 	}
@@ -136,6 +142,9 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 	}
 	if b.Config["name"] != stream {
 		return b, fmt.Errorf("%w: this is a backup of the stream %v", driver.ErrInvalid, b.Config["name"])
+	}
+	if _, err := versionOf(b.metadata(metaVersion), wireVersion); err != nil {
+		return b, err
 	}
 	if slices.Contains(c.Given, replicasName) {
 		b.Config["num_replicas"] = c.Replicas

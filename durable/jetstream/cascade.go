@@ -106,7 +106,7 @@ func (f *fetcher) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 			continue
 		}
 		groups = append(groups, group{{
-			subject: f.nearSubject(hd.at.bucket, h.Record.Kind), data: encode(&h.Record), last: seq(0), guard: f.nearMark(hd.at.bucket),
+			subject: f.nearSubject(hd.at.bucket, h.Record.Kind), data: hd.data, last: seq(0), guard: f.nearMark(hd.at.bucket),
 		}})
 		moving = append(moving, h)
 	}
@@ -183,7 +183,7 @@ func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) er
 			}
 			return f.purge(ctx, f.fateSubject(hd.at), s.seq)
 		}
-		g := f.moveGroup(r, hd.at, s, rand.Text(), r.Due, f.now())
+		g := f.moveGroup(r, hd.data, hd.at, s, rand.Text(), r.Due, f.now())
 		g[0].ttl = markTTL // nobody closes this bucket again
 		g[1].last, g[1].guard = seq(forward), ""
 		err = f.write(ctx, g...)

@@ -173,7 +173,7 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 		if err != nil || !edit(&r) {
 			return true, err
 		}
-		if err = p.write(ctx, p.moveGroup(&r, h.at, h.s, token, to, p.now())...); err != nil {
+		if err = p.write(ctx, p.moveGroup(&r, m.Data, h.at, h.s, token, to, p.now())...); err != nil {
 			return false, err
 		}
 		if ok = true; m.Subject == p.farSubject(p.farOf(h.at.bucket)) {
@@ -184,12 +184,12 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 	return ok, err
 }
 
-// moveGroup ends a version as moved, and stores the next: of a suspect that was handed
+// moveGroup ends a version as moved, and stores the next; was is its message. Of a suspect that was handed
 // back one that is a suspect, too. Of what it is based on, all is conditional: the
 // status is as it was read, and if there was none, the bucket of the old version is open,
 // so that what has ended does not come back. A status that is there says as much, in a
 // closed bucket too: it is removed after its job.
-func (p *part) moveGroup(r *driver.Record, at location, s status, token string, to, now time.Time) group {
+func (p *part) moveGroup(r *driver.Record, was []byte, at location, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
 	if s.fate == freed {
@@ -204,7 +204,7 @@ func (p *part) moveGroup(r *driver.Record, at location, s status, token string, 
 	g := group{
 		{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)},
 		forward,
-		p.recordWrite(&next, bucket, now, true),
+		p.recordWrite(&next, was, bucket, now, true),
 	}
 	return append(g, p.leave(s)...)
 }
@@ -219,7 +219,7 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		r.Due, r.Attempt, r.Crashes, r.Version = at, 0, 0, r.Version+1
 		r.Expires = time.Time{}
 		bucket := p.openFor(at)
-		g := group{p.forwardWrite(&r, bucket), p.recordWrite(&r, bucket, p.now(), true)}
+		g := group{p.forwardWrite(&r, bucket), p.recordWrite(&r, dead.Data, bucket, p.now(), true)}
 		if r.Key == "" {
 			return g, nil
 		}

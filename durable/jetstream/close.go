@@ -187,7 +187,7 @@ func (f *fetcher) hasStatuses(ctx context.Context, b int64) (bool, error) {
 // aside is in its new queue before it is acknowledged in the one where it was. So if that one was
 // found to have ended, the other one shows now.
 func (f *fetcher) stillEnded(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
-	now, err := f.contents(ctx, "q."+itoa(b)+".*", "q."+itoa(b))
+	now, err := f.contents(ctx, "q."+itoa(b)+".*")
 	if err != nil {
 		return false, err
 	}
@@ -259,20 +259,14 @@ func (f *fetcher) forget(ctx context.Context, b int64) (bool, error) {
 	if err != nil || len(far.subjects) > 0 {
 		return false, err
 	}
-	last := uint64(0)
-	for i, filter := range f.nearFilters(b) {
-		info, err := f.info(ctx, filter)
-		if err != nil || len(info.subjects) > 0 {
-			return false, err
-		}
-		if i == 0 {
-			last = info.last
-		}
+	near, err := f.info(ctx, f.queueSubject(b, "*"))
+	if err != nil || len(near.subjects) > 0 {
+		return false, err
 	}
 	if is, err := f.isBackedUp(ctx); is || err != nil {
 		return false, err // it has read the jobs, maybe, and not the statuses
 	}
-	if err := f.purge(ctx, f.subject("c."+itoa(b)+".>"), last); err != nil {
+	if err := f.purge(ctx, f.subject("c."+itoa(b)+".>"), near.last); err != nil {
 		return false, err
 	}
 	return true, f.purge(ctx, f.closingSubject(b), 0)

@@ -76,7 +76,7 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
 		Metadata: map[string]string{
-			metaBuckets: geometryOf(c.Buckets).String(), metaPartitions: strconv.Itoa(c.Partitions), metaVersion: strconv.Itoa(wireVersion),
+			metaBuckets: geometryOf(c.Buckets).String(), metaPartitions: strconv.Itoa(c.Partitions), metaVersion: strconv.Itoa(p.version),
 		},
 	}, info)
 	if isCode(err, codeNameInUse) { // another one was faster
@@ -94,11 +94,11 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamInfo, version int) (*natsjs.StreamInfo, error) {
 	s := info.Config
 	s.MaxBytes = c.limit(info)
-	if s.Metadata[metaComplete] != "" && version >= wireVersion && s.MaxBytes == info.Config.MaxBytes {
+	if s.Metadata[metaComplete] != "" && version == p.version && s.MaxBytes == info.Config.MaxBytes {
 		return info, nil
 	}
 	s.Metadata = maps.Clone(s.Metadata)
-	s.Metadata[metaComplete], s.Metadata[metaVersion] = "1", strconv.Itoa(wireVersion)
+	s.Metadata[metaComplete], s.Metadata[metaVersion] = "1", strconv.Itoa(p.version)
 	updated := &natsjs.StreamInfo{}
 	return updated, p.ask(ctx, "STREAM.UPDATE."+p.stream, s, updated)
 }

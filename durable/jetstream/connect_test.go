@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -147,4 +148,33 @@ func TestConnectionThatGivesUp(t *testing.T) {
 		_, err = jetstream.Connect(within(t), nc)
 		require.ErrorContains(t, err, "nats.MaxReconnects(-1)")
 	}
+}
+
+// Run ends when the connection is closed for good, as nats.go does when it has tried
+// often enough to connect again.
+func TestConnectionIsClosedForGood(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	nc, err := nats.Connect("", nats.InProcessServer(s.srv), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
+	require.NoError(t, err)
+	e, err := jetstream.Connect(t.Context(), nc, s.opts...)
+	require.NoError(t, err)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	began, ended := make(chan bool), make(chan error, 1)
+	q.Handle("k", func(ctx context.Context, _ *durable.Attempt) error {
+		close(began)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return nil
+	})
+	_, err = q.Add(t.Context(), durable.Job{Kind: "k"})
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- q.Run(t.Context()) }()
+	<-began
+	nc.Close()
+	require.ErrorIs(t, <-done, durable.ErrClosed)
+	require.ErrorIs(t, <-ended, durable.ErrClosed)
 }

@@ -57,11 +57,11 @@
 //
 // # Versions
 //
-// The stored data has a version, in the metadata of each stream. Connect
-// raises it to its own; from then on programs with an older version of this package are
-// refused with durable.ErrVersion, and end their Run with it. Their jobs are taken over.
-// So processes of two versions do not work on one queue at a time, and there is no way
-// back. Programs from before the first version do not check it: end them first.
+// The stored data has a version, in the metadata of each stream. A Connect of a newer version
+// raises it. Programs with an older version are refused from then on: their calls return
+// durable.ErrVersion and change nothing, their Run ends with it, and their jobs are taken
+// over. There is no way back. Builds of one version work on one queue at the same time.
+// FORMAT.md describes the data, and says what a new build may add without a new version.
 //
 // # Time
 //
@@ -72,26 +72,10 @@
 // difference at most. Dead jobs are kept for as long as the server's clock says.
 package jetstream
 
-// How it works. It is a hierarchical timing wheel of two levels on a log. The stream
-// TW_<queue>_<partition> has these subjects below its name:
-//
-//	h.<far>                       jobs by the hour in which they are due
-//	q.<near>.<queue>              jobs by the 5 s in which they are due, and the workers that can run them
-//	q.<near>                      the same, stored while no worker was known, or by version 2
-//	c.<near>.<id>.<version>       what became of a version of a job (wire.go)
-//	f.<id>                        where the newest version is, of a job that was moved
-//	k.<hash of key>               the job that has the key, or had it last
-//	x.<id>                        a dead job
-//	s.<hash of name>              a schedule
-//	m.<near>, m.h<far>            the bucket is closed (for a day)
-//	t                             the watermark: how far buckets were ever closed
-//	p.<near>                      it is being removed
-//	w.<worker>                    the worker's last heartbeat
-//	r                             limits and pauses (in the first partition)
-//	l.<limit>.<lane>.<number>     a permit of a limit, and which job has it
-//	g.<limit>.<lane>              when a limit has its next token, and whose turn it is
-//	a.<worker>.<id>               a job that the worker runs is to be canceled
-//	b                             a backup is being made (archive.go)
+// How it works. It is a hierarchical timing wheel of two levels on a log: far buckets of an
+// hour, and near buckets of 5 s. A bucket is a subject, or several, of the stream
+// TW_<queue>_<partition>, and so are claims, keys, schedules and all else. FORMAT.md lists
+// them.
 //
 // There are two levels, since a waiting job costs almost no memory in a bucket of an
 // hour, and a bucket of 5 s soon ends and is removed as a whole. A job's version grows
@@ -161,7 +145,7 @@ package jetstream
 //     position is right, since only ended messages are acknowledged, and only those are
 //     removed.
 //
-// Read it in this order: geometry.go and watermark.go (time), wire.go (what is stored),
+// Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
 // redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and rules.go (limits,
 // pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

@@ -161,6 +161,7 @@ type part struct {
 
 	mu        sync.Mutex // guards what the last poll of the stream has shown
 	synced    time.Time
+	refusal   error // nil: the stream has a version that this engine knows
 	bytes     uint64
 	watermark watermark
 	sightings map[string]sighting // of other workers
@@ -169,6 +170,7 @@ type part struct {
 	consulting sync.Mutex
 
 	staleAge time.Duration
+	version  int                                        // wireVersion, but in tests
 	shift    func(leader string, t time.Time) time.Time // nil but in tests
 }
 
@@ -176,7 +178,8 @@ type part struct {
 // and makes the queue's streams if they are not there; see [Existing]. An option that is
 // not given takes the stored value, and one that contradicts it is an error. While the
 // servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
-// or for a minute if ctx has no deadline. A server's refusal is an error at once.
+// or for a minute if ctx has no deadline. A server's refusal is an error at once, and so is
+// durable.ErrVersion: a newer version of this package has stored the queue.
 //
 // If the server denies a request of the connection's user, in Connect or later, the error
 // wraps nats.ErrPermissionViolation and names the subject. For this Connect wraps the
@@ -190,7 +193,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	if nc == nil {
 		panic("jetstream: Connect: nil connection")
 	}
-	c := config{options.Options{Queue: "default", Replicas: 1, Partitions: 1, Buckets: defaultBuckets, StaleAge: staleAge}}
+	c := config{options.Options{Queue: "default", Replicas: 1, Partitions: 1, Buckets: defaultBuckets, StaleAge: staleAge, Version: wireVersion}}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("jetstream: Connect: nil Option")
@@ -245,7 +248,7 @@ func (c *config) api() string {
 func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
 	p := &part{
 		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.Queue, i), local: c.Own != nil, closed: nc.ended, batches: make(chan struct{}, maxBatches),
-		sightings: map[string]sighting{}, staleAge: c.StaleAge, shift: c.Shift, quotas: quotas{all: map[string]*quota{}},
+		sightings: map[string]sighting{}, staleAge: c.StaleAge, version: c.Version, shift: c.Shift, quotas: quotas{all: map[string]*quota{}},
 	}
 	for i := range p.turns {
 		p.turns[i] = make(chan struct{}, 1)
@@ -264,11 +267,11 @@ func (p *part) open(ctx context.Context, c *config) error {
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
-	if err := c.compare(&info.Config); err != nil {
+	version, err := versionOf(info.Config.Metadata[metaVersion], p.version) // before anything else is read
+	if err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
-	version, err := versionOf(info.Config.Metadata)
-	if err != nil {
+	if err := c.compare(&info.Config); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	if info, err = p.updateStream(ctx, c, info, version); err != nil {
@@ -286,7 +289,7 @@ func (p *part) open(ctx context.Context, c *config) error {
 		p.free = c.Own.Free
 	}
 	if p.clock, err = clock.New(ctx, p.readServer); err == nil {
-		err = p.findWatermark(ctx)
+		err = p.readWatermark(ctx)
 	}
 	if err == nil && c.Own != nil {
 		err = p.purge(ctx, p.workerSubject("*"), 0)
@@ -307,9 +310,6 @@ func (p *part) readServer(ctx context.Context) (time.Time, time.Duration, error)
 		return time.Time{}, 0, p.over()
 	}
 	info, err := p.info(ctx, "")
-	if err == nil {
-		_, err = versionOf(info.metadata)
-	}
 	if err != nil {
 		return time.Time{}, 0, err
 	}
@@ -335,11 +335,10 @@ type streamInfo struct {
 	now      time.Time
 	leader   string // the server that has answered; empty where there is but one
 	last     uint64
-	metadata map[string]string
 	subjects map[string]uint64 // messages of each that the filter selects
 }
 
-// info asks the stream's leader.
+// info asks the stream's leader. It returns ErrVersion if the stream has a newer version.
 func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	total := streamInfo{subjects: map[string]uint64{}}
 	for {
@@ -369,9 +368,14 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		p.created.Store(answer.Created.UnixNano())
 		p.mu.Lock()
 		p.synced, p.bytes = time.Now(), answer.State.Bytes
+		_, p.refusal = versionOf(answer.Config.Metadata[metaVersion], p.version)
+		refusal := p.refusal
 		p.mu.Unlock()
+		if refusal != nil {
+			return total, refusal
+		}
 		total.now, total.leader = answer.Now, answer.Cluster.Leader
-		total.last, total.metadata = answer.State.LastSeq, answer.Config.Metadata
+		total.last = answer.State.LastSeq
 		for s, n := range answer.State.Subjects {
 			total.subjects[s] = n
 		}
@@ -465,17 +469,9 @@ func (p *part) nearSubject(bucket int64, kind string) string {
 	return p.queueSubject(bucket, p.fleet.Load().queueOf(kind))
 }
 
-// queueSubject is that of a queue of a near bucket; see kinds.go.
+// queueSubject is that of a queue of a near bucket, or with * of all of them; see kinds.go.
 func (p *part) queueSubject(bucket int64, queue string) string {
-	if queue == "" {
-		return p.subject("q." + itoa(bucket))
-	}
 	return p.subject("q." + itoa(bucket) + "." + queue)
-}
-
-// nearFilters select all of a near bucket.
-func (p *part) nearFilters(bucket int64) []string {
-	return []string{p.queueSubject(bucket, "*"), p.queueSubject(bucket, "")}
 }
 
 func (p *part) farSubject(far int64) string   { return p.subject("h." + itoa(far)) }
@@ -519,9 +515,9 @@ func (p *part) parseNear(subject string) (bucket int64, queue string, ok bool) {
 	if !ok {
 		return 0, "", false
 	}
-	number, queue, _ := strings.Cut(rest, ".")
+	number, queue, ok := strings.Cut(rest, ".")
 	bucket, err := strconv.ParseInt(number, 10, 64)
-	return bucket, queue, err == nil
+	return bucket, queue, ok && err == nil
 }
 
 // of returns the partition of a key, or else of an ID.

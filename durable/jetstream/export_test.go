@@ -11,6 +11,9 @@ import (
 // StaleAge makes handles stale sooner than after an hour.
 func StaleAge(d time.Duration) Option { return func(o *options.Options) { o.StaleAge = d } }
 
+// Version makes an engine that of a version of the stored data.
+func Version(v int) Option { return func(o *options.Options) { o.Version = v } }
+
 // Own declares that the server is the engine's own.
 func Own() Option { return func(o *options.Options) { o.Own = &options.OwnServer{} } }
 

@@ -68,7 +68,7 @@ type spot struct {
 	queue  string
 }
 
-func (at spot) consumer() string { return strings.TrimSuffix("q"+itoa(at.bucket)+"_"+at.queue, "_") }
+func (at spot) consumer() string { return "q" + itoa(at.bucket) + "_" + at.queue }
 
 type reader struct {
 	ctx    context.Context
@@ -198,23 +198,21 @@ func (p *part) buckets(ctx context.Context, level string) (map[int64]uint64, err
 }
 
 // contents returns what the near buckets have that a filter selects.
-func (p *part) contents(ctx context.Context, filters ...string) (map[int64]map[string]uint64, error) {
+func (p *part) contents(ctx context.Context, filter string) (map[int64]map[string]uint64, error) {
+	info, err := p.info(ctx, p.subject(filter))
+	if err != nil {
+		return nil, err
+	}
 	found := map[int64]map[string]uint64{}
-	for _, filter := range filters {
-		info, err := p.info(ctx, p.subject(filter))
-		if err != nil {
-			return nil, err
+	for s, n := range info.subjects {
+		b, queue, ok := p.parseNear(s)
+		if !ok {
+			continue
 		}
-		for s, n := range info.subjects {
-			b, token, ok := p.parseNear(s)
-			if !ok {
-				continue
-			}
-			if found[b] == nil {
-				found[b] = map[string]uint64{}
-			}
-			found[b][token] = n
+		if found[b] == nil {
+			found[b] = map[string]uint64{}
 		}
+		found[b][queue] = n
 	}
 	return found, nil
 }
@@ -452,7 +450,7 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 			f.w.setApart(kind)
 			to = tokenOf(kind)
 		}
-		if to == "" || to == from.queue {
+		if to == anyQueue || to == from.queue {
 			to = tokenOf(kind)
 		}
 		if to == from.queue || closed || hd.stale() {
@@ -460,7 +458,7 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 			continue
 		}
 		groups = append(groups, group{{
-			subject: f.queueSubject(from.bucket, to), data: encode(&h.Record), last: seq(0), guard: f.nearMark(from.bucket),
+			subject: f.queueSubject(from.bucket, to), data: hd.data, last: seq(0), guard: f.nearMark(from.bucket),
 		}})
 		moving = append(moving, hd)
 	}

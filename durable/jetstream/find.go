@@ -150,7 +150,7 @@ func (p *part) leaderHas(ctx context.Context, at location) (bool, error) {
 // filtersOf select all messages in which a version of a near bucket may be. The far bucket comes first: a job
 // that is being moved is in both before it leaves that.
 func (p *part) filtersOf(bucket int64) []string {
-	return append([]string{p.farSubject(p.farOf(bucket))}, p.nearFilters(bucket)...)
+	return []string{p.farSubject(p.farOf(bucket)), p.queueSubject(bucket, "*")}
 }
 
 // find finds the message of a version of a job, and what it says. It was

@@ -23,7 +23,7 @@ const (
 var mayImport = map[string][]string{
 	".": {
 		module + "/driver", module + "/internal/clock", module + "/internal/once", module + "/internal/stack",
-		module + "/jetstream/internal/options",
+		module + "/internal/unread", module + "/jetstream/internal/options",
 	},
 	"embedded":                  {module + "/driver", module + "/jetstream", module + "/jetstream/internal/options"},
 	"internal/natsserver":       {},

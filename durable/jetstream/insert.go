@@ -58,7 +58,7 @@ type inserting struct {
 func (p *part) insertion(r *driver.Record) *inserting {
 	bucket := p.openFor(r.Due)
 	if bucket == p.nearOf(r.Due) || !p.fresh(r) {
-		return &inserting{r: r, group: group{p.recordWrite(r, p.nearOf(r.Due), r.Born, false)}}
+		return &inserting{r: r, group: group{p.recordWrite(r, nil, p.nearOf(r.Due), r.Born, false)}}
 	}
 	in := &inserting{r: r, displaced: true, group: p.elsewhere(r, bucket, false)}
 	in.group[0].last = seq(0)
@@ -70,7 +70,7 @@ func (p *part) insertion(r *driver.Record) *inserting {
 func (p *part) elsewhere(r *driver.Record, bucket int64, guarded bool) group {
 	next := *r
 	next.Version = 1
-	return group{p.forwardWrite(&next, bucket), p.recordWrite(&next, bucket, r.Born, guarded)}
+	return group{p.forwardWrite(&next, bucket), p.recordWrite(&next, nil, bucket, r.Born, guarded)}
 }
 
 // fresh reports whether the bucket of a record's time cannot have been closed since the
@@ -164,14 +164,15 @@ func (p *part) markOf(subject string) string {
 	return p.subject("m.h" + strings.TrimPrefix(subject, p.subject("h.")))
 }
 
-// recordWrite is the message that stores a version of a job. On a stream of one replica
+// recordWrite is the message that stores a version of a job. Was is that of the version
+// before, nil for the first. On a stream of one replica
 // it is refused once the bucket is closed, so that a late copy does not come back to life
 // when nobody remembers that it ran. On several replicas such a condition would have
 // writers wait for one another, so only what may be a copy has it; what comes late is
 // found by the scan for old buckets.
-func (p *part) recordWrite(r *driver.Record, bucket int64, now time.Time, guarded bool) write {
+func (p *part) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) write {
 	far := p.toFar(bucket, r.Due, now)
-	w := write{subject: p.nearSubject(bucket, r.Kind), data: encode(r)}
+	w := write{subject: p.nearSubject(bucket, r.Kind), data: encode(r, was)}
 	if far {
 		w.subject = p.farSubject(p.farOf(bucket))
 	}

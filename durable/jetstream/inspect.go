@@ -69,7 +69,7 @@ func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 
 // span is a bucket of either level.
 type span struct {
-	filters    []string
+	filter     string
 	start, end time.Time
 }
 
@@ -85,10 +85,10 @@ func (p *part) spans(ctx context.Context) ([]span, error) {
 	}
 	var all []span
 	for h := range far {
-		all = append(all, span{[]string{p.farSubject(h)}, time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
+		all = append(all, span{p.farSubject(h), time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
 	}
 	for b := range near {
-		all = append(all, span{p.nearFilters(b), p.start(b), p.end(b)})
+		all = append(all, span{p.queueSubject(b, "*"), p.start(b), p.end(b)})
 	}
 	slices.SortFunc(all, func(a, b span) int { return a.start.Compare(b.start) })
 	return all, nil
@@ -128,7 +128,7 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 		if found.isFull(s.start) || f.State == driver.Running && s.start.After(last) {
 			return nil
 		}
-		if err := add(p.kept(ctx, f, seen, s.filters...), s.start); err != nil {
+		if err := add(p.kept(ctx, f, seen, s.filter), s.start); err != nil {
 			return err
 		}
 	}
@@ -321,7 +321,7 @@ func (p *part) workers(ctx context.Context, all map[string]*driver.WorkerInfo) e
 		if until := p.serverTime(heartbeats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
 			w.Until = until
 		}
-		w.Kinds, w.AllKinds = l.Names, cmp.Or(l.All, len(l.Kinds))
+		w.Kinds, w.AllKinds = l.Names, l.All
 	}
 	near, err := p.contents(ctx, "q.>")
 	if err != nil {

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -19,7 +20,7 @@ import (
 //
 //	_<hash>   the kinds that the same workers can run: the hash is that of all these kinds
 //	<token>   one kind: one that no worker can run, or that is apart
-//	(none)    any: stored while no worker was known, or by version 2
+//	_         any kinds: stored while no worker was known
 //
 // So where all workers run the same kinds, and however many, a bucket has one consumer, and
 // that one subject. A kind is apart if it has a limit, or was shut, in some worker: that one
@@ -43,8 +44,11 @@ func hashedTo(text string, bytes int) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:bytes]))
 }
 
+// anyQueue is the queue of the jobs that were stored while no worker was known.
+const anyQueue = "_"
+
 // isToken reports whether a queue is that of one kind.
-func isToken(queue string) bool { return queue != "" && queue[0] != '_' }
+func isToken(queue string) bool { return !strings.HasPrefix(queue, "_") }
 
 // maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
 const maxApart = 64
@@ -127,14 +131,12 @@ func fleetOf(lives []life) *fleet {
 // queueOf returns where the jobs of a kind are stored. Nil is a fleet of which nothing is known.
 func (fl *fleet) queueOf(kind string) string {
 	if fl == nil || len(fl.queues) == 0 {
-		return ""
+		return anyQueue
 	}
-	token := tokenOf(kind)
-	if queue, ok := fl.queues[token]; ok {
-		return queue
-	}
-	return token
+	return fl.queueOfToken(tokenOf(kind))
 }
+
+func (fl *fleet) queueOfToken(token string) string { return cmp.Or(fl.queues[token], token) }
 
 // isNobodys reports whether a queue is that of a kind that no worker can run.
 func (fl *fleet) isNobodys(queue string) bool {
@@ -254,7 +256,7 @@ func (f *fetcher) own() []string {
 	own := map[string]bool{}
 	fl := f.fleet.Load()
 	for t := range f.kinds {
-		own[fl.queues[t]] = true
+		own[fl.queueOfToken(t)] = true
 	}
 	return slices.SortedFunc(maps.Keys(own), func(a, b string) int {
 		if isToken(a) != isToken(b) && isToken(b) {

@@ -89,55 +89,14 @@ func TestFleet(t *testing.T) {
 	require.ElementsMatch(t, [][]string{{"a", "b"}, {"c!"}}, of(abc, life{Kinds: abc.Kinds}))
 
 	var unknown *fleet
-	require.Equal(t, "", unknown.queueOf("k"))
-	require.Equal(t, "", fleetOf(nil).queueOf("k"))
+	require.Equal(t, anyQueue, unknown.queueOf("k"))
+	require.Equal(t, anyQueue, fleetOf(nil).queueOf("k"))
 	fl := fleetOf([]life{{Kinds: []string{tokenOf("k")}}})
 	require.Equal(t, "_"+hashed(tokenOf("k")), fl.queueOf("k"))
 	require.Equal(t, tokenOf("nobody's"), fl.queueOf("nobody's"))
 	require.True(t, fl.isNobodys(tokenOf("nobody's")))
-	require.False(t, fl.isNobodys(""))
+	require.False(t, fl.isNobodys(anyQueue))
 	require.False(t, fl.isNobodys("_of others"))
-}
-
-// What version 2 has stored, without a kind in the subject, can be asked for and canceled,
-// and runs with who can run it, also from a far bucket; then its buckets close.
-func TestStoredWithoutAKind(t *testing.T) {
-	t.Parallel() // it waits for minutes: what has no kind is handed to any worker, again and again
-	p := newPart(t, soon)
-	now := p.now().Truncate(time.Microsecond)
-	stored := func(id, kind string, due time.Time, far bool) durable.Ref {
-		r := recordAt(id, due, now)
-		r.Kind = kind
-		w := write{subject: p.queueSubject(p.nearOf(due), ""), data: encode(&r)}
-		if far {
-			w.subject = p.farSubject(p.farOf(p.nearOf(due)))
-		}
-		require.NoError(t, p.write(t.Context(), w))
-		return p.refOf(&r)
-	}
-	refs := []durable.Ref{
-		stored("a", "k", now, false), stored("b", "other", now, false), stored("c", "k", now.Add(4*time.Second), true),
-		stored("d", "k", now.Add(time.Second), false), stored("e", "nobody's", now, false),
-	}
-	k, ranK := runs(t, p, "k")
-	ok, err := k.Cancel(t.Context(), refs[3])
-	require.NoError(t, err)
-	require.True(t, ok)
-	_, ranOther := runs(t, p, "other")
-	require.Equal(t, refs[1], (<-ranOther).Ref)
-	require.ElementsMatch(t, []durable.Ref{refs[0], refs[2]}, []durable.Ref{(<-ranK).Ref, (<-ranK).Ref})
-	info, err := k.Get(t.Context(), refs[4])
-	require.NoError(t, err)
-	require.Equal(t, durable.Waiting, info.State)
-	require.Eventually(t, func() bool {
-		u := k.Stats().Unhandled
-		return len(u) == 1 && u[0].Kind == "nobody's" && u[0].Oldest == refs[4]
-	}, 2*time.Minute, 50*time.Millisecond)
-	_, ranLast := runs(t, p, "nobody's")
-	require.Equal(t, refs[4], (<-ranLast).Ref)
-	eventuallyNone(t, p, "q.>", "h.>", "c.>", "p.>")
-	require.Empty(t, ranK)
-	require.Empty(t, ranOther)
 }
 
 // A bucket in which something waits that nobody can run stays open, but nothing else is left
@@ -213,24 +172,6 @@ func TestManyKinds(t *testing.T) {
 	eventuallyNone(t, p, "q.>", "c.>", "p.>")
 }
 
-// Version 4 had a subject for each kind. What it has stored of many kinds runs.
-func TestManyKindsOfVersion4(t *testing.T) {
-	p, _ := partOfVersion(t, "4")
-	now := p.now().Truncate(time.Microsecond)
-	kinds := make([]string, 70)
-	for i := range kinds {
-		kinds[i] = fmt.Sprint("kind", i)
-		r := recordAt(fmt.Sprint("job", i), now, now)
-		r.Kind = kinds[i]
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(p.nearOf(now), tokenOf(kinds[i])), data: encode(&r)}))
-	}
-	_, ran := runs(t, p, kinds...)
-	for range kinds {
-		<-ran
-	}
-	eventuallyNone(t, p, "q.>", "c.>", "p.>")
-}
-
 // What was stored while no worker was known, or by who knew of others, comes to those who can
 // run it: a worker that is handed it and cannot, stores it where they look. Nothing of it is
 // handed to the others again and again, or keeps a bucket open.
@@ -243,8 +184,8 @@ func TestSetAside(t *testing.T) {
 		r.Kind = []string{"a", "b", "nobody's"}[i%3]
 		refs := []*[]durable.Ref{&ofA, &ofB, &nobodys}[i%3]
 		*refs = append(*refs, p.refOf(&r))
-		queue := []string{"", "_gone"}[i%2]
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(p.nearOf(now), queue), data: encode(&r)}))
+		queue := []string{anyQueue, "_gone"}[i%2]
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(p.nearOf(now), queue), data: encode(&r, nil)}))
 	}
 	a, ranA := runs(t, p, "a")
 	_, ranB := runs(t, p, "b")
@@ -282,7 +223,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 	require.NoError(t, err)
 	f := &fetcher{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
 	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
-	for queue, others := range map[string][]life{"": nil, "_gone": {{Kinds: []string{tokenOf("b")}}}} {
+	for queue, others := range map[string][]life{anyQueue: nil, "_gone": {{Kinds: []string{tokenOf("b")}}}} {
 		lives := append(others, life{Kinds: []string{tokenOf("a")}})
 		f.fleet.Store(fleetOf(lives))
 		now := p.now().Truncate(time.Microsecond)
@@ -290,7 +231,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 		r.Kind = "b"
 		b := p.nearOf(now)
 		at := spot{b, queue}
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, queue), data: encode(&r)}))
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, queue), data: encode(&r, nil)}))
 		had, err := f.contents(t.Context(), "q.>")
 		require.NoError(t, err)
 		got, err := f.fetchOf(t.Context(), f.w.read, firstTurn, at, &reader{}, pullRequest{MaxBytes: share, NoWait: true})

@@ -126,18 +126,21 @@ func (p *part) leave(s status) (g group) {
 // last token is there and the turn is over.
 func (p *part) counterWrite(q *quota, c driver.Counter, now time.Time) write {
 	lasts := time.Unix(0, max(c.TAT, c.ReservedUntil)).Sub(now)
-	c.Taken = 0
-	data, err := json.Marshal(wireCounter{Lane: q.key.Lane, Counter: c})
+	data, err := json.Marshal(wireCounter{q.key.Lane, c.TAT, c.ReservedFor, c.ReservedUntil, c.LastHolder})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
 	return write{subject: p.quotaSubject(quotaOf(q.key)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
 }
 
-// wireCounter is such a message. The lane is there for who lists them.
+// wireCounter is a [driver.Counter] as it is stored, without Taken. Lane is for listings. The
+// times are in nanoseconds.
 type wireCounter struct {
-	Lane string `json:"lane,omitempty"`
-	driver.Counter
+	Lane          string `json:"lane,omitempty"`
+	TAT           int64  `json:"tat,omitempty"`
+	ReservedFor   string `json:"for,omitempty"`
+	ReservedUntil int64  `json:"until,omitempty"`
+	LastHolder    string `json:"last,omitempty"`
 }
 
 func decodeCounter(m stored) (c driver.Counter, lane string, err error) {
@@ -148,7 +151,7 @@ func decodeCounter(m stored) (c driver.Counter, lane string, err error) {
 	if err := json.Unmarshal(m.Data, &w); err != nil {
 		return c, "", fmt.Errorf("%w: cannot read the count of a limit: %w", driver.ErrStorage, err)
 	}
-	return w.Counter, w.Lane, nil
+	return driver.Counter{TAT: w.TAT, ReservedFor: w.ReservedFor, ReservedUntil: w.ReservedUntil, LastHolder: w.LastHolder}, w.Lane, nil
 }
 
 const (

@@ -92,8 +92,8 @@ func (l *limited) taken() (n int) {
 	return n
 }
 
-// The place of a worker that is no more is free after its lease, though nobody is handed its
-// job: another that waits for a place frees it. That job is a suspect then.
+// The permit of a worker that is no more is free after its lease, though nobody is handed its
+// job: another that waits for a permit frees it. That job is a suspect then.
 func TestPlaceOfTheDead(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
@@ -116,7 +116,7 @@ func TestPlaceOfTheDead(t *testing.T) {
 	require.Equal(t, freed, s.fate)
 	require.Equal(t, 1, s.crashes)
 
-	// Who lives keeps its place, though it is asked for all the time.
+	// Who lives keeps its permit, though it is asked for all the time.
 	third := l.held("")
 	other := l.worker("other")
 	for range 3 {
@@ -161,7 +161,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 }
 
 // A claim whose answer was lost, and whose status could not be read after that, does not wait for
-// the place that it has itself.
+// the permit that it has itself.
 func TestClaimWaitsNotForItself(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
@@ -177,7 +177,7 @@ func TestClaimWaitsNotForItself(t *testing.T) {
 	require.False(t, hd.unsure)
 }
 
-// A place that no claim names, since the status was removed with its bucket, is freed; not if
+// A permit that no claim names, since the status was removed with its bucket, is freed; not if
 // it was taken since it was looked at.
 func TestPlaceOfNobody(t *testing.T) {
 	t.Parallel()
@@ -201,7 +201,7 @@ func TestPlaceOfNobody(t *testing.T) {
 	require.Equal(t, "other", l.status(second).worker)
 }
 
-// A claim of what has ended, in a bucket that is closed, is taken back with its place.
+// A claim of what has ended, in a bucket that is closed, is taken back with its permit.
 func TestPlaceInClosedBucket(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
@@ -214,7 +214,7 @@ func TestPlaceInClosedBucket(t *testing.T) {
 	require.Equal(t, 0, l.taken())
 }
 
-// What could not be claimed since another took the place is given back without that place.
+// What could not be claimed since another took the permit is given back without that permit.
 func TestPlaceOfAnothersClaim(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
@@ -274,14 +274,14 @@ func TestRulesAfterTheClaim(t *testing.T) {
 	require.Equal(t, driver.Throttled, l.claim(w, second).Status)
 	require.Len(t, l.status(first).permits, 1)
 
-	// Who has a place leaves it though the limit is there no more.
+	// Who has a permit leaves it though the limit is there no more.
 	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{}) })
 	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: first, End: driver.Done}})[0])
 	require.Equal(t, done, l.status(first).fate)
 	require.Equal(t, 0, l.taken())
 }
 
-// Of a claim whose answer is lost the place counts once.
+// Of a claim whose answer is lost the permit counts once.
 func TestPlaceWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -350,7 +350,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	}
 }
 
-// Who waits for a token looks for no places of the dead: that takes long where many run.
+// Who waits for a token looks for no permits of the dead: that takes long where many run.
 func TestTokenIsNoPlace(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 0.001, Burst: 1})
@@ -441,8 +441,8 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	require.Equal(t, h.Ref, next().Ref)
 }
 
-// What is stored of places and counters is read as it was written.
-func TestPlaceRoundTrip(t *testing.T) {
+// What is stored of permits and counters is read as it was written.
+func TestPermitRoundTrip(t *testing.T) {
 	p := &part{stream: "S"}
 	at := location{id: "AB-1_c", bucket: -5, version: 3}
 	w := p.permitWrite("7.-.2", at, "w", "a b ä")

@@ -24,10 +24,10 @@ func TestRequestUsedUp(t *testing.T) {
 	const jobs = 3
 	for i := range jobs {
 		r := recordAt(string(rune('a'+i)), now, now)
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, ""), data: encode(&r)}))
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, anyQueue), data: encode(&r, nil)}))
 	}
 	f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
-	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, "")))
+	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, anyQueue)))
 	bytes := 0
 	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: share}
 	got, err := p.pull("c", request, func(some []*nats.Msg) {
@@ -50,11 +50,11 @@ func TestRequestUsedUp(t *testing.T) {
 func TestFetchNeedsNoShare(t *testing.T) {
 	p := newPart(t, Buckets(time.Hour, 24*time.Hour, time.Minute, time.Minute))
 	now := p.now().Truncate(time.Microsecond)
-	at := spot{p.nearOf(now), ""}
+	at := spot{p.nearOf(now), anyQueue}
 	store := func(id string, payload int) {
 		r := recordAt(id, now, now)
 		r.Payload = make([]byte, payload)
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(at.bucket, at.queue), data: encode(&r)}))
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(at.bucket, at.queue), data: encode(&r, nil)}))
 	}
 	kind := recordAt("", now, now).Kind
 	w := &worker{c: driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindGate([]string{kind})}, budgets: newBudgets()}

@@ -20,7 +20,7 @@ import (
 // claims (obey).
 //
 // Messages that no stream keeps, below TWA_<queue>, say what others should know at once:
-// rules, freed, and cancel.<worker>. All of it is found out without them, too,
+// limits, freed, and cancel.<worker>. All of it is found out without them, too,
 // but later.
 
 func (p *part) rulesSubject() string { return p.subject("r") }
@@ -150,7 +150,7 @@ const maxRules = 768 << 10
 // limits that are no more. An ID does not come again.
 func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
 	_, _ = e.FlowControl(ctx) // else the next claim finds out
-	e.publish("rules", nil)
+	e.publish("limits", nil)
 	e.notifyAll(driver.Notice{FlowControl: true})
 	for _, l := range was.Limits() {
 		if !slices.ContainsFunc(now.Limits(), func(other *driver.StoredLimit) bool { return other.ID == l.ID }) {
@@ -287,11 +287,12 @@ func (w *worker) notifyCanceled(ctx context.Context, p *part) error {
 	return nil
 }
 
-// wireFreed is the form in which freed permits are published.
+// wireFreed is the form in which freed permits are published: with the sequences of the
+// messages that free them, and the limits that they are of.
 type wireFreed struct {
 	Part    int               `json:"part"`
-	Permits map[string]uint64 `json:"seats"` // with the sequences of the messages that say so
-	Keys    []driver.LimitKey `json:"places"`
+	Permits map[string]uint64 `json:"permits"`
+	Limits  []driver.LimitKey `json:"limits"`
 }
 
 // notifyFreed notifies all workers of the permits that the written groups have freed. lane
@@ -304,8 +305,8 @@ func (w *worker) notifyFreed(p *part, groups []group, results []result, lane fun
 		}
 		for name, at := range permitsLeft(p, g, results[i].first) {
 			freed.Permits[name] = at
-			if key, ok := limitKeyOf(name, lane(i)); ok && !slices.Contains(freed.Keys, key) {
-				freed.Keys = append(freed.Keys, key)
+			if key, ok := limitKeyOf(name, lane(i)); ok && !slices.Contains(freed.Limits, key) {
+				freed.Limits = append(freed.Limits, key)
 			}
 		}
 	}
@@ -316,7 +317,7 @@ func (w *worker) notifyFreed(p *part, groups []group, results []result, lane fun
 	if data, err := json.Marshal(freed); err == nil {
 		w.e.publish("freed", data)
 	}
-	w.e.notifyAll(driver.Notice{Freed: freed.Keys})
+	w.e.notifyAll(driver.Notice{Freed: freed.Limits})
 }
 
 // noticePrefix is the prefix of the subjects of notices, which no stream stores.
@@ -386,7 +387,7 @@ func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	switch what := strings.TrimPrefix(m.Subject, e.noticePrefix()); what {
-	case "rules":
+	case "limits":
 		if _, err := e.FlowControl(ctx); err == nil {
 			w.c.Notify(driver.Notice{FlowControl: true})
 		}
@@ -394,7 +395,7 @@ func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
 		var freed wireFreed
 		if json.Unmarshal(m.Data, &freed) == nil && freed.Part >= 0 && freed.Part < len(e.parts) {
 			e.parts[freed.Part].freed(freed.Permits)
-			w.c.Notify(driver.Notice{Freed: freed.Keys})
+			w.c.Notify(driver.Notice{Freed: freed.Limits})
 		}
 	case "cancel." + w.c.Name:
 		_ = w.each(func(p *part) error { return w.notifyCanceled(ctx, p) })

@@ -11,22 +11,23 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
 // A schedule is a message of the subject s.<hash of its name>, in the partition of its
 // occurrences' key. Each end of an occurrence writes it anew, with what is its Last, on
 // the condition that it is as it was read: so an end and a change of the schedule never
-// pass each other. One that was deleted is there for a while without a plan.
+// pass each other. One that was deleted is there for a while without a definition.
 
 // deletedTTL is for how long it is remembered that a schedule was deleted.
 const deletedTTL = 7 * 24 * time.Hour
 
 // wireSchedule is a schedule as it is stored.
 type wireSchedule struct {
-	Name     string `json:"name"`
-	Plan     string `json:"plan"`
-	Revision int64  `json:"rev"`
-	Last     int64  `json:"last,omitempty"` // microseconds
+	Name       string `json:"name"`
+	Definition string `json:"def"`
+	Revision   int64  `json:"rev"`
+	Last       int64  `json:"last,omitempty"` // microseconds
 }
 
 func (p *part) scheduleSubject(name string) string {
@@ -34,15 +35,17 @@ func (p *part) scheduleSubject(name string) string {
 	return p.subject("s." + hex.EncodeToString(sum[:16]))
 }
 
-// scheduleWrite stores a schedule if it is as it was read, as the message with a sequence.
-func (p *part) scheduleWrite(s driver.Schedule, last uint64) write {
+// scheduleWrite stores a schedule if it is as it was read, in the message was.
+func (p *part) scheduleWrite(s driver.Schedule, was stored) write {
 	data, err := json.Marshal(wireSchedule{s.Name, s.Definition, s.Revision, toMicros(s.Last)})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	w := write{subject: p.scheduleSubject(s.Name), data: data, last: seq(last), rollup: true}
+	w := write{subject: p.scheduleSubject(s.Name), data: data, last: seq(was.Seq), rollup: true}
 	if s.Definition == "" {
 		w.ttl = deletedTTL
+	} else {
+		w.data = unread.Of[wireSchedule](was.Data).AddTo(data)
 	}
 	return w
 }
@@ -52,17 +55,17 @@ func decodeSchedule(data []byte) (driver.Schedule, error) {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return driver.Schedule{}, fmt.Errorf("%w: cannot read a schedule: %w", driver.ErrStorage, err)
 	}
-	return driver.Schedule{Name: w.Name, Definition: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
+	return driver.Schedule{Name: w.Name, Definition: w.Definition, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
 }
 
-// readSchedule returns a schedule, and the sequence of its message, 0 if there is none.
-func (p *part) readSchedule(ctx context.Context, name string) (driver.Schedule, uint64, error) {
+// readSchedule returns a schedule, and its message.
+func (p *part) readSchedule(ctx context.Context, name string) (driver.Schedule, stored, error) {
 	m, err := p.last(ctx, p.scheduleSubject(name))
 	if err != nil || m.Seq == 0 {
-		return driver.Schedule{Name: name}, 0, err
+		return driver.Schedule{Name: name}, stored{}, err
 	}
 	s, err := decodeSchedule(m.Data)
-	return s, m.Seq, err
+	return s, m, err
 }
 
 // endSchedule is what the end of an occurrence writes of its schedule. That it is written is
@@ -71,7 +74,7 @@ func (p *part) endSchedule(ctx context.Context, o *driver.Completion) (group, er
 	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
 	}
-	s, at, err := p.readSchedule(ctx, o.Delivery.Record.Schedule)
+	s, was, err := p.readSchedule(ctx, o.Delivery.Record.Schedule)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +84,7 @@ func (p *part) endSchedule(ctx context.Context, o *driver.Completion) (group, er
 	if !o.Occurred.IsZero() {
 		s.Last = o.Occurred
 	}
-	return group{p.scheduleWrite(s, at)}, nil
+	return group{p.scheduleWrite(s, was)}, nil
 }
 
 func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
@@ -91,13 +94,13 @@ func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, 
 // setSchedule writes a schedule, and with it what becomes of the occurrence that waits. All
 // that this is based on is a condition of the commit: the schedule, the key, and the status
 // of the occurrence. If that runs, its end will find the schedule changed.
-func (p *part) setSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+func (p *part) setSchedule(ctx context.Context, revision int64, s driver.Schedule, replace driver.Replace) error {
 	return p.change(ctx, "the schedule", func(error) (bool, error) {
-		there, at, err := p.readSchedule(ctx, s.Name)
+		there, was, err := p.readSchedule(ctx, s.Name)
 		if err != nil {
 			return false, err
 		}
-		if done, err := revised(there.Revision, was, s.Revision); done {
+		if done, err := revised(there.Revision, revision, s.Revision); done {
 			return true, err
 		}
 		if s.Definition != "" {
@@ -105,7 +108,7 @@ func (p *part) setSchedule(ctx context.Context, was int64, s driver.Schedule, re
 		}
 		g, err := p.replaceOccurrence(ctx, there, replace)
 		if err == nil {
-			err = p.write(ctx, append(group{p.scheduleWrite(s, at)}, g...)...)
+			err = p.write(ctx, append(group{p.scheduleWrite(s, was)}, g...)...)
 		}
 		return false, err
 	})
@@ -160,8 +163,8 @@ func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, rep
 }
 
 func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
-	s, at, err := e.of(driver.OccurrenceKey(name), "").readSchedule(ctx, name)
-	if err == nil && at == 0 {
+	s, m, err := e.of(driver.OccurrenceKey(name), "").readSchedule(ctx, name)
+	if err == nil && m.Seq == 0 {
 		err = driver.ErrNotFound
 	}
 	return s, err

@@ -79,7 +79,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
-	left := write{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}
+	left := write{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r, nil)}
 	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
 	require.NoError(t, p.write(t.Context(), left, end, p.mark(p.nearMark(at.bucket)), write{subject: p.closingSubject(at.bucket)}))
 
@@ -104,7 +104,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 		at := location{id: r.ID, bucket: p.nearOf(now)}
-		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}}})[0]
+		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r, nil)}}})[0]
 		require.NoError(t, res.err)
 		ok, err := p.markClosed(t.Context(), p.nearMark(at.bucket), func(fl *watermark) { fl.near = at.bucket })
 		require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestCancelBelowTheWatermark(t *testing.T) {
 	due := p.start(b)
 	closeBucket(t, p, b+2)
 	there, ended := recordAt("there", due, now), recordAt("ended", due, now)
-	require.NoError(t, p.write(t.Context(), write{subject: p.nearSubject(b, "k"), data: encode(&there)}))
+	require.NoError(t, p.write(t.Context(), write{subject: p.nearSubject(b, "k"), data: encode(&there, nil)}))
 	cancel := func(r driver.Record) bool {
 		ok, err := p.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
 		require.NoError(t, err)

@@ -182,6 +182,9 @@ func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint6
 		if p.closed.Err() != nil {
 			return 0, p.over()
 		}
+		if err := p.checkVersion(ctx); err != nil {
+			return 0, err
+		}
 		last, err = p.publish(ctx, groups)
 		err = deniedWrite(ctx, err)
 		busy := errors.Is(err, errBusy) && try < 4

@@ -1,42 +1,55 @@
 package jetstream
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// wireVersion is that of what is stored: wire.go, and the subjects in doc.go.
+// wireVersion is the version of the stored data. FORMAT.md is its contract, and says which
+// changes need the next version.
 //
-//	1  the first one, which did not say so
-//	2  a claim says whether it is exact, and how many before it did not end; a record, too
-//	3  schedules; a record has a lane, a priority, Meta, a timeout and when it expires; near
-//	   buckets have a subject for each kind
-//	4  limits and pauses, which older workers would not obey; a claim names its permits
-//	5  near buckets have a subject for all kinds that the same workers can run
-//	6  jobs that free their key when they begin, signals, and jobs that were pushed back
-//
-// All later versions can read what one stores. It is kept in each stream's metadata. A
-// Connect raises it to its own, and one whose version is lower refuses the stream. So
-// does a worker that is at work when it is raised: it is told with its next poll of the
-// clock. It would pass what it does not know on without it, or count it differently.
-const wireVersion = 6
+// Each stream has its version in its metadata. A Connect raises it to its own, and can read
+// what every lower version has stored. An engine of a lower version does not know that data.
+// So it writes nothing more: a write checks the version first, if no answer of the server has
+// shown it for versionAge.
+const wireVersion = 1
 
 const metaVersion = "tickwheel-version"
 
-// versionOf returns the version of a stream's metadata.
-func versionOf(metadata map[string]string) (int, error) {
-	text := metadata[metaVersion]
-	if text == "" {
-		return 1, nil
-	}
+// versionAge is how long an answer of the server counts that has shown the version. Workers
+// poll more often.
+const versionAge = time.Second
+
+// versionOf reads a stream's version. It returns ErrVersion for one that is higher than known.
+func versionOf(text string, known int) (int, error) {
 	v, err := strconv.Atoi(text)
 	if err != nil || v < 1 {
 		return 0, fmt.Errorf("%w: cannot read the stream's version %q", driver.ErrStorage, text)
 	}
-	if v > wireVersion {
-		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", driver.ErrVersion, v, wireVersion)
+	if v > known {
+		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", driver.ErrVersion, v, known)
 	}
 	return v, nil
+}
+
+// checkVersion returns an error before a write if the stream has a version that p does not
+// know. A server that does not answer does not take the write either.
+func (p *part) checkVersion(ctx context.Context) error {
+	p.mu.Lock()
+	refusal, old := p.refusal, time.Since(p.synced) > versionAge
+	p.mu.Unlock()
+	if old {
+		ctx, cancel := context.WithTimeout(ctx, versionAge)
+		defer cancel()
+		if _, err := p.info(ctx, ""); errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
+			return err
+		}
+		return nil
+	}
+	return refusal
 }

@@ -1,95 +1,330 @@
-package jetstream_test
+package jetstream
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
-	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
-// setVersion writes a version into the metadata of the store's stream, or removes it.
-func setVersion(t *testing.T, s *store, version string) {
-	js, err := natsjs.New(s.connect(t))
+// setMetadata changes an entry of the metadata of a partition's stream, or removes it.
+func setMetadata(t *testing.T, p *part, name, value string) {
+	js, err := natsjs.New(p.nc.nc)
 	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), "TW_default_0")
+	stream, err := js.Stream(t.Context(), p.stream)
 	require.NoError(t, err)
 	config := stream.CachedInfo().Config
-	delete(config.Metadata, "tickwheel-version")
-	if version != "" {
-		config.Metadata["tickwheel-version"] = version
+	delete(config.Metadata, name)
+	if value != "" {
+		config.Metadata[name] = value
 	}
 	_, err = js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
 }
 
-// A store of a newer version is refused, and one of an older version is read and made one
-// of this: jobs and claims that are there run.
-func TestVersions(t *testing.T) {
-	t.Parallel()
-	s := newStore(t)
-	old, err := durable.Open(t.Context(), s.Open(t))
+// contentsOf returns the configuration of a partition's stream, and all of its messages.
+func contentsOf(t *testing.T, p *part) (config natsjs.StreamConfig, all []stored) {
+	js, err := natsjs.New(p.nc.nc)
 	require.NoError(t, err)
-	refs, err := old.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "k", After: time.Second})
+	stream, err := js.Stream(t.Context(), p.stream)
 	require.NoError(t, err)
-	setVersion(t, s, "")
-	require.NoError(t, old.Close())
-
-	q, err := durable.Open(t.Context(), s.Open(t))
-	require.NoError(t, err)
-	defer q.Close()
-	js, err := natsjs.New(s.connect(t))
-	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), "TW_default_0")
-	require.NoError(t, err)
-	require.Equal(t, "6", stream.CachedInfo().Config.Metadata["tickwheel-version"])
-	ran := make(chan durable.Ref, 10)
-	q.Handle("k", func(_ context.Context, a *durable.Attempt) error { ran <- a.Ref; return nil })
-	done := make(chan error, 1)
-	go func() { done <- q.Run(t.Context()) }()
-	require.ElementsMatch(t, refs, []durable.Ref{<-ran, <-ran})
-
-	// A newer one comes: who is at work ends, and nobody of this version begins.
-	setVersion(t, s, "7")
-	require.ErrorIs(t, <-done, durable.ErrVersion)
-	_, err = jetstream.Connect(t.Context(), s.connect(t), s.opts...)
-	require.ErrorIs(t, err, durable.ErrVersion)
-	require.ErrorContains(t, err, "the stream has version 7, and this program knows 6")
-	setVersion(t, s, "x")
-	_, err = jetstream.Connect(t.Context(), s.connect(t), s.opts...)
-	require.ErrorIs(t, err, durable.ErrStorage)
+	for page, err := range p.pages(t.Context(), p.subject(">"), 1, time.Time{}) {
+		require.NoError(t, err)
+		all = append(all, page...)
+	}
+	return stream.CachedInfo().Config, all
 }
 
-// Run ends when the connection is closed for good, as nats.go does when it has tried
-// often enough to connect again.
-func TestConnectionIsClosedForGood(t *testing.T) {
-	t.Parallel()
-	s := newStore(t)
-	nc, err := nats.Connect("", nats.InProcessServer(s.srv), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
-	require.NoError(t, err)
-	e, err := jetstream.Connect(t.Context(), nc, s.opts...)
-	require.NoError(t, err)
+// fetchOne returns the next job that a worker is handed.
+func fetchOne(t *testing.T, w driver.Worker) *driver.Delivery {
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	got := make(chan *driver.Delivery, 100)
+	require.NoError(t, w.Fetch(ctx, func(all []*driver.Delivery) {
+		for _, d := range all {
+			got <- d
+		}
+		stop()
+	}))
+	return <-got
+}
+
+// A program whose engine is older than the store gets ErrVersion from each call that would
+// change something, and changes nothing.
+func TestNewerStoreIsRefused(t *testing.T) {
+	p := newPart(t)
+	e := connectPartTo(t, p)
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	defer q.Close()
-	began, ended := make(chan bool), make(chan error, 1)
-	q.Handle("k", func(ctx context.Context, _ *durable.Attempt) error {
-		close(began)
-		<-ctx.Done()
-		ended <- context.Cause(ctx)
-		return nil
-	})
-	_, err = q.Add(t.Context(), durable.Job{Kind: "k"})
+	work := driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"k"})}
+	w, err := e.Work(t.Context(), work)
 	require.NoError(t, err)
+	claim := func() *driver.Delivery {
+		d := fetchOne(t, w)
+		require.Equal(t, driver.Granted, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
+		return d
+	}
+	dead, err := q.Add(t.Context(), durable.Job{Kind: "k", MaxAttempts: 1})
+	require.NoError(t, err)
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: claim(), End: driver.DeadLetter}})[0])
+	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "other", Key: "key", Signals: true})
+	require.NoError(t, err)
+	d := claim()
+	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
+	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "other", Running: 1}))
+	schedule, err := e.Schedule(t.Context(), "s")
+	require.NoError(t, err)
+	copied := t.TempDir()
+	require.NoError(t, Backup(t.Context(), p.nc.nc, copied))
+	description := filepath.Join(copied, p.stream, metaFile)
+	data, err := os.ReadFile(description)
+	require.NoError(t, err)
+	newer := strings.Replace(string(data), `"`+metaVersion+`": "1"`, `"`+metaVersion+`": "7"`, 1)
+	require.NotEqual(t, string(data), newer)
+	require.NoError(t, os.WriteFile(description, []byte(newer), 0o600))
+	flow, err := e.FlowControl(t.Context())
+	require.NoError(t, err)
+
+	setMetadata(t, p, metaVersion, "7")
+	time.Sleep(1100 * time.Millisecond)
+	config, before := contentsOf(t, p)
+	now := time.Now()
+	record := func(key string) driver.Record {
+		r, err := driver.NewRecord(driver.Record{Kind: "k", Key: key}, now)
+		require.NoError(t, err)
+		return r
+	}
+	insert := func(key string) error {
+		_, errs := e.Insert(t.Context(), []driver.Record{record(key)})
+		return errs[0]
+	}
+	for name, call := range map[string]func() error{
+		"Insert":     func() error { return insert("") },
+		"with a key": func() error { return insert("new") },
+		"Cancel": func() error {
+			_, errs := e.Cancel(t.Context(), refs[:1])
+			_, more := e.Cancel(t.Context(), refs[1:2])
+			return errors.Join(errs[0], more[0])
+		},
+		"Move":          func() error { _, err := e.Move(t.Context(), refs[1], now); return err },
+		"Signal":        func() error { _, err := e.Signal(t.Context(), "key", nil, now); return err },
+		"Redrive":       func() error { return e.Redrive(t.Context(), dead, now) },
+		"Delete":        func() error { return e.Delete(t.Context(), dead) },
+		"CancelRunning": func() error { _, err := e.CancelRunning(t.Context(), refs[0]); return err },
+		"SetSchedule": func() error {
+			return e.SetSchedule(t.Context(), schedule.Revision, driver.Schedule{Name: "s", Revision: schedule.Revision + 1}, nil)
+		},
+		"SetFlowControl": func() error {
+			return e.SetFlowControl(t.Context(), flow.Revision(), driver.NewFlowControl(flow.Revision()+1, nil, nil))
+		},
+		"Work":      func() error { c := work; c.Name = "late"; _, err := e.Work(t.Context(), c); return err },
+		"Heartbeat": func() error { return w.Heartbeat(t.Context()) },
+		"Fetch":     func() error { return w.Fetch(t.Context(), func([]*driver.Delivery) {}) },
+		"Finish": func() error {
+			return w.Finish(t.Context(), []driver.Completion{{Delivery: d, End: driver.Done}})[0]
+		},
+		"Release": func() error { return w.Release(t.Context(), []*driver.Delivery{d}, 0) },
+		"Connect": func() error { _, err := Connect(t.Context(), p.nc.nc); return err },
+		"Backup":  func() error { return Backup(t.Context(), p.nc.nc, t.TempDir()) },
+		"Restore": func() error { return Restore(t.Context(), p.nc.nc, copied) },
+	} {
+		require.ErrorIs(t, call(), durable.ErrVersion, name)
+	}
+	require.Equal(t, driver.RetryLater, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
+	after, all := contentsOf(t, p)
+	require.Equal(t, before, all)
+	require.Equal(t, config, after)
+	page, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	for _, m := range all {
+		first, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, p.subject("")), ".")
+		require.Regexp(t, "\n\\| `"+first+"[.`]", string(page), "the page lists no such subject")
+	}
+}
+
+// FORMAT.md names the version, and each field of what is stored.
+func TestFormatPage(t *testing.T) {
+	text, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	page := string(text)
+	require.Contains(t, page, fmt.Sprintf("describes version %d of", wireVersion))
+	for _, name := range []string{metaVersion, metaPartitions, metaBuckets, metaComplete, metaFile, dataFile} {
+		require.Contains(t, page, "`"+name+"`")
+	}
+	for _, f := range fates[1:] {
+		require.Contains(t, page, "`"+f+"`")
+	}
+	for _, v := range []any{
+		wire{}, driver.Failure{}, wireSchedule{}, wireCounter{}, life{}, wireFreed{}, driver.LimitKey{}, driver.StoredLimit{}, driver.Pausable{},
+		recur.Occurrence{}, recur.Template{},
+	} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+				require.Contains(t, page, "`"+name+"`", "%T", v)
+			}
+		}
+	}
+}
+
+// A program of the next version raises the version of the store, and works with what is there.
+// The Run of this version ends, and its jobs are taken over: at once, although its lease is long,
+// and the end of its attempt cannot be stored.
+func TestNextVersion(t *testing.T) {
+	t.Parallel()
+	p := newPart(t, soon)
+	q, ran := outdated(t, p)
+	_, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "k", After: 2 * time.Second}, durable.Job{Kind: "k", After: 5 * time.Second})
+	require.NoError(t, err)
+	begun := <-ran
+	e, err := Connect(t.Context(), p.nc.nc, Version(wireVersion+1))
+	require.NoError(t, err)
+	config, _ := contentsOf(t, e.(*engine).parts[0])
+	require.Equal(t, strconv.Itoa(wireVersion+1), config.Metadata[metaVersion])
+	next, err := durable.Open(t.Context(), e, durable.WithLease(busy.Longer(3*time.Second)))
+	require.NoError(t, err)
+	defer next.Close()
+	again := make(chan *durable.Attempt, 100)
+	next.Handle("k", func(_ context.Context, a *durable.Attempt) error { again <- a; return nil })
+	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	go func() { done <- next.Run(ctx) }()
+	var refs []durable.Ref
+	for range 3 {
+		select {
+		case a := <-again:
+			refs = append(refs, a.Ref)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "some were not taken over", "%v", refs)
+		}
+	}
+	require.Contains(t, refs, begun.Ref)
+	stop()
+	require.NoError(t, <-done)
+	require.Empty(t, again)
+}
+
+// outdated returns a Queue that runs jobs until a newer version ends it. It sends each job that
+// it begins to ran; the handler returns when its context ends.
+func outdated(t *testing.T, p *part) (*durable.Queue, <-chan *durable.Attempt) {
+	q, err := durable.Open(t.Context(), connectPartTo(t, p), durable.WithLease(10*time.Minute))
+	require.NoError(t, err)
+	ran, done := make(chan *durable.Attempt, 100), make(chan error, 1)
+	q.Handle("k", func(ctx context.Context, a *durable.Attempt) error {
+		ran <- a
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
 	go func() { done <- q.Run(t.Context()) }()
-	<-began
-	nc.Close()
-	require.ErrorIs(t, <-done, durable.ErrClosed)
-	require.ErrorIs(t, <-ended, durable.ErrClosed)
+	t.Cleanup(func() {
+		if err := <-done; !errors.Is(err, durable.ErrVersion) {
+			t.Error(err)
+		}
+		q.Close()
+	})
+	return q, ran
+}
+
+// A stream whose version cannot be read is refused, whatever else its metadata says. That of
+// a newer version is not read.
+func TestVersionIsReadFirst(t *testing.T) {
+	p := newPart(t)
+	for version, want := range map[string]error{"": durable.ErrStorage, "x": durable.ErrStorage, "0": durable.ErrStorage, "2": durable.ErrVersion} {
+		setMetadata(t, p, metaVersion, version)
+		setMetadata(t, p, metaPartitions, "many")
+		_, err := Connect(t.Context(), p.nc.nc)
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, "version")
+	}
+}
+
+// withUnread adds a field to a record, as a newer version may.
+func withUnread(data []byte) []byte {
+	return bytes.Replace(data, []byte("}\n"), []byte(`,"added":{"by":["a newer",1]}}`+"\n"), 1)
+}
+
+// A worker passes on the fields of a record that it does not know, in each message that it
+// writes of the job.
+func TestUnreadFieldsArePassedOn(t *testing.T) {
+	p := newPart(t, soon)
+	check := func(filters ...string) {
+		t.Helper()
+		n := 0
+		for _, filter := range filters {
+			for page, err := range p.pages(t.Context(), p.subject(filter), 1, time.Time{}) {
+				require.NoError(t, err)
+				for _, m := range page {
+					if len(m.Data) > 0 {
+						require.Contains(t, string(m.Data), `,"added":{"by":["a newer",1]}}`, m.Subject)
+						n++
+					}
+				}
+			}
+		}
+		require.Positive(t, n)
+	}
+	now := p.now().Truncate(time.Microsecond)
+	job := func(id string, due time.Time) durable.Ref {
+		r := recordAt(id, due, now)
+		r.Kind, r.Key, r.Signals, r.Payload = "k", id, true, []byte("payload}\n")
+		w := p.recordWrite(&r, nil, p.nearOf(due), now, false)
+		w.data = withUnread(w.data)
+		require.NoError(t, p.write(t.Context(), w, p.keyWrite(&r, 0)))
+		return p.refOf(&r)
+	}
+	q, err := durable.Open(t.Context(), connectPartTo(t, p))
+	require.NoError(t, err)
+	defer q.Close()
+	moved, signaled := job("moved", now.Add(time.Hour)), job("signaled", now.Add(time.Hour))
+	_, ok, err := q.Reschedule(t.Context(), moved, now.Add(2*time.Hour))
+	require.NoError(t, err)
+	require.True(t, ok)
+	check("h.>", "q.>")
+	ok, err = q.Signal(t.Context(), "signaled", []byte("s"))
+	require.NoError(t, err)
+	require.True(t, ok)
+	failing := job("failing", now.Add(4*time.Second))
+	check("h.>", "q.>")
+	ran := make(chan *durable.Attempt, 100)
+	next := make(chan error)
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error { ran <- a; return <-next })
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	require.Equal(t, signaled, (<-ran).Ref)
+	next <- nil
+	require.Equal(t, failing, (<-ran).Ref)
+	check("q.>")
+	next <- durable.RetryAfter(0, errors.New("once more"))
+	a := <-ran
+	require.Equal(t, 2, a.Number)
+	require.Equal(t, "payload}\n", string(a.Job.Payload))
+	check("q.>")
+	next <- durable.Discard(errors.New("no more"))
+	require.Eventually(t, func() bool {
+		i, err := q.Get(t.Context(), failing)
+		return err == nil && i.State == durable.Dead
+	}, 2*time.Minute, time.Millisecond)
+	check("x.>")
+	require.NoError(t, q.Redrive(t.Context(), failing))
+	require.Equal(t, failing, (<-ran).Ref)
+	check("q.>")
+	next <- nil
+	stop()
+	require.NoError(t, <-done)
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -76,38 +74,6 @@ func (p *part) readWatermark(ctx context.Context) error {
 	}
 	p.learn(f)
 	return nil
-}
-
-// findWatermark reads the watermark when the engine is opened. A stream that has none may have
-// marks, from before there were watermarks: these make the first one.
-func (p *part) findWatermark(ctx context.Context) error {
-	if err := p.readWatermark(ctx); err != nil || p.lowest().seq > 0 {
-		return err
-	}
-	info, err := p.info(ctx, p.subject("m.*"))
-	if err != nil {
-		return err
-	}
-	f := bottom
-	for s := range info.subjects {
-		number, isFar := strings.CutPrefix(strings.TrimPrefix(s, p.subject("m.")), "h")
-		n, err := strconv.ParseInt(number, 10, 64)
-		switch {
-		case err != nil:
-		case isFar:
-			f.far = max(f.far, n)
-		default:
-			f.near = max(f.near, n)
-		}
-	}
-	if f == bottom {
-		return nil
-	}
-	err = p.write(ctx, write{subject: p.watermarkSubject(), data: f.encode(), last: seq(0), rollup: true})
-	if err != nil && !errors.Is(err, errConflict) {
-		return err
-	}
-	return p.readWatermark(ctx)
 }
 
 // markClosed writes the mark of a bucket, and with it what else belongs to that and the

@@ -48,7 +48,6 @@ func TestWatermark(t *testing.T) {
 		require.EqualValues(t, 100, q.lowest().near)
 		require.EqualValues(t, 7, q.lowest().far)
 	}
-	require.NoError(t, p.purge(t.Context(), p.watermarkSubject(), 0)) // a stream from before there were watermarks
 	again, err := Connect(t.Context(), p.nc.nc)
 	require.NoError(t, err)
 	defer again.Close()
@@ -57,7 +56,7 @@ func TestWatermark(t *testing.T) {
 }
 
 // After a restore of an older backup the watermark is lower again, or none, also for those who live.
-func TestFloorOfABackup(t *testing.T) {
+func TestWatermarkOfABackup(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	later := watermark{near: 200, far: 20, seq: 1 << 40}

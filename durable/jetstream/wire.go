@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -11,14 +12,16 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
-// wire is a record as it is stored: a line of JSON, and then the payload as it is.
+// wire is a record as it is stored: a line of JSON, and then the payload as it is. Times and
+// durations are in microseconds. FORMAT.md says when a field may be added.
 type wire struct {
 	ID      string `json:"id"`
 	Kind    string `json:"kind"`
 	Key     string `json:"key,omitempty"`
-	At      int64  `json:"at"` // microseconds, like Due and Born
+	At      int64  `json:"at"`
 	Due     int64  `json:"due"`
 	Born    int64  `json:"born"`
 	Max     int    `json:"max"`
@@ -26,32 +29,28 @@ type wire struct {
 	Attempt int    `json:"n,omitempty"`
 	Crashes int    `json:"x,omitempty"`
 	Error   string `json:"err,omitempty"`
-	Series  string `json:"series,omitempty"`
 
-	// Since version 3.
-	Plan     string            `json:"plan,omitempty"`
-	Lane     string            `json:"lane,omitempty"`
-	Priority int8              `json:"prio,omitempty"`
-	Meta     map[string]string `json:"meta,omitempty"`
-	Timeout  int64             `json:"timeout,omitempty"` // microseconds
-	Expires  int64             `json:"expires,omitempty"`
-
-	// Since then, without a version of its own: who does not know it drops it, and that does
-	// no harm.
-	Errors []driver.Failure `json:"errs,omitempty"`
-
-	// Since version 6.
-	Free    bool   `json:"free,omitempty"`
-	Signals bool   `json:"signals,omitempty"`
-	First   int64  `json:"first,omitempty"`
-	Signal  []byte `json:"signal,omitzero"` // A signal without a payload is not nil.
+	Errors     []driver.Failure  `json:"errs,omitempty"`
+	Schedule   string            `json:"sched,omitempty"`
+	Occurrence string            `json:"occ,omitempty"`
+	Lane       string            `json:"lane,omitempty"`
+	Priority   int8              `json:"prio,omitempty"`
+	Meta       map[string]string `json:"meta,omitempty"`
+	Timeout    int64             `json:"timeout,omitempty"`
+	Expires    int64             `json:"expires,omitempty"`
+	Free       bool              `json:"free,omitempty"`
+	Signals    bool              `json:"signals,omitempty"`
+	First      int64             `json:"first,omitempty"`
+	Signal     []byte            `json:"signal,omitzero"` // A signal without a payload is not nil.
 }
 
-func encode(r *driver.Record) []byte {
+// encode returns a record as it is stored. Was is the message that it replaces, nil for a new
+// job: the fields there that this package does not know are passed on.
+func encode(r *driver.Record, was []byte) []byte {
 	head, err := json.Marshal(wire{
 		ID: r.ID, Kind: r.Kind, Key: r.Key, At: r.At.UnixMicro(), Due: r.Due.UnixMicro(),
 		Born: r.Born.UnixMicro(), Max: r.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
-		Crashes: r.Crashes, Error: r.LastError, Series: r.Schedule, Plan: r.Occurrence,
+		Crashes: r.Crashes, Error: r.LastError, Schedule: r.Schedule, Occurrence: r.Occurrence,
 		Lane: r.Lane, Priority: r.Priority, Meta: r.Meta,
 		Timeout: r.Timeout.Microseconds(), Expires: toMicros(r.Expires), Errors: r.Errors,
 		Free: r.FreeWhenBegun, Signals: r.Signals, First: toMicros(r.First), Signal: r.Signal,
@@ -59,7 +58,8 @@ func encode(r *driver.Record) []byte {
 	if err != nil {
 		panic(err) // strings and integers
 	}
-	return append(append(head, '\n'), r.Payload...)
+	was, _, _ = bytes.Cut(was, []byte{'\n'})
+	return append(append(unread.Of[wire](was).AddTo(head), '\n'), r.Payload...)
 }
 
 // toMicros and fromMicros have 0 for the zero time.
@@ -92,7 +92,7 @@ func decode(data []byte) (driver.Record, error) {
 		Lane: w.Lane, Priority: w.Priority, Meta: w.Meta,
 		Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
-		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Schedule: w.Series, Occurrence: w.Plan,
+		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Schedule: w.Schedule, Occurrence: w.Occurrence,
 		FreeWhenBegun: w.Free, Signals: w.Signals, First: fromMicros(w.First), Signal: w.Signal,
 	}, nil
 }
@@ -175,31 +175,28 @@ func (f fate) final() bool { return f >= done }
 type status struct {
 	fate    fate
 	token   string
-	worker  string // of claimed
-	attempt int    // of claimed, and of freed those that count
-	bucket  int64  // of moved: where to
-	crashes int    // of claimed and freed: how many claims before had not ended
-	exact   bool   // of claimed: the claim counts as an attempt though it never ends
-	seq     uint64 // of the message in the stream; 0 for none
-
-	// Since version 4.
+	worker  string   // of claimed
+	attempt int      // of claimed, and of freed those that count
+	bucket  int64    // of moved: where to
+	crashes int      // of claimed and freed: how many claims before had not ended
+	exact   bool     // of claimed: the claim counts as an attempt though it never ends
 	permits []string // of claimed: its permits (permits.go)
+	seq     uint64   // of the message in the stream; 0 for none
 }
 
+// encode returns a status as it is stored: its fields in this order, with spaces in between.
+// A field without a value is a dot, or 0, and is left out at the end of the text.
 func (s status) encode() []byte {
-	worker := s.worker
-	if worker == "" {
-		worker = "-"
+	exact := 0
+	if s.exact {
+		exact = 1
 	}
-	text := fmt.Appendf(nil, "%s %s %s %d %d", fates[s.fate], s.token, worker, s.attempt, s.bucket)
-	if s.crashes == 0 && !s.exact && len(s.permits) == 0 {
-		return text // as version 1 had it
+	text := fmt.Appendf(nil, "%s %s %s %d %d %d %d %s", fates[s.fate], s.token, cmp.Or(s.worker, "."), s.attempt,
+		s.crashes, exact, s.bucket, cmp.Or(strings.Join(s.permits, ","), "."))
+	for bytes.HasSuffix(text, []byte(" .")) || bytes.HasSuffix(text, []byte(" 0")) {
+		text = text[:len(text)-2]
 	}
-	text = fmt.Appendf(text, " %d %t", s.crashes, s.exact)
-	if len(s.permits) == 0 {
-		return text // as version 2 had it
-	}
-	return fmt.Appendf(text, " %s", strings.Join(s.permits, ","))
+	return text
 }
 
 // begun returns how many attempts have begun, as far as that is certain, and how many
@@ -216,25 +213,21 @@ func (s status) begun() (attempts, crashes int) {
 
 func decodeStatus(data []byte, seq uint64) (status, error) {
 	s := status{seq: seq}
-	f := strings.Fields(string(data))
-	ok := len(f) == 5 || len(f) == 7 || len(f) == 8 // five are all that version 1 has, and seven 2
-	number := func(i int) (n int64) {
-		if ok {
-			var err error
-			n, err = strconv.ParseInt(f[i], 10, 64)
-			ok = err == nil
-		}
+	all := strings.Fields(string(data))
+	var f [8]string
+	ok := len(all) >= 2 && copy(f[:], all) == len(all)
+	number := func(i int) int64 {
+		n, err := strconv.ParseInt(cmp.Or(f[i], "0"), 10, 64)
+		ok = ok && err == nil
 		return n
 	}
-	if s.attempt, s.bucket = int(number(3)), number(4); len(f) >= 7 {
-		s.crashes, s.exact = int(number(5)), f[6] == "true"
-		ok = ok && (s.exact || f[6] == "false")
+	s.fate, s.token, s.attempt, s.crashes = fate(slices.Index(fates, f[0])), f[1], int(number(3)), int(number(4))
+	s.exact, s.bucket = number(5) == 1, number(6)
+	if f[2] != "." {
+		s.worker = f[2]
 	}
-	if len(f) == 8 {
+	if f[7] != "" {
 		s.permits = strings.Split(f[7], ",")
-	}
-	if ok {
-		s.fate, s.token, s.worker = fate(slices.Index(fates, f[0])), f[1], f[2]
 	}
 	if !ok || s.fate <= none {
 		return status{seq: seq}, fmt.Errorf("%w: cannot read the status of a job: %q", driver.ErrStorage, data)

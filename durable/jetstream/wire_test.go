@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -21,11 +22,11 @@ func TestRecordRoundTrip(t *testing.T) {
 		{ID: "x", Kind: "k", At: at, MaxAttempts: 1, Due: at, Born: at},
 		{ID: "y", Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2,
 			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Schedule: "s",
-			Errors: []driver.Failure{{Error: "of before"}, {At: time.UnixMicro(9).UTC(), Attempt: 4, Error: "no\nuse"}}},
+			Errors: []driver.Failure{{At: time.UnixMicro(8).UTC(), Error: "of before"}, {At: time.UnixMicro(9).UTC(), Attempt: 4, Error: "no\nuse"}}},
 		{ID: "z", Kind: "k", At: at, MaxAttempts: 1, Lane: "l", Priority: -1, Meta: map[string]string{"a": "\n", "b": ""},
 			Timeout: time.Microsecond, Expires: at, Due: at, Born: at, Schedule: "s", Occurrence: "{\n}"},
 	} {
-		got, err := decode(encode(&r))
+		got, err := decode(encode(&r, nil))
 		require.NoError(t, err)
 		for _, p := range []*time.Time{&r.Due, &r.Born, &r.At, &r.Expires} {
 			if !p.IsZero() {
@@ -41,23 +42,24 @@ func TestRecordRoundTrip(t *testing.T) {
 }
 
 func TestStatusRoundTrip(t *testing.T) {
-	for f := claimed; f <= dead; f++ {
-		s := status{fate: f, token: "t", worker: "w", attempt: 7, bucket: -3, seq: 9}
-		got, err := decodeStatus(s.encode(), 9)
-		require.NoError(t, err)
-		require.Equal(t, s, got)
-		require.Len(t, strings.Fields(string(s.encode())), 5, "as version 1 had it")
-		s.crashes, s.exact = 3, true
-		got, err = decodeStatus(s.encode(), 9)
-		require.NoError(t, err)
-		require.Equal(t, s, got)
-		require.Len(t, strings.Fields(string(s.encode())), 7, "as version 2 had it")
-		s.permits = []string{"1.-.0", "2.abc.17"}
-		got, err = decodeStatus(s.encode(), 9)
+	for text, s := range map[string]status{
+		"done t":                             {fate: done, token: "t"},
+		"canceled t . 7":                     {fate: canceled, token: "t", attempt: 7},
+		"run t w 7":                          {fate: claimed, token: "t", worker: "w", attempt: 7},
+		"run t - 10 0 1":                     {fate: claimed, token: "t", worker: "-", attempt: 10, exact: true},
+		"free t . 0 3":                       {fate: freed, token: "t", crashes: 3},
+		"moved t . 1 0 0 -30":                {fate: moved, token: "t", attempt: 1, bucket: -30},
+		"run t w 1 3 1 0 1.-.0,2.abc.17":     {fate: claimed, token: "t", worker: "w", attempt: 1, crashes: 3, exact: true, permits: []string{"1.-.0", "2.abc.17"}},
+		"run t w 1 0 0 0 1.-.0":              {fate: claimed, token: "t", worker: "w", attempt: 1, permits: []string{"1.-.0"}},
+		"dead t . 2 1 1 9223372036854775807": {fate: dead, token: "t", attempt: 2, crashes: 1, exact: true, bucket: math.MaxInt64},
+	} {
+		require.Equal(t, text, string(s.encode()))
+		s.seq = 9
+		got, err := decodeStatus([]byte(text), 9)
 		require.NoError(t, err)
 		require.Equal(t, s, got)
 	}
-	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2", "run t w 1", "run t w 1 2 3", "run t w 1 2 x true", "run t w 1 2 3 4", "run t w 1 2 3 true a b"} {
+	for _, bad := range []string{"", "run", " t", "fly t w 1 2", "run t w x", "run t w 1 x", "run t w 1 2 true", "run t w 1 2 1 x", "run t w 1 2 1 3 a b"} {
 		_, err := decodeStatus([]byte(bad), 1)
 		require.ErrorIs(t, err, driver.ErrStorage, bad)
 	}

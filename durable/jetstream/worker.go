@@ -47,6 +47,7 @@ type handle struct {
 	seq    uint64    // of the message
 	stream int64     // when its stream was created
 	record *driver.Record
+	data   []byte // the message that record was read from
 	number uint64 // among all handles of this process, once it was to be claimed
 	status status // of the claim, or of what was to be one: then its sequence is 0
 	ending string // the token of its end, however often that is written; "" before
@@ -551,7 +552,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 			}
 		}
 		if !superseded {
-			return append(p.moveGroup(&r, hd.at, hd.status, hd.ending, o.At, p.now()), key...), nil
+			return append(p.moveGroup(&r, hd.data, hd.at, hd.status, hd.ending, o.At, p.now()), key...), nil
 		}
 	}
 	end := status{fate: done, token: hd.ending, attempt: hd.status.attempt}
@@ -560,7 +561,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	}
 	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.pressed()}}
 	if o.End == driver.DeadLetter {
-		g = append(g, write{subject: p.deadSubject(r.ID), data: encode(&r), rollup: true, ttl: w.c.Retention})
+		g = append(g, write{subject: p.deadSubject(r.ID), data: encode(&r, hd.data), rollup: true, ttl: w.c.Retention})
 	}
 	if hd.at.version > 0 {
 		g = append(g, grave(p.forward(r.ID)))
@@ -569,18 +570,18 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	if err != nil {
 		return nil, err
 	}
-	series, err := p.endSchedule(ctx, o)
+	schedule, err := p.endSchedule(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	g = append(append(append(g, p.leave(hd.status)...), key...), series...)
+	g = append(append(append(g, p.leave(hd.status)...), key...), schedule...)
 	if o.Next == nil || len(key) == 0 {
 		return g, nil
 	}
 	if bucket := p.openFor(o.Next.Due); bucket != p.nearOf(o.Next.Due) {
 		return append(g, p.elsewhere(o.Next, bucket, true)...), nil
 	}
-	return append(g, p.recordWrite(o.Next, p.nearOf(o.Next.Due), p.now(), true)), nil
+	return append(g, p.recordWrite(o.Next, nil, p.nearOf(o.Next.Due), p.now(), true)), nil
 }
 
 // checkEnd finds out what an error of an end means.
@@ -689,7 +690,7 @@ func (p *part) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 	d := &driver.Delivery{Ref: p.refOf(&r), Record: r}
 	d.Handle = &handle{
 		p: p, at: p.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, stream: p.created.Load(), record: &d.Record,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, stream: p.created.Load(), record: &d.Record, data: m.Data,
 	}
 	return d, nil
 }

@@ -20,7 +20,10 @@ import (
 // Option sets up an engine that [Connect] returns.
 type Option func(*config)
 
-type config struct{ schema string }
+type config struct {
+	schema   string
+	versions []string // see migrate.go
+}
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
@@ -76,7 +79,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	if pool == nil {
 		panic("postgres: Connect: nil pool")
 	}
-	c := config{schema: "tickwheel"}
+	c := config{schema: "tickwheel", versions: versionsOf(files)}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("postgres: Connect: nil Option")

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"io/fs"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -10,6 +11,9 @@ import (
 // SetPoll changes how often a Fetch of the engine polls without an announcement. Call it before
 // the first Fetch.
 func (e *Engine) SetPoll(d time.Duration) { e.pollEvery = d }
+
+// Versions makes an engine whose versions of the format are files, in place of those of this package.
+func Versions(files fs.FS) Option { return func(c *config) { c.versions = versionsOf(files) } }
 
 // Sweep makes one pass of what workers do all the time.
 func (e *Engine) Sweep(ctx context.Context) { e.sweepPass(ctx, e.sweep) }

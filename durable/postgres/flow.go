@@ -31,7 +31,7 @@ func (e *Engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
 				return known, nil
 			}
 			return driver.DecodeFlowControl(revision, text)
-		}, e.statements.rules, nil)
+		}, e.statements.flowControl, nil)
 		if err != nil || len(found) == 0 {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (e *Engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 	}
 	type answer struct{ Stored, Before bool }
 	_, err := retry(ctx, e, true, func() ([]answer, error) {
-		a, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.setRules, []any{r.Revision(), r.Encode(), ids, was}, hot)
+		a, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.setFlowControl, []any{r.Revision(), r.Encode(), ids, was}, hot)
 		if err == nil && !a[0].Stored && !a[0].Before {
 			err = driver.ErrChanged
 		}
@@ -63,7 +63,7 @@ func (e *Engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 }
 
 // claiming is hot for a claim. The lock is shared, and waits for nobody: it tells who changes
-// the rules that a claim is under way which may be by those of before.
+// the limits that a claim is under way which may be by those of before.
 func claiming(schema string) string {
 	return fmt.Sprintf("%s, pg_advisory_xact_lock_shared(%d)", hot, claimKey(schema))
 }
@@ -71,7 +71,7 @@ func claiming(schema string) string {
 func claimKey(schema string) int64 { return advisoryKey("claims", schema) }
 
 // awaitClaims waits until the claims are over that are under way. One that begins later finds
-// the rules that are stored now. To take the lock instead would have all claims wait with this
+// the limits that are stored now. To take the lock instead would have all claims wait with this
 // one, as long as one of them waits for a permit that a CompleteTx has locked.
 func (e *Engine) awaitClaims(ctx context.Context) error {
 	under, err := e.claimsUnderWay(ctx)
@@ -110,7 +110,7 @@ func (e *Engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 		return false, err
 	}
 	found, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.stop, []any{id}, hot)
+		return ask(ctx, e, pgx.RowTo[string], e.cancelRunning, []any{id}, hot)
 	})
 	if len(found) > 0 {
 		e.sendNotice(driver.Notice{Canceled: []driver.Ref{ref}})
@@ -118,10 +118,10 @@ func (e *Engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 	return len(found) > 0, err
 }
 
-// stops notifies the worker of those of its claims that are to be canceled. The next heartbeat
+// notifyCanceled notifies the worker of those of its claims that are to be canceled. The next heartbeat
 // repeats the call.
-func (w *worker) stops(ctx context.Context) {
-	rows, err := w.conn.Query(ctx, w.e.statements.stops, w.id)
+func (w *worker) notifyCanceled(ctx context.Context) {
+	rows, err := w.conn.Query(ctx, w.e.statements.canceled, w.id)
 	if err != nil {
 		return
 	}
@@ -138,18 +138,19 @@ func (w *worker) stops(ctx context.Context) {
 
 // needs are the limits of claims, as arrays: for each claim which it needs, and each once.
 type needs struct {
-	id, lane           []string // of claims
-	rule               []int64
-	limits             map[driver.LimitKey]*driver.StoredLimit
-	ruleOf, gap, spare []int64 // of limits
-	laneOf             []string
-	most               []int32
+	id, lane     []string // of claims
+	limitID      []int64
+	limits       map[driver.LimitKey]*driver.StoredLimit
+	counterLimit []int64 // of counters
+	counterLane  []string
+	most         []int32
+	gap, spare   []int64
 }
 
 func (n *needs) add(id, lane string, limits []*driver.StoredLimit) {
 	for _, l := range limits {
 		p := l.Key(lane)
-		n.id, n.rule, n.lane = append(n.id, id), append(n.rule, p.Limit), append(n.lane, p.Lane)
+		n.id, n.limitID, n.lane = append(n.id, id), append(n.limitID, p.Limit), append(n.lane, p.Lane)
 		n.limits[p] = l
 	}
 }
@@ -165,11 +166,11 @@ func (n *needs) args() []any {
 		if most == 0 && !l.Pauses() {
 			most = -1
 		}
-		n.ruleOf, n.laneOf, n.most = append(n.ruleOf, p.Limit), append(n.laneOf, p.Lane), append(n.most, most)
+		n.counterLimit, n.counterLane, n.most = append(n.counterLimit, p.Limit), append(n.counterLane, p.Lane), append(n.most, most)
 		n.gap, n.spare = append(n.gap, gap), append(n.spare, max(0, int64(l.Burst-1))*gap)
 	}
 	return []any{
-		n.id, n.rule, n.lane, n.ruleOf, n.laneOf, n.most, n.gap, n.spare,
+		n.id, n.limitID, n.lane, n.counterLimit, n.counterLane, n.most, n.gap, n.spare,
 		int64(driver.TokenAhead), int64(driver.ReservationLasts), int64(driver.RetryInterval),
 	}
 }

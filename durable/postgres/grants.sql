@@ -41,14 +41,14 @@ grant select, insert, update, delete on all tables in schema "tickwheel" to "tic
 
 do $$
 begin
-    if to_regclass('"tickwheel".meta') is null then
+    if to_regclass('"tickwheel".format') is null then
         return; -- before the first Migrate
     end if;
     -- The version is no worker's to change.
-    revoke insert, update, delete on "tickwheel".meta from "tickwheel_work";
-    grant update (swept) on "tickwheel".meta to "tickwheel_work";
+    revoke insert, update, delete on "tickwheel".format from "tickwheel_work";
+    grant update (swept_to) on "tickwheel".format to "tickwheel_work";
 
-    grant select on "tickwheel".meta to "tickwheel_add";
+    grant select on "tickwheel".format to "tickwheel_add";
     grant insert, select (id) on "tickwheel".job to "tickwheel_add";
     grant execute on function "tickwheel".add_job to "tickwheel_add", "tickwheel_work";
 end

@@ -69,7 +69,7 @@ func TestGrants(t *testing.T) {
 	c.began(t, ref)
 
 	// Its sweeps go on from where the last one has come.
-	s.exec(t, s.as("laborer").pool(t), "update SCHEMA.meta set swept = swept")
+	s.exec(t, s.as("laborer").pool(t), "update SCHEMA.format set swept_to = swept_to")
 
 	// What a later migration makes is a worker's at once.
 	deploys := s.as("deployer").pool(t)
@@ -78,7 +78,7 @@ func TestGrants(t *testing.T) {
 
 	// For a trigger the function is enough.
 	nobody := s.as("nobody").pool(t)
-	s.denied(t, nobody, "select SCHEMA.add_job('k')", "select * from SCHEMA.meta")
+	s.denied(t, nobody, "select SCHEMA.add_job('k')", "select * from SCHEMA.format")
 	admin := s.pool(t)
 	s.exec(t, admin, "grant usage on schema SCHEMA to nobody")
 	s.denied(t, nobody, "select SCHEMA.add_job('k')", "select SCHEMA.ref_of('k')")
@@ -86,7 +86,7 @@ func TestGrants(t *testing.T) {
 	ref, err = s.addJob(t, nobody, durable.Job{Kind: "k"})
 	require.NoError(t, err)
 	c.began(t, ref)
-	s.denied(t, nobody, "select * from SCHEMA.meta", "select id from SCHEMA.job", "insert into SCHEMA.job (id) values ('')")
+	s.denied(t, nobody, "select * from SCHEMA.format", "select id from SCHEMA.job", "insert into SCHEMA.job (id) values ('')")
 }
 
 // And no more.
@@ -95,13 +95,13 @@ func TestGrantsNoMore(t *testing.T) {
 	s := grantedStore(t)
 	ddl := []string{
 		"drop table SCHEMA.job", "alter table SCHEMA.job add column x int", "truncate SCHEMA.job", "create table SCHEMA.x (n int)",
-		"update SCHEMA.meta set version = 1", "insert into SCHEMA.meta values (1, '', 1)", "delete from SCHEMA.meta",
+		"update SCHEMA.format set version = 1", "insert into SCHEMA.format values (1, 1, '')", "delete from SCHEMA.format",
 		"create or replace function SCHEMA.base36(number int8) returns text language sql as 'select null'", "create role x",
 	}
 	s.denied(t, s.as("laborer").pool(t), ddl...)
 	s.denied(t, s.as("adder").pool(t), append(ddl,
-		"select payload from SCHEMA.job", "select * from SCHEMA.series", "select * from SCHEMA.worker", "delete from SCHEMA.job",
-		"update SCHEMA.job set due = now()", "update SCHEMA.meta set swept = ''", "insert into SCHEMA.worker (until, name) values (now(), 'x')",
+		"select payload from SCHEMA.job", "select * from SCHEMA.schedule", "select * from SCHEMA.worker", "delete from SCHEMA.job",
+		"update SCHEMA.job set due = now()", "update SCHEMA.format set swept_to = ''", "insert into SCHEMA.worker (until, name) values (now(), 'x')",
 	)...)
 	s.denied(t, s.as("deployer").pool(t), "create role x", "create schema x", "create table public.x (n int)")
 	adds, err := durable.Open(t.Context(), s.as("adder").open(t))

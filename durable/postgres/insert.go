@@ -38,17 +38,17 @@ type columns struct {
 
 // more is what few records have, as JSON. The names are those of the table, where it has them.
 type more struct {
-	Key      string     `json:"key,omitempty"`
-	Series   string     `json:"series,omitempty"`
-	Plan     string     `json:"plan,omitempty"`
-	Lane     string     `json:"lane,omitempty"`
-	Priority int8       `json:"priority,omitempty"`
-	Meta     string     `json:"meta,omitempty"`
-	Timeout  int64      `json:"timeout,omitempty"`
-	Expires  *time.Time `json:"expires,omitempty"`
-	Flags    int16      `json:"flags,omitempty"`
-	OnKey    int8       `json:"on_key,omitempty"`
-	MaxWait  int64      `json:"max_wait,omitempty"`
+	Key        string     `json:"key,omitempty"`
+	Schedule   string     `json:"schedule,omitempty"`
+	Occurrence string     `json:"occurrence,omitempty"`
+	Lane       string     `json:"lane,omitempty"`
+	Priority   int8       `json:"priority,omitempty"`
+	Meta       string     `json:"meta,omitempty"`
+	Timeout    int64      `json:"timeout,omitempty"`
+	Expires    *time.Time `json:"expires,omitempty"`
+	Flags      int16      `json:"flags,omitempty"`
+	OnKey      int8       `json:"on_key,omitempty"`
+	MaxWait    int64      `json:"max_wait,omitempty"`
 }
 
 func (c *columns) add(r *driver.Record) {
@@ -56,7 +56,7 @@ func (c *columns) add(r *driver.Record) {
 	c.due, c.born = append(c.due, r.Due), append(c.born, r.Born)
 	c.maxAttempts = append(c.maxAttempts, int32(min(r.MaxAttempts, 1<<31-1)))
 	m := more{
-		Key: r.Key, Series: r.Schedule, Plan: r.Occurrence,
+		Key: r.Key, Schedule: r.Schedule, Occurrence: r.Occurrence,
 		Lane: r.Lane, Priority: r.Priority, Meta: jsonOf(r.Meta, len(r.Meta)), Timeout: micros(r.Timeout),
 		Expires: orNull(r.Expires), Flags: flagsOf(r), OnKey: int8(r.OnKey), MaxWait: micros(r.MaxWait),
 	}

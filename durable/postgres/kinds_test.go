@@ -53,7 +53,7 @@ func TestAnnouncements(t *testing.T) {
 	for _, text := range []string{"some", "all", "", "{}", `{"old":true}`} {
 		require.True(t, postgres.Announces(text, "any"), text)
 	}
-	require.True(t, postgres.Announces(`{"kinds":["a"]}`, "a")) // of an older version
+	require.True(t, postgres.Announces(`{"kinds":["a"]}`, "a")) // as of add_job
 	require.False(t, postgres.Announces(`{"kinds":["a"]}`, "b"))
 }
 

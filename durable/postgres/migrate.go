@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"strconv"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -14,12 +14,31 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// latest is the version of the schema that this package works with. Version n is made
-// from the one before by sql/n.sql.
-const latest = 8
+// versionsOf returns the statements that make each version of the format (FORMAT.md) from the one
+// before: version 1 is sql/1.sql. There is no gap. An engine works with the last of its versions.
+func versionsOf(files fs.FS) (texts []string) {
+	for {
+		text, err := fs.ReadFile(files, fmt.Sprintf("sql/%d.sql", len(texts)+1))
+		if err != nil {
+			return texts
+		}
+		texts = append(texts, string(text))
+	}
+}
 
-// ErrVersion: a newer version of this package has migrated the schema, and this one cannot
-// work with it. It wraps durable.ErrVersion.
+// latest is the version of the format that the engine works with.
+func (e *Engine) latest() int { return len(e.versions) }
+
+// migrations returns the statements that bring a schema from a version to the latest.
+func (e *Engine) migrations(from int) (texts []string) {
+	for _, text := range e.versions[min(from, e.latest()):] {
+		texts = append(texts, inSchema(text, e.schema))
+	}
+	return texts
+}
+
+// ErrVersion is returned when a newer version of this package has migrated the schema, and this one
+// cannot work with it. It wraps durable.ErrVersion.
 var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", driver.ErrVersion)
 
 // Migrate makes the schema and its tables, or brings them to this package's version. If
@@ -30,8 +49,8 @@ var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", dr
 // schema of a newer version that this one cannot work with.
 //
 // Processes of several versions may run side by side if the newest allows it in the
-// schema. Otherwise all calls in an older process return ErrVersion some seconds after
-// the migration, and its worker ends. A process that is newer than the schema can do
+// schema. Otherwise the calls of an older process fail with ErrVersion after the migration, and
+// change nothing, and its worker ends within seconds. A process that is newer than the schema can do
 // nothing before it has migrated.
 func (e *Engine) Migrate(ctx context.Context) error {
 	_, err := retry(ctx, e, true, func() (struct{}, error) { return struct{}{}, e.migrate(ctx) })
@@ -56,10 +75,10 @@ func (e *Engine) migrate(ctx context.Context) error {
 				return err
 			}
 		}
-		for v := from + 1; v <= latest; v++ {
+		for i, text := range e.migrations(from) {
 			// Without arguments it may be several statements.
-			if _, err := tx.Conn().PgConn().Exec(ctx, statement(strconv.Itoa(v), e.schema)).ReadAll(); err != nil {
-				return fmt.Errorf("version %d: %w", v, err)
+			if _, err := tx.Conn().PgConn().Exec(ctx, text).ReadAll(); err != nil {
+				return fmt.Errorf("version %d: %w", from+1+i, err)
 			}
 		}
 		return nil
@@ -97,7 +116,7 @@ type querier interface {
 func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
 	var there bool
 	err = q.QueryRow(ctx, `select exists (select from pg_catalog.pg_class c
-		join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'meta')`, e.schema).Scan(&there)
+		join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'format')`, e.schema).Scan(&there)
 	if err != nil || !there {
 		return 0, err
 	}
@@ -105,8 +124,8 @@ func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
 	if err := q.QueryRow(ctx, e.statements.version).Scan(&v, &oldest); err != nil {
 		return 0, err
 	}
-	if oldest > latest {
-		return v, fmt.Errorf("%w: the schema %q has version %d and needs a program that knows %d; this one knows %d: deploy a newer program", ErrVersion, e.schema, v, oldest, latest)
+	if oldest > e.latest() {
+		return v, fmt.Errorf("%w: the schema %q has version %d and needs a program that knows %d; this one knows %d: deploy a newer program", ErrVersion, e.schema, v, oldest, e.latest())
 	}
 	return v, nil
 }
@@ -114,8 +133,8 @@ func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
 // migrated returns an error if the schema is older than this package needs.
 func (e *Engine) migrated(ctx context.Context) error {
 	v, err := retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
-	if err == nil && v < latest {
-		err = fmt.Errorf("postgres: the schema %q has version %d, and this program needs %d: call Migrate", e.schema, v, latest)
+	if err == nil && v < e.latest() {
+		err = fmt.Errorf("postgres: the schema %q has version %d, and this program needs %d: call Migrate", e.schema, v, e.latest())
 	}
 	return err
 }
@@ -123,18 +142,28 @@ func (e *Engine) migrated(ctx context.Context) error {
 // watchEvery is the pause between two checks of the schema's version.
 const watchEvery = 2 * time.Second
 
-// watchVersion has all that is asked for fail once the schema is of a version that this
-// package cannot work with, until Close.
+// watchVersion checks the version until Close. Statements that fail because a migration has renamed
+// something check it, too.
 func (e *Engine) watchVersion() {
 	for e.outdated.Load() == nil && e.closed.Err() == nil {
 		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
-		if _, err := e.version(ctx, e.pool); errors.Is(err, ErrVersion) {
-			e.outdated.Store(&err)
-			e.announce(announcement{}) // each Fetch finds out at once
-		}
+		_ = e.checkVersion(ctx)
 		cancel()
 		sleep(e.closed, watchEvery)
 	}
+}
+
+// checkVersion returns ErrVersion if the schema is of a version that this engine cannot work with.
+// Then all calls fail.
+func (e *Engine) checkVersion(ctx context.Context) error {
+	_, err := e.version(ctx, e.pool)
+	if !errors.Is(err, ErrVersion) {
+		return nil
+	}
+	if e.outdated.CompareAndSwap(nil, &err) {
+		e.announce(announcement{}) // each Fetch finds out at once
+	}
+	return err
 }
 
 // usable returns why the engine cannot be used any more.
@@ -154,7 +183,7 @@ func (e *Engine) usable() error {
 // changes nothing.
 func (e *Engine) Migration(ctx context.Context) (version int, script string, err error) {
 	version, err = retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
-	if err != nil || version >= latest {
+	if err != nil || version >= e.latest() {
 		return version, "", err
 	}
 	var b strings.Builder
@@ -162,8 +191,8 @@ func (e *Engine) Migration(ctx context.Context) (version int, script string, err
 	if version == 0 {
 		fmt.Fprintf(&b, "create schema if not exists %s;\n", pgx.Identifier{e.schema}.Sanitize())
 	}
-	for v := version + 1; v <= latest; v++ {
-		b.WriteString(statement(strconv.Itoa(v), e.schema))
+	for _, text := range e.migrations(version) {
+		b.WriteString(text)
 		b.WriteString(";\n")
 	}
 	b.WriteString("commit;\n")

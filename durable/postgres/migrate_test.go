@@ -44,7 +44,7 @@ func TestMigrateAtOneTime(t *testing.T) {
 		}
 		wg.Wait()
 		var rows, jobs int
-		row := s.pool(t).QueryRow(t.Context(), "select (select count(*) from "+s.schema+".meta), (select count(*) from "+s.schema+".job)")
+		row := s.pool(t).QueryRow(t.Context(), "select (select count(*) from "+s.schema+".format), (select count(*) from "+s.schema+".job)")
 		require.NoError(t, row.Scan(&rows, &jobs))
 		require.Equal(t, []int{1, 6}, []int{rows, jobs})
 	}
@@ -68,7 +68,7 @@ func TestWrongDatabase(t *testing.T) {
 	require.ErrorContains(t, errs[0], "call Migrate")
 
 	require.NoError(t, e.Migrate(t.Context()))
-	exec("update " + s.schema + ".meta set version = 1000, oldest = 1000")
+	exec("update " + s.schema + ".format set version = 1000, oldest = 1000")
 	require.ErrorIs(t, e.Migrate(t.Context()), postgres.ErrVersion)
 	_, err = postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
 	require.ErrorIs(t, err, postgres.ErrVersion)
@@ -89,7 +89,7 @@ func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
-	s.exec(t, pool, "update SCHEMA.meta set version = 1000")
+	s.exec(t, pool, "update SCHEMA.format set version = 1000")
 	fresh, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
 	require.NoError(t, err)
 	defer fresh.Close()
@@ -109,7 +109,7 @@ func TestNewerSchema(t *testing.T) {
 	require.NoError(t, err)
 	q.Handle("other", func(context.Context, *durable.Attempt) error { return nil })
 	go func() { ran <- q.Run(ctx) }()
-	s.exec(t, pool, "update SCHEMA.meta set oldest = 1000")
+	s.exec(t, pool, "update SCHEMA.format set oldest = 1000")
 	require.ErrorIs(t, <-fed, postgres.ErrVersion)
 	require.ErrorIs(t, <-ran, durable.ErrVersion)
 	require.NoError(t, q.Close())
@@ -140,7 +140,7 @@ func TestOlderSchema(t *testing.T) {
 	t.Parallel()
 	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
-	s.exec(t, pool, "update SCHEMA.meta set version = 0")
+	s.exec(t, pool, "update SCHEMA.format set version = 0")
 	_, err := e.Work(t.Context(), workConfig("w", time.Minute))
 	require.ErrorContains(t, err, "call Migrate")
 	s.exec(t, pool, "alter table SCHEMA.job rename column payload to content")

@@ -16,15 +16,15 @@ import (
 const noticeEvery = 2 * time.Millisecond
 
 // notices delivers notices to the workers of this engine at once, and to those of other
-// processes by NOTIFY. Rules, freed and canceled are the notices that are still to be sent.
+// processes by NOTIFY. FlowControl, freed and canceled are the notices that are still to be sent.
 type notices struct {
 	some chan struct{} // of one element
 
-	mu       sync.Mutex
-	rules    bool
-	freed    map[driver.LimitKey]bool
-	canceled []driver.Ref
-	workers  map[*worker]bool // of this engine
+	mu          sync.Mutex
+	flowControl bool
+	freed       map[driver.LimitKey]bool
+	canceled    []driver.Ref
+	workers     map[*worker]bool // of this engine
 }
 
 func newNotices() *notices {
@@ -35,7 +35,7 @@ func newNotices() *notices {
 func (e *Engine) sendNotice(n driver.Notice) {
 	e.notices.deliver(n)
 	e.notices.mu.Lock()
-	e.notices.rules = e.notices.rules || n.FlowControl
+	e.notices.flowControl = e.notices.flowControl || n.FlowControl
 	for _, p := range n.Freed {
 		e.notices.freed[p] = true
 	}
@@ -73,21 +73,16 @@ func (n *notices) subscribe(w *worker) func() {
 
 // sentNotice is the form in which a notice is sent.
 type sentNotice struct {
-	Rules    bool         `json:"rules,omitempty"`
-	Freed    []freed      `json:"freed,omitempty"`
-	Canceled []driver.Ref `json:"canceled,omitempty"`
-}
-
-type freed struct {
-	Rule int64  `json:"rule"`
-	Lane string `json:"lane,omitempty"`
+	FlowControl bool              `json:"flow_control,omitempty"`
+	Freed       []driver.LimitKey `json:"freed,omitempty"`
+	Canceled    []driver.Ref      `json:"canceled,omitempty"`
 }
 
 // take returns the text to send next: as much as fits one notification.
 func (n *notices) take() (text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t := sentNotice{Rules: n.rules}
+	t := sentNotice{FlowControl: n.flowControl}
 	const each = 400 // bytes, at most: a Lane of 128, quoted
 	room := maxNotification/each - 1
 	k := min(len(n.canceled), room)
@@ -96,7 +91,7 @@ func (n *notices) take() (text string) {
 		if len(t.Freed)+k >= room {
 			break
 		}
-		t.Freed = append(t.Freed, freed{p.Limit, p.Lane})
+		t.Freed = append(t.Freed, p)
 		delete(n.freed, p)
 	}
 	if len(n.canceled)+len(n.freed) > 0 {
@@ -105,12 +100,12 @@ func (n *notices) take() (text string) {
 		default:
 		}
 	}
-	n.rules = false
+	n.flowControl = false
 	var body strings.Builder
 	to := json.NewEncoder(&body)
 	to.SetEscapeHTML(false) // escaped, a lane of < would be six times as long
 	if err := to.Encode(struct {
-		Tell sentNotice `json:"tell"`
+		Notice sentNotice `json:"notice"`
 	}{t}); err != nil {
 		panic(err) // strings and numbers
 	}
@@ -120,16 +115,12 @@ func (n *notices) take() (text string) {
 // decodeNotice returns the notice in a notification, if it is one.
 func decodeNotice(text string) (n driver.Notice, ok bool) {
 	var body struct {
-		Tell *sentNotice `json:"tell"`
+		Notice *sentNotice `json:"notice"`
 	}
-	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Tell == nil {
+	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Notice == nil {
 		return n, false
 	}
-	n.FlowControl, n.Canceled = body.Tell.Rules, body.Tell.Canceled
-	for _, f := range body.Tell.Freed {
-		n.Freed = append(n.Freed, driver.LimitKey{Limit: f.Rule, Lane: f.Lane})
-	}
-	return n, true
+	return driver.Notice{FlowControl: body.Notice.FlowControl, Freed: body.Notice.Freed, Canceled: body.Notice.Canceled}, true
 }
 
 // sendNotices sends them to other processes, until Close. If one is lost, the worker learns of

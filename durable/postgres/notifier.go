@@ -51,7 +51,7 @@ func (s span) join(other span) span {
 	return s
 }
 
-// recalled tells a Fetch that deferred jobs are free, since the rules have changed.
+// recalled tells a Fetch that deferred jobs are free, since the limits or pauses have changed.
 var recalled = announcement{old: true, many: true}
 
 func announcementOf(kinds []string, old bool) announcement {
@@ -114,7 +114,7 @@ func (a announcement) ahead(now time.Time) time.Duration {
 type sentAnnouncement struct {
 	Old   bool       `json:"old,omitempty"`
 	Kinds []string   `json:"kinds,omitempty"` // none: any
-	Due   [][2]int64 `json:"due,omitempty"`   // the span of each kind, in microseconds since 1970; older versions send none
+	Due   [][2]int64 `json:"due,omitempty"`   // the span of each kind, in microseconds since 1970; none: unknown, as of add_job
 	By    string     `json:"by,omitempty"`    // the engine that sends it, and has woken its own
 }
 

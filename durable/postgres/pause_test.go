@@ -11,7 +11,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// A claim that is under way while a Pause is stored, and waits for a place that a handler's
+// A claim that is under way while a Pause is stored, and waits for a permit that a handler's
 // transaction has locked, is over when Pause returns: nothing begins after that. So it is for a
 // second Pause, which finds it stored.
 func TestPauseWaitsForClaims(t *testing.T) {

@@ -86,10 +86,13 @@ func (e *Engine) translate(err error) error {
 	switch code := of.SQLState(); {
 	case code == "53100":
 		return fmt.Errorf("%w: %w", driver.ErrFull, err)
-	case code == "42P01" || code == "3F000":
-		return fmt.Errorf("postgres: the schema %q has no tables: call Migrate: %w", e.schema, err)
-	case code == "42703": // a column
-		return fmt.Errorf("postgres: the schema %q is of another version: call Migrate: %w", e.schema, err)
+	case code == "42P01" || code == "3F000" || code == "42703" || code == "42883": // a table, schema, column or function
+		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
+		defer cancel()
+		if err := e.checkVersion(ctx); err != nil {
+			return err
+		}
+		return fmt.Errorf("postgres: the schema %q has no tables, or older ones: call Migrate: %w", e.schema, err)
 	case strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX"):
 		return fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}

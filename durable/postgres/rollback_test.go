@@ -96,7 +96,7 @@ func TestFailedCommit(t *testing.T) {
 			var ref driver.Ref
 			var err error
 			taken := s.overtaken(t, pool, func() { ref, err = insert(rec(fmt.Sprint("insert", i), key)) },
-				`insert into SCHEMA.job (id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)
+				`insert into SCHEMA.job (id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule)
 				values ('`+key+`', '`+key+`', '', 'k', '', now(), now() + interval '1 hour', now(), 1, 0, 0, '', '') on conflict do nothing`)
 			require.Equal(t, taken, errors.Is(err, driver.ErrExists), "taken before: %v, and %v", taken, err)
 			require.Equal(t, taken, ref == "")

@@ -17,7 +17,7 @@ import (
 // for the other, and sees what it has done.
 func (e *Engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
 	next, err := retry(ctx, e, true, func() (*driver.Record, error) {
-		next, err := e.setSeries(ctx, was, s, replace)
+		next, err := e.setSchedule(ctx, was, s, replace)
 		if errors.Is(err, errBefore) {
 			err = nil
 		}
@@ -29,8 +29,8 @@ func (e *Engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, 
 	return err
 }
 
-// setSeries returns the occurrence that it has stored, or nil.
-func (e *Engine) setSeries(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) (next *driver.Record, err error) {
+// setSchedule returns the occurrence that it has stored, or nil.
+func (e *Engine) setSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) (next *driver.Record, err error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (e *Engine) setSeries(ctx context.Context, was int64, s driver.Schedule, re
 		}
 		var stored, before bool
 		var last *time.Time
-		if err := tx.QueryRow(ctx, e.setOne, s.Name, s.Definition, s.Revision, was).Scan(&stored, &before, &last); err != nil {
+		if err := tx.QueryRow(ctx, e.statements.setSchedule, s.Name, s.Definition, s.Revision, was).Scan(&stored, &before, &last); err != nil {
 			return err
 		}
 		if before {
@@ -120,7 +120,7 @@ func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Rec
 
 // Schedule returns a schedule.
 func (e *Engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
-	found, err := e.readSeries(ctx, e.series, name)
+	found, err := e.readSchedules(ctx, e.schedule, name)
 	switch {
 	case err != nil:
 		return driver.Schedule{}, err
@@ -134,7 +134,7 @@ func (e *Engine) Schedule(ctx context.Context, name string) (driver.Schedule, er
 func (e *Engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
 	return func(yield func(driver.Schedule, error) bool) {
 		for last, more := "", true; more; {
-			found, err := e.readSeries(ctx, e.allSeries, last, page)
+			found, err := e.readSchedules(ctx, e.schedules, last, page)
 			if err != nil {
 				yield(driver.Schedule{}, err)
 				return
@@ -149,7 +149,7 @@ func (e *Engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error
 	}
 }
 
-func (e *Engine) readSeries(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
+func (e *Engine) readSchedules(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
 	return retry(ctx, e, true, func() ([]driver.Schedule, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
 			var last *time.Time

@@ -16,8 +16,8 @@ var files embed.FS
 // statements are those of one schema.
 type statements struct {
 	insert, insertNew, insertOnKey, signal, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
-	series, allSeries, setOne, lockKeyed,
-	claimLimited, finishWhole, makePlaces, freeDead, rules, setRules, claims, usage, stop, stops,
+	schedule, schedules, setSchedule, lockKeyed,
+	claimLimited, finishWhole, makeCounters, freeDead, flowControl, setFlowControl, claims, usage, cancelRunning, canceled,
 	version, work, heartbeat, leave, sweep, expire, hung, unhandled,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
@@ -35,11 +35,12 @@ func newStatements(schema string) statements {
 		insert: locks("insert"), insertNew: neverStored(locks("insert")), insertOnKey: locks("insert_on_key"), signal: locks("signal"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"), delete: locks("delete"),
 		work: locks("work"), heartbeat: locks("heartbeat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
-		series: s("series"), allSeries: s("all_series"), setOne: locks("set_series"), lockKeyed: locks("lock_keyed"),
+		schedule: s("schedule"), schedules: s("schedules"), setSchedule: locks("set_schedule"), lockKeyed: locks("lock_keyed"),
 		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
 		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
-		claimLimited: whole("claim"), finishWhole: whole("finish"), makePlaces: locks("make_places"), freeDead: locks("free_dead"),
-		rules: s("rules"), setRules: locks("set_rules"), claims: s("claims"), usage: s("usage"), stop: locks("stop"), stops: s("stops"),
+		claimLimited: whole("claim"), finishWhole: whole("finish"), makeCounters: locks("make_counters"), freeDead: locks("free_dead"),
+		flowControl: s("flow_control"), setFlowControl: locks("set_flow_control"), claims: s("claims"), usage: s("usage"),
+		cancelRunning: locks("cancel_running"), canceled: s("canceled"),
 		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), claiming: claiming(schema), tag: tag,
 	}
 }
@@ -62,6 +63,11 @@ func statement(name, schema string) string {
 	if err != nil {
 		panic(err) // it is in the program
 	}
-	// Its name is the same quoted, since it is of small letters, digits and _.
-	return strings.NewReplacer("tickwheel.", pgx.Identifier{schema}.Sanitize()+".", "'tickwheel'", "'"+schema+"'").Replace(string(text))
+	return inSchema(string(text), schema)
+}
+
+// inSchema returns a text that was written for the schema "tickwheel" for another one. A schema's name
+// is the same quoted, since it is of small letters, digits and _.
+func inSchema(text, schema string) string {
+	return strings.NewReplacer("tickwheel.", pgx.Identifier{schema}.Sanitize()+".", "'tickwheel'", "'"+schema+"'").Replace(text)
 }

@@ -2,136 +2,224 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
-	"github.com/tickwheel/tickwheel/durable/testservers/upgradetest"
 )
 
-// ofVersion makes a store's tables as they were in a version, and returns what runs a
-// statement there.
-func ofVersion(t *testing.T, s *store, version int) (exec func(sql string)) {
-	conn, err := s.pool(t).Acquire(t.Context())
+// Two made-up versions that could come next. Beside the first, programs of version 1 go on; it
+// adds a column. The second gives another name to each table that they write, so that their
+// statements fail: see FORMAT.md.
+const (
+	besideOlder = "alter table tickwheel.job add column extra text; update tickwheel.format set version = 2"
+	afterOlder  = `alter table tickwheel.job rename to job_2; alter table tickwheel.worker rename to worker_2;
+		alter table tickwheel.schedule rename to schedule_2; alter table tickwheel.flow_control rename to flow_control_2;
+		alter table tickwheel.counter rename to counter_2; alter table tickwheel.cancel_request rename to cancel_request_2;
+		update tickwheel.format set version = 2, oldest = 2`
+)
+
+// nextBuild connects an engine of a build that has one more version of the format.
+func nextBuild(t *testing.T, s *store, pool *pgxpool.Pool, next string) *postgres.Engine {
+	first, err := os.ReadFile("sql/1.sql")
 	require.NoError(t, err)
-	t.Cleanup(conn.Release)
-	exec = func(sql string) {
-		t.Helper()
-		_, err := conn.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
-		require.NoError(t, err)
-	}
-	exec("create schema " + s.schema)
-	for v := 1; v <= version; v++ {
-		text, err := os.ReadFile(fmt.Sprintf("sql/%d.sql", v))
-		require.NoError(t, err)
-		exec(strings.ReplaceAll(string(text), "tickwheel.", s.schema+"."))
-	}
-	return exec
+	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema), postgres.Versions(fstest.MapFS{
+		"sql/1.sql": {Data: first}, "sql/2.sql": {Data: []byte(next)},
+	}))
+	require.NoError(t, err)
+	t.Cleanup(func() { e.Close() })
+	return e
 }
 
-// Recurring jobs of version 2, which had neither plans nor schedules, go on.
-func TestSeriesOfVersion2(t *testing.T) {
-	t.Parallel()
-	s := sharedStore(t)
-	exec := ofVersion(t, s, 2)
-	names := []string{upgradetest.Due, upgradetest.Claimed, upgradetest.Far, upgradetest.Stored}
-	for i, name := range names {
-		due := "now()"
-		if name == upgradetest.Far {
-			due = "now() + interval '1 hour'"
-		}
-		exec(fmt.Sprintf("insert into %s.job (id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)"+
-			" values ('0hoejqjfju%d.PAZ33SAJJBKI5AH3FNCIWS4XOZ', 'every/%s', 'every/%s', '%s', '', %s, %s, now(), 25, 0, 0, '', '%s')",
-			s.schema, i, name, name, upgradetest.Kind, due, due, name))
-	}
-	exec("update " + s.schema + ".job set state = 1, attempt = 1, claim = 1, holder = 4711 where series = '" + upgradetest.Claimed + "'")
-	open := func() driver.Engine { return s.open(t) }
-	stored, e := map[string]durable.Ref{}, open()
-	for _, name := range names {
-		ref, err := e.Lookup(t.Context(), "every/"+name)
+// contents returns all rows of all tables of a schema.
+func contents(t *testing.T, s *store, pool *pgxpool.Pool) (rows []string) {
+	texts := func(sql string) []string {
+		found, err := pool.Query(t.Context(), strings.ReplaceAll(sql, "SCHEMA", s.schema))
 		require.NoError(t, err)
-		stored[name] = ref
+		all, err := pgx.CollectRows(found, pgx.RowTo[string])
+		require.NoError(t, err)
+		require.NotEmpty(t, all, sql)
+		return all
 	}
-	upgradetest.Series(t, open, stored)
+	for _, table := range texts("select relname from pg_class where relnamespace = 'SCHEMA'::regnamespace and relkind = 'r' order by 1") {
+		rows = append(rows, texts("select '"+table+" ' || to_jsonb(t)::text from SCHEMA."+table+" t order by 1")...)
+	}
+	return rows
 }
 
-// Jobs of version 1 run after the migration: those that wait, and those that a worker of
-// it had claimed, of which nobody knows whether it had begun.
-func TestUpgrade(t *testing.T) {
-	t.Parallel()
-	s := sharedStore(t)
-	exec := ofVersion(t, s, 1)
-	const insert = "insert into %s.job (id, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series" +
-		") values ('%s', null, '%s', 'p', now(), now(), now(), 25, 0, 0, '', '')"
-	for i, kind := range []string{"k", "claimed"} {
-		exec(fmt.Sprintf(insert, s.schema, "0hoejqjfju"+strconv.Itoa(i)+".PAZ33SAJJBKI5AH3FNCIWS4XOZ", kind))
-	}
-	exec("update " + s.schema + ".job set state = 1, attempt = 1, claim = 1, holder = 4711 where kind = 'claimed'")
-	e, err := postgres.Connect(t.Context(), s.pool(t), postgres.Schema(s.schema))
-	require.NoError(t, err)
-	require.NoError(t, e.Migrate(t.Context()))
+// filled returns a queue of which each table has rows, and a claim of a worker.
+func filled(t *testing.T, e *postgres.Engine) (*durable.Queue, driver.Worker, *driver.Delivery, []durable.Ref) {
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
-	defer q.Close()
-
-	ran := make(chan *durable.Attempt, 10)
-	handler := func(_ context.Context, a *durable.Attempt) error { ran <- a; return nil }
-	q.Handle("k", handler)
-	q.Handle("claimed", handler)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- q.Run(ctx) }()
-	for range 2 {
-		a := <-ran
-		require.Equal(t, 1, a.Number, a.Job.Kind)
-		require.Equal(t, durable.Job{Kind: a.Job.Kind, Payload: []byte("p"), At: a.Job.At, MaxAttempts: 25}, a.Job)
-	}
-	stop()
-	require.NoError(t, <-done)
-	require.Empty(t, ran)
+	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "other", Key: "key", Signals: true, After: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
+	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "k", Running: 1}))
+	c := workConfig("w", time.Minute)
+	c.Kinds = driver.NewKindGate([]string{"k"})
+	w, err := e.Work(t.Context(), c)
+	require.NoError(t, err)
+	held := poll(t, w)
+	require.Len(t, held, 1)
+	held[0].Exact = true
+	require.Equal(t, driver.Granted, w.Claim(t.Context(), held)[0].Status)
+	stopped, err := e.CancelRunning(t.Context(), refs[0])
+	require.NoError(t, err)
+	require.True(t, stopped)
+	return q, w, held[0], refs
 }
 
-// The error of a job that died in version 3 stays, and is the first of its errors once it has
-// failed again.
-func TestErrorOfVersion3(t *testing.T) {
+// Once a build has migrated to a version that older programs cannot work with, each call of theirs
+// returns ErrVersion, also the first one, and changes nothing.
+func TestNextVersionRefusesOlder(t *testing.T) {
 	t.Parallel()
 	s := sharedStore(t)
-	exec := ofVersion(t, s, 3)
-	exec(fmt.Sprintf("insert into %s.job (id, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series, state, tried)"+
-		" values ('0hoejqjfju0.PAZ33SAJJBKI5AH3FNCIWS4XOZ', null, 'k', '', now(), now() + interval '1 day', now(), 1, 0, 1, E'old\n\nstack', '', 2, now())", s.schema))
-	q, err := durable.Open(t.Context(), s.open(t))
-	require.NoError(t, err)
+	e, pool := s.open(t), s.pool(t)
+	q, w, d, refs := filled(t, e)
 	defer q.Close()
-	var dead durable.Info
-	for i, err := range q.All(t.Context(), durable.Filter{State: durable.Dead}) {
-		require.NoError(t, err)
-		dead = i
-	}
-	require.Equal(t, "old\n\nstack", dead.LastError)
-	require.Empty(t, dead.Errors)
+	schedule, err := e.Schedule(t.Context(), "s")
+	require.NoError(t, err)
+	flow, err := e.FlowControl(t.Context())
+	require.NoError(t, err)
 
-	q.Handle("k", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("new")) })
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- q.Run(ctx) }()
-	require.NoError(t, q.Redrive(t.Context(), dead.Ref))
-	require.Eventually(t, func() bool {
-		dead, err = q.Get(t.Context(), dead.Ref)
+	calls := map[string]func(e *postgres.Engine) error{
+		"Insert": func(e *postgres.Engine) error {
+			_, errs := e.Insert(t.Context(), []driver.Record{record("new", time.Now())})
+			return errs[0]
+		},
+		"Insert with a key": func(e *postgres.Engine) error {
+			r := record("keyed", time.Now())
+			r.Key = "other"
+			_, errs := e.Insert(t.Context(), []driver.Record{r})
+			return errs[0]
+		},
+		"Insert on a key": func(e *postgres.Engine) error {
+			r := record("replaces", time.Now())
+			r.Key, r.OnKey = "key", driver.KeyReplace
+			_, errs := e.Insert(t.Context(), []driver.Record{r})
+			return errs[0]
+		},
+		"AddTx": func(e *postgres.Engine) error {
+			tx, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer tx.Rollback(t.Context())
+			_, err = e.AddTx(t.Context(), tx, durable.Job{Kind: "k"})
+			return err
+		},
+		"Signal": func(e *postgres.Engine) error {
+			_, err := e.Signal(t.Context(), "key", nil, time.Now())
+			return err
+		},
+		"Cancel": func(e *postgres.Engine) error {
+			_, errs := e.Cancel(t.Context(), refs[1:])
+			return errs[0]
+		},
+		"Move": func(e *postgres.Engine) error {
+			_, err := e.Move(t.Context(), refs[1], time.Now())
+			return err
+		},
+		"Finish": func(*postgres.Engine) error {
+			return w.Finish(t.Context(), []driver.Completion{{Delivery: d, End: driver.Retry, At: time.Now()}})[0]
+		},
+		"Release": func(*postgres.Engine) error { return w.Release(t.Context(), []*driver.Delivery{d}, 0) },
+		"SetSchedule": func(e *postgres.Engine) error {
+			return e.SetSchedule(t.Context(), schedule.Revision, driver.Schedule{Name: "s", Revision: 1 << 60}, nil)
+		},
+		"SetFlowControl": func(e *postgres.Engine) error {
+			return e.SetFlowControl(t.Context(), flow.Revision(), driver.NewFlowControl(1<<60, nil, nil))
+		},
+	}
+	before := map[string]*postgres.Engine{} // one for each call, which has not been refused yet
+	for name := range calls {
+		before[name] = s.open(t)
+	}
+	require.NoError(t, nextBuild(t, s, pool, afterOlder).Migrate(t.Context()))
+	stored := contents(t, s, pool)
+
+	for name, call := range calls {
+		require.ErrorIs(t, call(before[name]), durable.ErrVersion, name)
+	}
+	require.ErrorIs(t, w.Heartbeat(t.Context()), durable.ErrVersion)
+	require.ErrorIs(t, w.Close(t.Context()), durable.ErrVersion)
+	_, err = e.Work(t.Context(), workConfig("w2", time.Minute))
+	require.ErrorIs(t, err, durable.ErrVersion)
+	require.ErrorIs(t, e.Migrate(t.Context()), durable.ErrVersion)
+	_, err = postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	require.ErrorIs(t, err, durable.ErrVersion)
+	require.Equal(t, stored, contents(t, s, pool))
+}
+
+// Beside a version that adds a column, programs of the version before go on, and leave the column as
+// it is, whatever they do with the job. Any number of programs may migrate at once.
+func TestNextVersionBesideOlder(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e, pool := s.open(t), s.pool(t)
+	q, w, d, refs := filled(t, e)
+	defer q.Close()
+	young := nextBuild(t, s, pool, besideOlder)
+	_, err := young.Work(t.Context(), workConfig("early", time.Minute))
+	require.ErrorContains(t, err, "call Migrate")
+	version, script, err := young.Migration(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, version)
+	require.Contains(t, script, "add column extra")
+	require.NotContains(t, script, "create table")
+	var all sync.WaitGroup
+	for range 4 {
+		for _, e := range []*postgres.Engine{young, e} {
+			all.Go(func() {
+				if err := e.Migrate(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	version, script, err = young.Migration(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []any{2, ""}, []any{version, script})
+
+	s.exec(t, pool, "update SCHEMA.job set extra = id")
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: d, End: driver.Retry, At: time.Now()}})[0])
+	next := poll(t, w)
+	require.Len(t, next, 1)
+	require.NoError(t, w.Release(t.Context(), next, 0))
+	next = poll(t, w)
+	next[0].Exact = true
+	require.Equal(t, driver.Granted, w.Claim(t.Context(), next)[0].Status)
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: next[0], End: driver.DeadLetter, Error: "x"}})[0])
+	require.NoError(t, q.Redrive(t.Context(), refs[0]))
+	_, moved, err := q.Reschedule(t.Context(), refs[1], time.Now())
+	require.NoError(t, err)
+	require.True(t, moved)
+	var changed int
+	require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from "+s.schema+".job where extra is distinct from id").Scan(&changed))
+	require.Zero(t, changed)
+
+	ran, stop := make(chan string, 10), make(chan func(), 2)
+	for i, e := range []*postgres.Engine{s.open(t), young} {
+		kind := fmt.Sprint("both", i)
+		both, end := runQueue(t, e, func(_ context.Context, a *durable.Attempt) error { ran <- string(a.Job.Payload); return nil })
+		stop <- end
+		_, err := both.Add(t.Context(), durable.Job{Kind: "k", Payload: []byte(kind)})
 		require.NoError(t, err)
-		return dead.State == durable.Dead
-	}, patience, 10*time.Millisecond)
-	require.Len(t, dead.Errors, 2)
-	require.Equal(t, []durable.Failure{{Error: "old"}, {At: dead.Errors[1].At, Attempt: 1, Error: "new"}}, dead.Errors)
-	require.False(t, dead.Errors[1].At.IsZero())
-	stop()
-	require.NoError(t, <-done)
+	}
+	seen := map[string]bool{}
+	for !seen["both0"] || !seen["both1"] {
+		seen[await(t, ran)] = true
+	}
+	(<-stop)()
+	(<-stop)()
 }

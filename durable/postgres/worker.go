@@ -87,11 +87,11 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	var alive bool
 	var until time.Time
 	if err := w.conn.QueryRow(ctx, w.e.heartbeat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until); err != nil {
-		return err
+		return w.e.translate(err)
 	}
 	w.until = until
 	if w.c.Notify != nil {
-		w.stops(ctx)
+		w.notifyCanceled(ctx)
 	}
 	if !alive {
 		return driver.ErrLeaseLost
@@ -107,7 +107,7 @@ func (w *worker) Close(ctx context.Context) error {
 	if err == nil {
 		w.e.announce(announcement{old: true})
 	}
-	return err
+	return w.e.translate(err)
 }
 
 func (w *worker) hangUp() {
@@ -135,9 +135,9 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 		todo[i] = i
 	}
 	for try := 0; len(todo) > 0; try++ {
-		rules, err := w.e.read.Load(), error(nil)
-		if rules == nil || try > 0 {
-			rules, err = w.e.FlowControl(ctx)
+		flow, err := w.e.read.Load(), error(nil)
+		if flow == nil || try > 0 {
+			flow, err = w.e.FlowControl(ctx)
 		}
 		if err != nil || try > 3 { // others change them all the time
 			for _, i := range todo {
@@ -145,18 +145,18 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 			}
 			break
 		}
-		todo = w.claimBy(ctx, rules, held, todo, verdicts)
+		todo = w.claimBy(ctx, flow, held, todo, verdicts)
 	}
 	return verdicts
 }
 
-// claimBy claims some by rules, and returns those for which the rules are not right any more.
-func (w *worker) claimBy(ctx context.Context, rules *driver.FlowControl, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
+// claimBy claims some by the limits and pauses, and returns those for which these have changed.
+func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
 	var plain, limited asking
 	limited.needs.limits = map[driver.LimitKey]*driver.StoredLimit{}
 	for _, i := range todo {
 		h := held[i]
-		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
+		limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
 		switch {
 		case len(limits) == 0 && !paused:
 			plain.add(i, h)
@@ -171,12 +171,12 @@ func (w *worker) claimBy(ctx context.Context, rules *driver.FlowControl, held []
 	}
 	var beside sync.WaitGroup
 	if len(limited.ids) > 0 && len(plain.ids) > 0 {
-		beside.Go(func() { w.claimSome(ctx, rules, &limited, held, verdicts) })
+		beside.Go(func() { w.claimSome(ctx, flow, &limited, held, verdicts) })
 	} else if len(limited.ids) > 0 {
-		w.claimSome(ctx, rules, &limited, held, verdicts)
+		w.claimSome(ctx, flow, &limited, held, verdicts)
 	}
 	if len(plain.ids) > 0 {
-		w.claimSome(ctx, rules, &plain, held, verdicts)
+		w.claimSome(ctx, flow, &plain, held, verdicts)
 	}
 	beside.Wait()
 	return append(plain.stale, limited.stale...)
@@ -198,12 +198,12 @@ func (a *asking) add(i int, h *driver.Delivery) {
 }
 
 // claimSome asks for one statement.
-func (w *worker) claimSome(ctx context.Context, rules *driver.FlowControl, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
-	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, rules.Revision()}, w.e.statements.claim, readVerdict
+func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
+	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.e.statements.claim, readVerdict
 	var err error
 	if len(c.needs.id) > 0 {
 		args, statement, read = append(args, c.needs.args()...), w.e.claimLimited, readLimited
-		err = w.e.do(ctx, w.e.makePlaces, []any{c.needs.ruleOf, c.needs.laneOf}, hot, relaxed)
+		err = w.e.do(ctx, w.e.makeCounters, []any{c.needs.counterLimit, c.needs.counterLane}, hot, relaxed)
 	}
 	for _, i := range c.index {
 		w.supersede(handleOf(held[i]))
@@ -228,7 +228,7 @@ func (w *worker) claimSome(ctx context.Context, rules *driver.FlowControl, c *as
 			c.stale = append(c.stale, i)
 		default:
 			if h := handleOf(held[i]); a.limited && h.claim != 0 && a.At.IsZero() { // claimed before
-				limits, _ := rules.Covering(held[i].Record.Kind, held[i].Record.Lane)
+				limits, _ := flow.Covering(held[i].Record.Kind, held[i].Record.Lane)
 				a.At = driver.TokenValidBy(limits, w.e.now())
 			}
 			verdicts[i] = a.ClaimResult
@@ -270,7 +270,7 @@ type answer struct {
 	driver.ClaimResult
 	id      string
 	claim   int32
-	stale   bool // the rules were changed
+	stale   bool // the limits or pauses were changed
 	limited bool
 }
 
@@ -278,13 +278,13 @@ func readVerdict(row pgx.CollectableRow) (answer, error) { return readAnswer(row
 
 // readLimited reads a row of claim.sql with limits.
 func readLimited(row pgx.CollectableRow) (a answer, err error) {
-	var at, rule, rest int64 // nanoseconds
-	a, err = readAnswer(row, &at, &rule, &rest)
+	var at, limit, rest int64 // nanoseconds
+	a, err = readAnswer(row, &at, &limit, &rest)
 	switch {
 	case a.Status == driver.Granted && at > 0:
 		a.At = time.Unix(0, at)
-	case a.Status == driver.RetryLater && rule > 0:
-		a.ClaimResult = driver.ClaimResult{Status: driver.Throttled, Limit: rule, After: time.Duration(rest)}
+	case a.Status == driver.RetryLater && limit > 0:
+		a.ClaimResult = driver.ClaimResult{Status: driver.Throttled, Limit: limit, After: time.Duration(rest)}
 	}
 	return a, err
 }

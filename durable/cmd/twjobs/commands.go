@@ -379,8 +379,6 @@ func kindsOf(w *admin.Worker) string {
 	switch more := w.AllKinds - min(len(w.Kinds), most); {
 	case w.AllKinds == 0:
 		return "not known"
-	case some == "":
-		return fmt.Sprintf("%d, by an earlier release", more)
 	case more > 0:
 		return fmt.Sprintf("%s and %d more", some, more)
 	}

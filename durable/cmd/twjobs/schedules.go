@@ -34,17 +34,14 @@ func (t *tool) listSchedules() error {
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tSPEC\tKIND\tLAST\tNEXT")
 	for _, i := range all {
-		spec, next := line(i.Spec), "-"
-		if i.Spec == "" {
-			spec = "(was code)"
-		}
+		next := "-"
 		switch {
 		case i.Next != nil:
 			next = when(*i.Next)
 		case i.Paused:
 			next = "paused"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", line(i.Name), spec, line(i.Kind), stamp(i.Last), next)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", line(i.Name), line(i.Spec), line(i.Kind), stamp(i.Last), next)
 	}
 	return w.Flush()
 }

@@ -41,22 +41,14 @@ func NewCalendar(e driver.Engine, log *slog.Logger, now func() time.Time) *Calen
 	return &Calendar{engine: e, log: log, now: now, specs: map[string]*cron.Spec{}}
 }
 
-var (
-	// errInCode: earlier releases had schedules whose times were functions of the program. Only
-	// their names are stored.
-	errInCode = fmt.Errorf("%w: its times were code of an earlier release: call Schedule with its name", driver.ErrInvalid)
-
-	errUnreadable = fmt.Errorf("%w: this version cannot read the spec", driver.ErrInvalid)
-)
+// ErrUnreadable is the error of a schedule that a newer release has stored.
+var ErrUnreadable = fmt.Errorf("%w: this version cannot read the spec", driver.ErrInvalid)
 
 // timesOf returns the times of a schedule.
 func (c *Calendar) timesOf(s *Schedule) (times, error) {
-	if s.Spec == "" {
-		return nil, errInCode
-	}
 	spec := c.spec(s.Spec)
 	if spec == nil {
-		return nil, fmt.Errorf("%w: %.300q", errUnreadable, s.Spec)
+		return nil, fmt.Errorf("%w: %.300q", ErrUnreadable, s.Spec)
 	}
 	start, end := FromMicros(s.Start), FromMicros(s.End)
 	return func(prev time.Time) time.Time {
@@ -87,11 +79,9 @@ func (c *Calendar) spec(text string) *cron.Spec {
 }
 
 // MayFollow reports whether an occurrence, by its text, may end here. If its spec cannot be read,
-// a release that can read it has to store the next one. Nobody knows the times of one without a
-// spec.
+// a release that can read it has to store the next one.
 func (c *Calendar) MayFollow(occurrence string) bool {
-	o := DecodeOccurrence(occurrence)
-	return o.Spec == "" || c.spec(o.Spec) != nil
+	return c.spec(DecodeOccurrence(occurrence).Spec) != nil
 }
 
 // Replacement is the [driver.Replace] of a schedule: the first occurrence from now on, unless the
@@ -137,8 +127,8 @@ func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
 	if !out.Uncounted && !o.Pass {
 		out.Occurred = Occurred(r)
 	}
-	if r.Version > 0 || o.Spec == "" {
-		out.Revision = unread // it may have been dead, and others have run since, or it has no times: followAgain knows
+	if r.Version > 0 {
+		out.Revision = noRevision // it may have been dead, and others have run since: FollowAgain knows
 		return
 	}
 	out.Next = c.successor(r, &o.Schedule, o.Revision, TemplateOf(r), began, Occurred(r))
@@ -147,8 +137,8 @@ func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
 // Tries bounds how often a change is tried because others change the schedule, or the limits.
 const Tries = 100
 
-// unread is the revision of no schedule.
-const unread = -1
+// noRevision is the revision of no schedule.
+const noRevision = -1
 
 // successor makes the record of the occurrence that follows one at a time; nil if there is
 // none. Where the spec cannot be read it makes a placeholder, and a release that can read it
@@ -157,14 +147,10 @@ func (c *Calendar) successor(r *driver.Record, s *Schedule, revision int64, j *T
 	now := c.now()
 	t, err := c.timesOf(s)
 	switch {
-	case errors.Is(err, errUnreadable):
+	case errors.Is(err, ErrUnreadable):
 		next, err = s.occurrence(r.Schedule, revision, nil, j, at, s.due(r.Schedule, at), now)
 	case err == nil:
-		since := s.Since
-		if since == 0 && revision != DecodeOccurrence(r.Occurrence).Revision {
-			since = revision
-		}
-		if from := FromMicros(since); at.Before(from) {
+		if from := FromMicros(s.Since); at.Before(from) {
 			at = from
 		}
 		if at = s.after(t, at, began, now); !at.IsZero() {
@@ -194,8 +180,7 @@ func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Completion, bega
 	if s.Job != nil {
 		j = s.Job
 	}
-	deleted := stored.Definition == "" && r.Occurrence != "" // and not older than stored schedules
-	if !deleted && !s.Paused {
+	if stored.Definition != "" && !s.Paused {
 		out.Next = c.successor(r, s, stored.Revision, j, began, at)
 	}
 	return nil

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
 // Schedule says when occurrences are. An engine keeps it as text, in driver.Schedule.Definition.
 type Schedule struct {
-	Spec   string `json:"spec,omitempty"`   // "": its times were code of an earlier release
+	Spec   string `json:"spec,omitempty"`
 	Missed int    `json:"missed,omitempty"` // n: the last n run; 0: one for all; -1: none
 	Skip   bool   `json:"skip,omitempty"`   // what comes due while one runs
 	Jitter int64  `json:"jitter,omitempty"` // microseconds, as all of these
@@ -21,11 +22,12 @@ type Schedule struct {
 	End    int64  `json:"end,omitempty"`
 
 	// Since is when the times were set, or a pause ended: no earlier occurrence was missed.
-	// 0: an earlier release has stored the schedule.
 	Since int64 `json:"since,omitempty"`
 
 	Paused bool      `json:"paused,omitempty"`
 	Job    *Template `json:"job,omitempty"`
+
+	unread unread.Fields // of the text that it was read from
 }
 
 // Occurrence is one occurrence, with the Schedule as it was when the occurrence was made, without
@@ -49,53 +51,76 @@ type Template struct {
 	Lane        string            `json:"lane,omitempty"`
 	Priority    int8              `json:"prio,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
-	Timeout     time.Duration     `json:"timeout,omitempty"`
+	Timeout     int64             `json:"timeout,omitempty"` // microseconds
+
+	unread unread.Fields // of the text that it was read from
+}
+
+// MarshalJSON writes a Template, with the fields that were not read.
+func (t *Template) MarshalJSON() ([]byte, error) {
+	type plain Template
+	text, err := json.Marshal((*plain)(t))
+	return t.unread.AddTo(text), err
+}
+
+// UnmarshalJSON reads a Template.
+func (t *Template) UnmarshalJSON(text []byte) error {
+	type plain Template
+	if err := json.Unmarshal(text, (*plain)(t)); err != nil {
+		return err
+	}
+	t.unread = unread.Of[plain](text)
+	return nil
 }
 
 // TemplateOf returns what a record does.
 func TemplateOf(r *driver.Record) *Template {
-	return &Template{r.Kind, r.Payload, r.MaxAttempts, r.Lane, r.Priority, r.Meta, r.Timeout}
+	return &Template{
+		Kind: r.Kind, Payload: r.Payload, MaxAttempts: r.MaxAttempts, Lane: r.Lane, Priority: r.Priority,
+		Meta: r.Meta, Timeout: r.Timeout.Microseconds(),
+	}
 }
 
 // Record returns a record that has nothing else.
 func (t *Template) Record() driver.Record {
 	return driver.Record{
 		Kind: t.Kind, Payload: t.Payload, MaxAttempts: t.MaxAttempts, Lane: t.Lane, Priority: t.Priority,
-		Meta: t.Meta, Timeout: t.Timeout,
+		Meta: t.Meta, Timeout: time.Duration(t.Timeout) * time.Microsecond,
 	}
 }
 
-// Encode returns the text that DecodeSchedule reads.
-func (s *Schedule) Encode() string { return encode(s) }
+// Encode returns the text that DecodeSchedule reads. What DecodeSchedule has not read is in it.
+func (s *Schedule) Encode() string { return encode(s, s.unread) }
 
 // Encode returns the text that DecodeOccurrence reads.
-func (o *Occurrence) Encode() string { return encode(o) }
+func (o *Occurrence) Encode() string { return encode(o, o.unread) }
 
-func encode(v any) string {
+func encode(v any, rest unread.Fields) string {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	return string(text)
+	return string(rest.AddTo(text))
 }
 
 // DecodeSchedule reads a Schedule. A newer release may have stored one that cannot be read: it
-// gets a Spec that cannot be read either.
+// gets a Spec that cannot be read either, and no Job.
 func DecodeSchedule(text string) *Schedule {
 	s := &Schedule{}
 	if text != "" && json.Unmarshal([]byte(text), s) != nil {
 		return &Schedule{Spec: unreadableSpec}
 	}
+	s.unread = unread.Of[Schedule]([]byte(text))
 	return s
 }
 
-// DecodeOccurrence reads an Occurrence, as DecodeSchedule does. An earlier release may have stored
-// an occurrence without a text.
+// DecodeOccurrence reads an Occurrence, as DecodeSchedule does.
 func DecodeOccurrence(text string) *Occurrence {
 	o := &Occurrence{}
 	if text != "" && json.Unmarshal([]byte(text), o) != nil {
 		return &Occurrence{Schedule: Schedule{Spec: unreadableSpec}}
 	}
+	o.unread = unread.Of[Occurrence]([]byte(text))
 	return o
 }
 

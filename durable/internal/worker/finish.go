@@ -135,7 +135,7 @@ func (w *Worker) finish(batch []*end) {
 		case errors.Is(err, driver.ErrLeaseLost):
 			w.tooLate(e)
 			w.dispatcher.Forget(e.job, now)
-		case errors.Is(err, driver.ErrClosed) && w.endsForGood(err):
+		case ForGood(err) && w.endsForGood(err):
 		default:
 			w.tryAgain(e, err)
 		}

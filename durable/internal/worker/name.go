@@ -27,8 +27,7 @@ func NewName(now time.Time, label string) string {
 	return name
 }
 
-// Name is what the name of a worker says. It is zero for those of releases that did not say
-// so.
+// Name is what the name of a worker says.
 type Name struct {
 	Host    string
 	Process int
@@ -36,7 +35,7 @@ type Name struct {
 	Label   string
 }
 
-// ReadName reads what newWorkerName has made.
+// ReadName reads what NewName has made. It returns the zero Name for any other text.
 func ReadName(name string) (n Name) {
 	part := strings.SplitN(name, "_", 5)
 	if len(part) < 4 {

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -128,7 +127,7 @@ func (w *Worker) drain() {
 	}
 	defer time.AfterFunc(w.c.Lease, giveUp).Stop()
 	defer context.AfterFunc(w.c.Requests, giveUp)()
-	for w.dispatcher.Counts().Held > 0 && !over && !errors.Is(w.failed, driver.ErrClosed) { // then no end can be written down
+	for w.dispatcher.Counts().Held > 0 && !over && !ForGood(w.failed) { // then no end can be written down
 		w.room.Wait()
 	}
 	if n := w.dispatcher.Counts().Held; n > 0 {

@@ -26,8 +26,7 @@ const (
 	openFile   = "open.json"
 )
 
-// readAccount returns the account; an empty one if there is none, as in a new directory
-// or one of an earlier release.
+// readAccount returns the account; an empty one if there is none, as in a new directory.
 func readAccount(dir string) (*account, error) {
 	for _, name := range []string{openFile, closedFile} {
 		data, err := os.ReadFile(filepath.Join(dir, name))

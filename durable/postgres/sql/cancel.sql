@@ -8,7 +8,7 @@ with locked as (
     for update
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, holder = null, hand = null, key = null, payload = '', last_error = '', errors = null, plan = null, signal = null
+    set state = 3, holder = null, held_until = null, key = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
     from locked l where j.id = l.id and not l.old
 ), gone as (
     delete from tickwheel.job j using locked l where j.id = l.id and l.old

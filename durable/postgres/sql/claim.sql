@@ -8,15 +8,15 @@
 -- suspect, and claimed only if that is asked exactly ($4). The attempt after the last one
 -- has the number after that, however often it is claimed.
 --
--- Nothing is claimed if the rules are no longer of revision $5, by which the caller has told
+-- Nothing is claimed if the limits and pauses are no longer of revision $5, by which the caller has told
 -- the jobs that a limit covers from the others. What is between "with limits" and "end" is for
 -- these alone: others have a statement without that.
 with asked as (
-    select * from unnest($2::text[], $3::int4[], $4::bool[]) with ordinality as a(id, version, exact, place)
-), rules as materialized (
-    select revision = $5::int8 as known from tickwheel.rules
+    select * from unnest($2::text[], $3::int4[], $4::bool[]) with ordinality as a(id, version, exact, ord)
+), flow_control as materialized (
+    select revision = $5::int8 as known from tickwheel.flow_control
 ), locked as (
-    select j.id, j.state, j.holder, j.attempt, j.claim, j.crashes, j.exact as was_exact, j.max_attempts, j.places, a.place,
+    select j.id, j.state, j.holder, j.attempt, j.claim, j.crashes, j.exact as was_exact, j.max_attempts, j.permits, a.ord,
         a.exact, j.version = a.version and j.state < 2 as there
     from tickwheel.job j join asked a on a.id = j.id
     order by j.id
@@ -33,97 +33,97 @@ with asked as (
         l.state = 1 and l.holder <> $1::int8 and (w.id is null or w.id in (select id from dead)) as orphan
     from locked l left join tickwheel.worker w on w.id = l.holder
 ), counted as (
-    select g.id, g.before, g.exact, g.places, g.place,
+    select g.id, g.before, g.exact, g.permits, g.ord,
         g.crashes + case when g.orphan then 1 else 0 end as crashes,
         least(g.attempt - case when g.orphan and not g.was_exact then 1 else 0 end, g.max_attempts) as begun
     from judged g
-    where g.there and (g.before or g.state = 0 or g.orphan) and (select known from rules)
+    where g.there and (g.before or g.state = 0 or g.orphan) and (select known from flow_control)
 -- with limits
 ), wants as ( -- has: a dead worker's claim has left it
-    select c.id, c.place, w.rule, w.lane, w.rule = any(coalesce(c.places, '{}')) as has
-    from counted c join unnest($6::text[], $7::int8[], $8::text[]) as w(id, rule, lane) on w.id = c.id
+    select c.id, c.ord, w.limit_id, w.lane, w.limit_id = any(coalesce(c.permits, '{}')) as has
+    from counted c join unnest($6::text[], $7::int8[], $8::text[]) as w(id, limit_id, lane) on w.id = c.id
     where not c.before
 ), counters as materialized (
-    select p.*, t.most, t.gap, t.spare
-    from tickwheel.place p
-    join unnest($9::int8[], $10::text[], $11::int4[], $12::int8[], $13::int8[]) as t(rule, lane, most, gap, spare)
-        on t.rule = p.rule and t.lane = p.lane
+    select c.*, t.most, t.gap, t.spare
+    from tickwheel.counter c
+    join unnest($9::int8[], $10::text[], $11::int4[], $12::int8[], $13::int8[]) as t(limit_id, lane, most, gap, spare)
+        on t.limit_id = c.limit_id and t.lane = c.lane
     where exists (select from wants)
-    order by p.rule, p.lane
-    for update of p
+    order by c.limit_id, c.lane
+    for update of c
 ), timed as materialized ( -- when they are locked, so that the clock does not go back
     select (extract(epoch from clock_timestamp()) * 1000000000)::int8 as ns from (select count(*) from counters) as locked
-), now as materialized ( -- times that are too far ahead are of before the clock was set: see Rule.tokens
-    select c.rule, c.lane, c.taken, c.most, c.gap, c.spare, c.turn, t.ns,
-        case when c.tokens > t.ns + c.spare + c.gap + $14::int8 then t.ns + c.spare else greatest(c.tokens, t.ns) end as tokens,
-        c.until > t.ns and c.until <= t.ns + 2 * $15::int8 as turns
+), now as materialized ( -- times that are too far ahead are of before the clock was set: as in driver.Take
+    select c.limit_id, c.lane, c.taken, c.most, c.gap, c.spare, c.reserved_for, t.ns,
+        case when c.full_at > t.ns + c.spare + c.gap + $14::int8 then t.ns + c.spare else greatest(c.full_at, t.ns) end as full_at,
+        c.reserved_until > t.ns and c.reserved_until <= t.ns + 2 * $15::int8 as reserved
     from counters c cross join timed t
 ), free as materialized ( -- first: when the next token comes
-    select n.*, n.tokens - n.spare as first,
-        case when n.most >= 0 then n.most - n.taken - case when n.turn <> $1::int8 and n.turns then 1 else 0 end
-            else 1000000 end as places,
+    select n.*, n.full_at - n.spare as first,
+        case when n.most >= 0 then n.most - n.taken - case when n.reserved_for <> $1::int8 and n.reserved then 1 else 0 end
+            else 1000000 end as permits,
         case when n.gap = 0 then 1000000
-            when n.tokens - n.spare > n.ns + $14::int8 then 0
-            else (n.ns + $14::int8 - n.tokens + n.spare) / n.gap + 1 end as here
+            when n.full_at - n.spare > n.ns + $14::int8 then 0
+            else (n.ns + $14::int8 - n.full_at + n.spare) / n.gap + 1 end as tokens
     from now n
 ), ranked as ( -- refused is too much where a job before needs what it does not get: it is asked for again
-    select w.*, f.ns, f.gap, f.first, f.here,
-        row_number() over (partition by w.rule, w.lane order by w.place) as nth,
-        w.has or coalesce(count(*) filter (where not w.has) over (partition by w.rule, w.lane order by w.place) <= f.places, false) as room
-    from wants w left join free f on f.rule = w.rule and f.lane = w.lane
+    select w.*, f.ns, f.gap, f.first, f.tokens,
+        row_number() over (partition by w.limit_id, w.lane order by w.ord) as nth,
+        w.has or coalesce(count(*) filter (where not w.has) over (partition by w.limit_id, w.lane order by w.ord) <= f.permits, false) as has_permit
+    from wants w left join free f on f.limit_id = w.limit_id and f.lane = w.lane
 ), decided as materialized (
-    select id, bool_and(room and nth <= here) as granted, bool_and(nth <= here) as tokens,
+    select id, bool_and(has_permit and nth <= tokens) as granted, bool_and(nth <= tokens) as has_tokens,
         max(case when first + (nth - 1) * gap > ns then first + (nth - 1) * gap else 0 end) as at
     from ranked
     group by id
 ), grants as materialized (
-    select r.rule, r.lane, count(*) filter (where d.granted) as n,
+    select r.limit_id, r.lane, count(*) filter (where d.granted) as n,
         count(*) filter (where d.granted and not r.has) as taken,
-        coalesce(bool_or(d.tokens and not r.room), false) as wanted
+        coalesce(bool_or(d.has_tokens and not r.has_permit), false) as wanted
     from ranked r join decided d on d.id = r.id
-    group by r.rule, r.lane
+    group by r.limit_id, r.lane
 ), counts as (
-    update tickwheel.place p
-    set taken = p.taken + g.taken,
-        tokens = case when f.gap > 0 and g.n > 0 then f.tokens + g.n * f.gap else p.tokens end,
-        last = case when g.taken > 0 then $1::int8 else p.last end,
-        turn = case when g.n > 0 and p.turn = $1::int8 then null when g.n = 0 and g.wanted then $1::int8 else p.turn end,
-        until = case when g.n > 0 and p.turn = $1::int8 then 0 when g.n = 0 and g.wanted then f.ns + $15::int8 else p.until end
-    from grants g join free f on f.rule = g.rule and f.lane = g.lane
-    where p.rule = g.rule and p.lane = g.lane
-        and (g.n > 0 or g.wanted and p.last is distinct from $1::int8 and (p.turn = $1::int8 or not f.turns))
-), refused as materialized ( -- by what: the token that takes longest, or a place
-    select distinct on (r.id) r.id, r.rule,
-        case when r.nth > r.here then greatest(r.first + g.n * r.gap - r.ns - $14::int8, 0) else $16::int8 end as rest
-    from ranked r join decided d on d.id = r.id join grants g on g.rule = r.rule and g.lane = r.lane
-    where d.granted is not true and (not r.room or r.nth > r.here)
-    order by r.id, r.nth > r.here desc, r.first + g.n * r.gap desc
+    update tickwheel.counter c
+    set taken = c.taken + g.taken,
+        full_at = case when f.gap > 0 and g.n > 0 then f.full_at + g.n * f.gap else c.full_at end,
+        last_holder = case when g.taken > 0 then $1::int8 else c.last_holder end,
+        reserved_for = case when g.n > 0 and c.reserved_for = $1::int8 then null when g.n = 0 and g.wanted then $1::int8 else c.reserved_for end,
+        reserved_until = case when g.n > 0 and c.reserved_for = $1::int8 then 0 when g.n = 0 and g.wanted then f.ns + $15::int8 else c.reserved_until end
+    from grants g join free f on f.limit_id = g.limit_id and f.lane = g.lane
+    where c.limit_id = g.limit_id and c.lane = g.lane
+        and (g.n > 0 or g.wanted and c.last_holder is distinct from $1::int8 and (c.reserved_for = $1::int8 or not f.reserved))
+), refused as materialized ( -- by which limit: that of the token that takes longest, or that of a permit
+    select distinct on (r.id) r.id, r.limit_id,
+        case when r.nth > r.tokens then greatest(r.first + g.n * r.gap - r.ns - $14::int8, 0) else $16::int8 end as rest
+    from ranked r join decided d on d.id = r.id join grants g on g.limit_id = r.limit_id and g.lane = r.lane
+    where d.granted is not true and (not r.has_permit or r.nth > r.tokens)
+    order by r.id, r.nth > r.tokens desc, r.first + g.n * r.gap desc
 -- end
 ), claimed as (
     update tickwheel.job j
-    set state = 1, holder = $1::int8, hand = null,
+    set state = 1, holder = $1::int8, held_until = null,
         key = case when c.exact and j.flags & 1 <> 0 then null else j.key end, -- FreeWhenBegun
         claim = j.claim + case when c.before then 0 else 1 end,
         attempt = case when c.before then j.attempt else c.begun + 1 end,
         crashes = c.crashes, exact = c.exact or c.before and j.exact
 -- with limits
-        , places = case when c.before then j.places else (select array_agg(w.rule) from wants w where w.id = c.id) end
+        , permits = case when c.before then j.permits else (select array_agg(w.limit_id) from wants w where w.id = c.id) end
 -- end
     from counted c
     where j.id = c.id and (c.before or c.exact or c.crashes = 0)
 -- with limits
         and (c.before or c.id in (select d.id from decided d where d.granted))
 -- end
-    returning j.id, j.attempt, j.claim, j.places is not null as limited
+    returning j.id, j.attempt, j.claim, j.permits is not null as limited
 )
 select a.id,
     case when g.id is null then not exists (select from tickwheel.job j where j.id = a.id) else not g.there end as gone,
     k.id is not null as mine,
     coalesce(k.attempt, g.attempt, 0), coalesce(k.claim, g.claim, -1), coalesce(g.rest, 0),
     case when k.id is null and not a.exact then coalesce(c.crashes, 0) else 0 end as suspect,
-    not (select known from rules) as stale, coalesce(k.limited, false) as limited
+    not (select known from flow_control) as stale, coalesce(k.limited, false) as limited
 -- with limits
-    , case when k.id is not null then coalesce(d.at, 0) else 0 end as at, coalesce(r.rule, 0) as rule, coalesce(r.rest, 0) as rest
+    , case when k.id is not null then coalesce(d.at, 0) else 0 end as at, coalesce(r.limit_id, 0) as limit_id, coalesce(r.rest, 0) as rest
 -- end
 from asked a left join judged g on g.id = a.id left join counted c on c.id = a.id left join claimed k on k.id = a.id
 -- with limits

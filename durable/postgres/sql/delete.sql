@@ -7,7 +7,7 @@ with locked as (
     for update
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, due = now(), payload = '', last_error = '', errors = null, plan = null
+    set state = 3, due = now(), payload = '', last_error = '', errors = null, occurrence = null
     from locked l where j.id = l.id and not l.old
 ), gone as (
     delete from tickwheel.job j using locked l where j.id = l.id and l.old

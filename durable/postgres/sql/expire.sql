@@ -18,17 +18,17 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     where k.kind is not null
     limit $2::int4
 ), workers as (
-    delete from tickwheel.worker where until < now() - interval '1 day' and swept
-), places as (
-    delete from tickwheel.place p using (
-        select rule, lane from tickwheel.place
-        where taken = 0 and greatest(tokens, until) < extract(epoch from now()) * 1000000000
-            or rule <> all ((select ids from tickwheel.rules)::int8[])
+    delete from tickwheel.worker where until < now() - interval '1 day' and freed
+), counters as (
+    delete from tickwheel.counter c using (
+        select limit_id, lane from tickwheel.counter
+        where taken = 0 and greatest(full_at, reserved_until) < extract(epoch from now()) * 1000000000
+            or limit_id <> all ((select limit_ids from tickwheel.flow_control)::int8[])
         for update skip locked
-    ) as o where p.rule = o.rule and p.lane = o.lane
-), stops as (
-    delete from tickwheel.stop where asked < now() - interval '1 day'
+    ) as o where c.limit_id = o.limit_id and c.lane = o.lane
+), requests as (
+    delete from tickwheel.cancel_request where asked < now() - interval '1 day'
 ), schedules as (
-    delete from tickwheel.series where plan = '' and changed < now() - interval '7 days'
+    delete from tickwheel.schedule where definition = '' and changed < now() - interval '7 days'
 )
 delete from tickwheel.job j using late l where j.id = l.id

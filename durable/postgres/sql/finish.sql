@@ -13,8 +13,8 @@ with ends as (
     select j.id, e.fate, e.m, case when (e.m->>'uncounted')::bool then 1 else 0 end as less,
         j.born < clock_timestamp() - $6::int8 * interval '1 microsecond' as old
 -- with limits and schedules
-        , case when j.series <> '' and j.key = 'every/' || j.series and e.fate <> 1 then j.series end as series,
-        j.places, coalesce(j.lane, '') as lane
+        , case when j.schedule <> '' and j.key = 'every/' || j.schedule and e.fate <> 1 then j.schedule end as schedule,
+        j.permits, coalesce(j.lane, '') as lane
 -- end
     from tickwheel.job j join ends e on e.id = j.id
     where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim
@@ -23,8 +23,8 @@ with ends as (
 -- with limits and schedules
 ), schedules as materialized ( -- after the jobs, as in SetSchedule
     select s.name, s.revision
-    from tickwheel.series s
-    where s.name in (select series from held)
+    from tickwheel.schedule s
+    where s.name in (select schedule from held)
     order by s.name
     for update
 -- end
@@ -32,46 +32,46 @@ with ends as (
     select h.*
     from held h
 -- with limits and schedules
-    left join schedules s on s.name = h.series
-    where h.series is null or coalesce(s.revision, 0) = coalesce((h.m->>'revision')::int8, 0)
-), counters as materialized ( -- that get places back: a count of each
-    select p.rule, p.lane, f.n
-    from tickwheel.place p join (
-        select u.rule, p.lane, count(*) as n
-        from locked l cross join unnest(l.places) as u(rule) join tickwheel.place p on p.rule = u.rule and p.lane in ('', l.lane)
-        group by u.rule, p.lane
-    ) as f on f.rule = p.rule and f.lane = p.lane
-    order by p.rule, p.lane
-    for update of p
+    left join schedules s on s.name = h.schedule
+    where h.schedule is null or coalesce(s.revision, 0) = coalesce((h.m->>'revision')::int8, 0)
+), counters as materialized ( -- that get permits back: a count of each
+    select c.limit_id, c.lane, f.n
+    from tickwheel.counter c join (
+        select u.limit_id, c.lane, count(*) as n
+        from locked l cross join unnest(l.permits) as u(limit_id) join tickwheel.counter c on c.limit_id = u.limit_id and c.lane in ('', l.lane)
+        group by u.limit_id, c.lane
+    ) as f on f.limit_id = c.limit_id and f.lane = c.lane
+    order by c.limit_id, c.lane
+    for update of c
 ), counts as (
-    update tickwheel.place p set taken = p.taken - c.n from counters c where p.rule = c.rule and p.lane = c.lane
+    update tickwheel.counter c set taken = c.taken - n.n from counters n where c.limit_id = n.limit_id and c.lane = n.lane
 ), lasts as (
-    update tickwheel.series s set last = (l.m->>'occurred')::timestamptz
-    from locked l where l.series = s.name and l.m->>'occurred' is not null
+    update tickwheel.schedule s set last = (l.m->>'occurred')::timestamptz
+    from locked l where l.schedule = s.name and l.m->>'occurred' is not null
 -- end
 ), again as (
     update tickwheel.job j
-    set state = 0, holder = null, key = j.name, due = (l.m->>'at')::timestamptz, version = j.version + 1,
+    set state = 0, holder = null, key = j.given_key, due = (l.m->>'at')::timestamptz, version = j.version + 1,
         last_error = coalesce(l.m->>'error', ''), errors = (l.m->>'errors')::jsonb, attempt = j.attempt - l.less, crashes = 0, exact = false
 -- with limits and schedules
-        , places = null
+        , permits = null
 -- end
     from locked l where j.id = l.id and l.fate = 1
 ), buried as (
     update tickwheel.job j
-    set state = 2, holder = null, key = null, tried = j.due, last_error = coalesce(l.m->>'error', ''), errors = (l.m->>'errors')::jsonb,
+    set state = 2, holder = null, key = null, last_due = j.due, last_error = coalesce(l.m->>'error', ''), errors = (l.m->>'errors')::jsonb,
         attempt = least(j.attempt - l.less, j.max_attempts), crashes = 0, exact = false,
         due = clock_timestamp() + $7::int8 * interval '1 microsecond'
 -- with limits and schedules
-        , places = null
+        , permits = null
 -- end
     from locked l where j.id = l.id and l.fate = 2
     returning j.id
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, holder = null, key = null, payload = '', last_error = '', errors = null, plan = null, signal = null
+    set state = 3, holder = null, key = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
 -- with limits and schedules
-        , places = null
+        , permits = null
 -- end
     from locked l where j.id = l.id and l.fate = 0 and not l.old
     returning j.id
@@ -81,10 +81,10 @@ with ends as (
 -- with limits and schedules
 ), followed as ( -- the key of a next occurrence is that of the job that has ended here
     insert into tickwheel.job (
-        id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
-        plan, lane, priority, meta, timeout, expires)
+        id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
+        occurrence, lane, priority, meta, timeout, expires)
     select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), r.due, r.due, r.born,
-        r.max_attempts, 0, 0, '', coalesce(r.m->>'series', ''), r.m->>'plan', r.m->>'lane', (r.m->>'priority')::int2,
+        r.max_attempts, 0, 0, '', coalesce(r.m->>'schedule', ''), r.m->>'occurrence', r.m->>'lane', (r.m->>'priority')::int2,
         (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz
     from unnest($8::text[], $9::text[], $10::text[], $11::bytea[], $12::timestamptz[], $13::timestamptz[], $14::int4[], $15::jsonb[])
         as r(after, id, kind, payload, due, born, max_attempts, m)

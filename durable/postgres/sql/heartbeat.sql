@@ -11,7 +11,7 @@ with locked as materialized (
     insert into tickwheel.worker (id, name, until, kinds)
     select $1::int8, $2::text, clock_timestamp() + $3::int8 * interval '1 microsecond', coalesce($4::text[], '{}')
     from (select count(*) from before) as read -- before the row is changed
-    on conflict (id) do update set until = excluded.until, swept = false
+    on conflict (id) do update set until = excluded.until, freed = false
     returning until
 )
 select coalesce((select alive from before), false), until from renewed

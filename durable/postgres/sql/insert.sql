@@ -3,10 +3,10 @@
 -- repeated insert fails then, and insertOnce runs the whole statement. One that was born longer ago than ended jobs are
 -- remembered is left out, too: it may have been stored, and have ended, before.
 insert into tickwheel.job (
-    id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
-    plan, lane, priority, meta, timeout, expires, flags)
+    id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
+    occurrence, lane, priority, meta, timeout, expires, flags)
 select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), r.due, r.due, r.born,
-    r.max_attempts, 0, 0, '', coalesce(r.m->>'series', ''), r.m->>'plan', r.m->>'lane', (r.m->>'priority')::int2,
+    r.max_attempts, 0, 0, '', coalesce(r.m->>'schedule', ''), r.m->>'occurrence', r.m->>'lane', (r.m->>'priority')::int2,
     (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz, (r.m->>'flags')::int2
 from unnest($2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[], $7::int4[], $8::jsonb[])
     with ordinality

@@ -16,27 +16,27 @@ with asked as materialized (
         and not exists (select from tickwheel.job j where j.id = r.id)
     order by r.m->>'key', r.n
 ), waits as materialized (
-    select j.id, coalesce(j.first, j.born) as first, a.id as by, a.on_key
+    select j.id, coalesce(j.first_born, j.born) as first_born, a.id as by, a.on_key
     from tickwheel.job j join asked a on a.key = j.key and a.on_key > 0
     where j.state = 0
     order by j.id
     for update of j
 ), ended as (
     update tickwheel.job j
-    set state = 3, holder = null, hand = null, key = null, payload = '', last_error = '', errors = null, plan = null, signal = null
+    set state = 3, holder = null, held_until = null, key = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
     from waits w where j.id = w.id and w.on_key < 3
-    returning j.id, w.by, w.first
+    returning j.id, w.by, w.first_born
 ), stored as (
     insert into tickwheel.job (
-        id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
-        plan, lane, priority, meta, timeout, expires, flags, first)
+        id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
+        occurrence, lane, priority, meta, timeout, expires, flags, first_born)
     select a.id, a.key, a.key, a.kind, coalesce(a.payload, ''), t.due, t.due, a.born,
-        a.max_attempts, 0, 0, '', coalesce(a.m->>'series', ''), a.m->>'plan', a.m->>'lane', (a.m->>'priority')::int2,
+        a.max_attempts, 0, 0, '', coalesce(a.m->>'schedule', ''), a.m->>'occurrence', a.m->>'lane', (a.m->>'priority')::int2,
         (a.m->>'meta')::jsonb, (a.m->>'timeout')::int8, (a.m->>'expires')::timestamptz, (a.m->>'flags')::int2,
-        case when a.on_key = 2 then e.first end
+        case when a.on_key = 2 then e.first_born end
     from asked a left join ended e on e.by = a.id cross join lateral (
         select case when a.on_key = 2 and a.max_wait > 0 and e.id is not null
-            then greatest(a.born, least(a.due, e.first + a.max_wait * interval '1 microsecond')) else a.due end as due
+            then greatest(a.born, least(a.due, e.first_born + a.max_wait * interval '1 microsecond')) else a.due end as due
     ) as t
     where not exists (select from waits w where w.by = a.id and w.on_key = 3)
     order by a.key

@@ -8,7 +8,7 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     select (select j.kind from tickwheel.job j where j.kind > k.kind and $4::text = '' order by j.kind limit 1)
     from kinds k where k.kind is not null
 )
-select j.id, name, j.kind, payload, at, max_attempts, state, least(attempt, max_attempts), coalesce(tried, due), last_error,
+select j.id, given_key, j.kind, payload, at, max_attempts, state, least(attempt, max_attempts), coalesce(last_due, due), last_error,
     coalesce(lane, ''), coalesce(priority, 0), meta, coalesce(timeout, 0), expires, errors, coalesce(flags, 0), due
 from kinds k cross join lateral (
     select * from tickwheel.job j

@@ -1,6 +1,6 @@
 -- The next page of the jobs that are kept, after id $1, of state $2 (-1: any) and kind $3
 -- ('': any) and lane $5 ('': any).
-select id, name, kind, payload, at, max_attempts, state, least(attempt, max_attempts), coalesce(tried, due), last_error,
+select id, given_key, kind, payload, at, max_attempts, state, least(attempt, max_attempts), coalesce(last_due, due), last_error,
     coalesce(lane, ''), coalesce(priority, 0), meta, coalesce(timeout, 0), expires, errors, coalesce(flags, 0)
 from tickwheel.job
 where id > $1::text and (state < 2 or state = 2 and due > now())

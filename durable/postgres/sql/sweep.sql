@@ -2,10 +2,10 @@
 -- further than the last pass has come. One at a time: who finds another at it does
 -- nothing.
 with turn as (
-    select swept from tickwheel.meta for update skip locked
+    select swept_to from tickwheel.format for update skip locked
 ), span as (
     select id, state from tickwheel.job
-    where id > (select swept from turn) and id < $1::text
+    where id > (select swept_to from turn) and id < $1::text
     order by id
     limit $2::int4
 ), ended as ( -- what is locked expire.sql has later
@@ -15,8 +15,8 @@ with turn as (
 ), gone as (
     delete from tickwheel.job j using ended e where j.id = e.id
 ), mark as (
-    update tickwheel.meta
-    set swept = case when (select count(*) from span) = $2::int4 then (select max(id) from span) else $1::text end
+    update tickwheel.format
+    set swept_to = case when (select count(*) from span) = $2::int4 then (select max(id) from span) else $1::text end
     where exists (select from turn)
 )
 select count(*) from span

@@ -1,10 +1,11 @@
 // Command rolling adds jobs and works until it is told to end. The test of upgrades builds it
-// with today's packages and with those of the last release: so it uses what both have.
+// with packages of two versions: so it uses what both have.
 //
-//	rolling nats://HOST:PORT|postgres://... N LEDGER
+//	rolling nats://HOST:PORT|postgres://... N LEDGER PAYLOAD
 //
-// It writes what it does to the ledger as the processes of trials do; Z is for a Queue that
-// ended because another has raised the version of the store.
+// Each job fails once, half a second after it was due, so that the version which runs it stores
+// it once more. What the command does is in the ledger, as the processes of trials write it; Z is
+// for a Queue that ended because another has raised the version of the store.
 package main
 
 import (
@@ -35,7 +36,7 @@ const (
 func main() {
 	ledger, err := os.Create(os.Args[3])
 	if err == nil {
-		err = run(os.Args[1], os.Args[2], func(what rune, ref durable.Ref) {
+		err = run(os.Args[1], os.Args[2], os.Args[4], func(what rune, ref durable.Ref) {
 			fmt.Fprintf(ledger, "%c %s %d\n", what, ref, time.Now().UnixNano())
 		})
 	}
@@ -44,7 +45,7 @@ func main() {
 	}
 }
 
-func run(place, jobs string, write func(rune, durable.Ref)) error {
+func run(place, jobs, payload string, write func(rune, durable.Ref)) error {
 	n, err := strconv.Atoi(jobs)
 	if err != nil {
 		return err
@@ -60,11 +61,15 @@ func run(place, jobs string, write func(rune, durable.Ref)) error {
 	defer q.Close()
 	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
 		write('R', a.Ref)
+		if a.Number == 1 {
+			write('F', a.Ref)
+			return durable.RetryAfter(500*time.Millisecond, errors.New("the first attempt"))
+		}
 		write('D', a.Ref)
 		return nil
 	})
 	for i := range n {
-		ref, err := q.Add(ctx, durable.Job{Kind: "k", After: spread * time.Duration(i) / time.Duration(n)})
+		ref, err := q.Add(ctx, durable.Job{Kind: "k", Payload: []byte(payload), After: spread * time.Duration(i) / time.Duration(n)})
 		if err != nil {
 			return err
 		}

@@ -142,11 +142,7 @@ func Note(o *driver.Completion, attempt int, now time.Time) {
 	if o.Uncounted {
 		f.Attempt = 0 // it has expired
 	}
-	before := r.Errors
-	if len(before) == 0 && r.LastError != "" {
-		before = []driver.Failure{{Error: failureText(r.LastError)}}
-	}
-	o.Errors = append(slices.Clone(before[max(0, len(before)-maxFailures+1):]), f)
+	o.Errors = append(slices.Clone(r.Errors[max(0, len(r.Errors)-maxFailures+1):]), f)
 }
 
 func failureText(s string) string {

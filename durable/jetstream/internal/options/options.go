@@ -21,9 +21,10 @@ type Options struct {
 
 	Own *OwnServer // nil: the server is another process
 
-	// For tests: the age at which a handle is stale, and the time that the clock of a server
-	// shows, by its name.
+	// For tests: the age at which a handle is stale, the version of the stored data that the
+	// engine knows, and the time that the clock of a server shows, by its name.
 	StaleAge time.Duration
+	Version  int
 	Shift    func(server string, t time.Time) time.Time
 }
 

@@ -2,13 +2,13 @@
 -- did, whether it had been stored before, and the time of the last occurrence. With the
 -- schedule that is forgotten. The end of an occurrence locks the schedule as well.
 with there as (
-    select revision, last from tickwheel.series where name = $1::text for update
+    select revision, last from tickwheel.schedule where name = $1::text for update
 ), stored as (
-    insert into tickwheel.series as s (name, plan, revision)
+    insert into tickwheel.schedule as s (name, definition, revision)
     select $1::text, $2::text, $3::int8
     where coalesce((select revision from there), 0) = $4::int8
-    on conflict (name) do update set plan = excluded.plan, revision = excluded.revision, changed = now(),
-            last = case when excluded.plan <> '' then s.last end
+    on conflict (name) do update set definition = excluded.definition, revision = excluded.revision, changed = now(),
+            last = case when excluded.definition <> '' then s.last end
         where s.revision = $4::int8
     returning 1
 )

@@ -1,0 +1,2 @@
+-- The limits and pauses.
+select revision, definition from tickwheel.flow_control

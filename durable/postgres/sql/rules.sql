@@ -1,2 +1,0 @@
--- The limits and pauses.
-select revision, rules from tickwheel.rules

@@ -1,2 +1,0 @@
--- A schedule.
-select name, plan, revision, last from tickwheel.series where name = $1::text

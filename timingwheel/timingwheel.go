@@ -97,7 +97,10 @@ type Pending struct {
 // function; that of the wheel is freed on the way. After every 256 functions it gives way
 // to those who wait for the lock, so it holds nobody up. Meanwhile, functions that it has
 // not come to yet can be canceled. They are not returned then.
+//
+// The wheel of [Default] cannot be stopped: Stop panics, and so does Shutdown.
 func (w *TimingWheel) Stop() []Pending {
+	process.mustNotEnd(w)
 	var c collector
 	w.engine().Stop(&c)
 	return c.all()
@@ -157,7 +160,9 @@ func (c *collector) all() []Pending {
 // of your own that never runs a task keeps Shutdown waiting in the same way. With
 // [WithManualDrive] or [WithManualClock], somebody has to go on calling Drive or Advance.
 // Shutdown costs a pass over what is pending, and gives way on it, as Stop does.
+// It panics on the wheel of [Default].
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
+	process.mustNotEnd(w)
 	if err := w.engine().Drain(ctx); err != nil {
 		return fmt.Errorf("timingwheel: Shutdown: %w", err)
 	}

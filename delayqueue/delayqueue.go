@@ -34,8 +34,8 @@ import (
 // clock if the given time has a reading of it, as all times do that derive from time.Now.
 // So a step of the wall clock moves nothing. Distances of more than 292 years saturate.
 //
-// A queue belongs to the place where it was made: to a bubble of testing/synctest, or to what is
-// outside of all bubbles. In the other place Take panics, and all that reads the clock or sets or
+// A queue belongs to the place where it was made: in a bubble of testing/synctest, or outside of all
+// bubbles. In the other place Take panics, and all that reads the clock or sets or
 // stops the alarm. (TakeFunc and Poll need no clock on an empty queue, and for an element whose
 // time is known to have come.)
 type DelayQueue[T comparable] struct {

@@ -25,7 +25,7 @@ func Default() *TimingWheel { return process.get() }
 // once, in main or before, and not in a library. It panics after the first call of Default
 // or of SetDefault, since others have that wheel then. It also panics on nil, on a wheel
 // that was made in a bubble of testing/synctest, and on one that refuses functions: it was stopped,
-// or has [WithMaxPending]. The AfterFunc of others has no error to tell them.
+// or has [WithMaxPending]. Those who call AfterFunc get no error.
 func SetDefault(w *TimingWheel) { process.set(w) }
 
 // process is all the global state of this package.

@@ -3,6 +3,8 @@ package bucket
 import (
 	"iter"
 	"slices"
+
+	"github.com/tickwheel/tickwheel/internal/nocopy"
 )
 
 const (
@@ -32,12 +34,14 @@ type entry struct {
 }
 
 // Arena holds entries, 32 bytes each, in chunks of 1024. It is not safe for
-// concurrent use. The zero value is empty and ready.
+// concurrent use, and must not be copied. The zero value is empty and ready.
 //
 // A chunk whose entries are all free is given back to the garbage collector when another
 // chunk's worth of entries is free besides. So an emptied arena holds two chunks (64 KB).
 // [Arena.Tidy] keeps one remaining entry from pinning its chunk.
 type Arena struct {
+	_ nocopy.Mark
+
 	chunks     []*[chunkLen]entry // nil: given back
 	info       []chunkInfo        // of the chunk of the same number
 	open       []uint32           // numbers of the chunks with a free entry, the next to use last

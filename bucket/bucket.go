@@ -24,15 +24,21 @@
 // they expire, kept chunks of the arena in memory: 47 MB with 65536 slots.
 package bucket
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/tickwheel/tickwheel/internal/nocopy"
+)
 
 // Bucket is a ring of entries of one arena, in the order in which they were
 // appended, and the time at which it expires. The zero value is closed: it has
 // no expiration and no entries.
 //
 // Every method must be given the same arena for the life of the bucket. The arena refers
-// to the bucket after its first Open, so the bucket must not be moved.
+// to the bucket after its first Open, so the bucket must not be copied.
 type Bucket struct {
+	_ nocopy.Mark
+
 	expiration  int64
 	first, last Index // self if there are no entries; 0: closed
 	self        Index // the bucket's number in the arena; 0 until first opened

@@ -33,8 +33,14 @@ import (
 // The queue measures times from the moment at which it was made. It uses the monotonic
 // clock if the given time has a reading of it, as all times do that derive from time.Now.
 // So a step of the wall clock moves nothing. Distances of more than 292 years saturate.
+//
+// A queue belongs to the place where it was made: in a bubble of testing/synctest, or outside of all
+// bubbles. In the other place Take panics, and all that reads the clock or sets or
+// stops the alarm. (TakeFunc and Poll need no clock on an empty queue, and for an element whose
+// time is known to have come.)
 type DelayQueue[T comparable] struct {
 	start time.Time
+	clock clock
 
 	mu        sync.Mutex
 	heap      *heap.Heap[T] // guarded by mu
@@ -81,7 +87,7 @@ func New[T comparable]() *DelayQueue[T] { return NewSince[T](time.Now()) }
 // DropHead, since the queue does not know that clock.
 func NewSince[T comparable](start time.Time) *DelayQueue[T] {
 	end := time.Duration(math.MaxInt64 - start.UnixNano())
-	q := &DelayQueue[T]{start: start, heap: heap.New[T](), alarm: noAlarm, end: end}
+	q := &DelayQueue[T]{start: start, clock: newClock(start), heap: heap.New[T](), alarm: noAlarm, end: end}
 	rings := new(atomic.Pointer[DelayQueue[T]])
 	q.rings, q.onAlarm = rings, func() {
 		q := rings.Load()
@@ -119,9 +125,15 @@ func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	_, head, ok := q.heap.Peek()
 	q.heap.Push(v, due)
 	if !ok || due < head {
-		q.setAlarm()
+		q.unlockNewHead()
+		return
 	}
 	q.mu.Unlock()
+}
+
+func (q *DelayQueue[T]) unlockNewHead() {
+	defer q.mu.Unlock()
+	q.setAlarm()
 }
 
 // Take waits until there is an element whose time has come, removes the earliest and
@@ -133,6 +145,7 @@ func (q *DelayQueue[T]) Take(ctx context.Context) (v T, err error) {
 	if err := ctx.Err(); err != nil {
 		return v, err
 	}
+	q.clock.now() // before there is a channel: one of a bubble, in the line of a queue that is not
 	taken := make(chan T, 1)
 	v, ticket := q.takeOrWait(func(v T) { taken <- v })
 	if ticket == 0 {
@@ -199,8 +212,9 @@ func (q *DelayQueue[T]) setAlarm() {
 	if !ok || len(q.consumers) == 0 || at == q.alarm || at > q.end {
 		return
 	}
+	now := q.clock.now() + q.forward // also if at is known to have come, for the panic
 	q.rings.Store(q)
-	switch d := q.until(at); {
+	switch d := max(at, now) - now; {
 	case d <= 0:
 		if q.timer != nil {
 			q.timer.Stop()
@@ -218,6 +232,7 @@ func (q *DelayQueue[T]) setAlarm() {
 
 func (q *DelayQueue[T]) stopAlarm() {
 	if q.timer != nil {
+		q.clock.now() // for the panic
 		q.timer.Stop()
 	}
 	q.clearAlarm()
@@ -267,7 +282,7 @@ func (q *DelayQueue[T]) poll() (v T, ok bool) {
 // clock only if what the clock said last leaves that open.
 func (q *DelayQueue[T]) until(at time.Duration) time.Duration {
 	if at > q.seen {
-		q.seen = time.Since(q.start) + q.forward
+		q.seen = q.clock.now() + q.forward
 	}
 	return max(at, q.seen) - q.seen // not max(0, at-q.seen), which may overflow
 }

@@ -10,8 +10,10 @@ import (
 // with the defaults of [New], unless [SetDefault] has set one. Every call returns the
 // same wheel. The first call makes the wheel, which costs as much as any idle wheel.
 //
-// The wheel belongs to the process. Do not stop it: others use it too, and there is no
-// other afterwards. No bubble of testing/synctest owns it, not even one in which Default is
+// The wheel belongs to the process. It cannot be stopped, since others use it too, and there is no
+// other afterwards: its Stop and Shutdown panic, and change nothing. Package time cannot be stopped
+// either. It needs no end: while nothing is due it has no goroutine. To end your own timers and wait
+// for their functions, put them in a [Group]. No bubble of testing/synctest owns it, not even one in which Default is
 // called first. A timer that is started in a bubble follows the rules for a wheel that was made
 // outside, see [TimingWheel].
 //
@@ -21,8 +23,9 @@ func Default() *TimingWheel { return process.get() }
 
 // SetDefault makes w the wheel that [Default] returns, so that it can have options. Call it
 // once, in main or before, and not in a library. It panics after the first call of Default
-// or of SetDefault, since others have that wheel then. It also panics on nil, and on a wheel
-// that was made in a bubble of testing/synctest.
+// or of SetDefault, since others have that wheel then. It also panics on nil, on a wheel
+// that was made in a bubble of testing/synctest, and on one that refuses functions: it was stopped,
+// or has [WithMaxPending]. Those who call AfterFunc get no error.
 func SetDefault(w *TimingWheel) { process.set(w) }
 
 // process is all the global state of this package.
@@ -49,8 +52,21 @@ func (s *shared) set(w *TimingWheel) {
 		panic("timingwheel: SetDefault(nil)")
 	case w.engine().Clock().IsBubbled():
 		panic("timingwheel: SetDefault: the wheel was made in a testing/synctest bubble: make it outside")
+	case w.engine().Refuses():
+		panic("timingwheel: SetDefault: the wheel refuses functions: it was stopped, or has WithMaxPending")
 	case !s.wheel.CompareAndSwap(nil, w):
 		panic("timingwheel: SetDefault: the default wheel is in use, or was set before: call SetDefault once, at the start")
+	}
+}
+
+// mustNotEnd panics if w is the wheel. A wheel that is stopped would drop each function of an
+// AfterFunc that comes later, without a word, while channels and contexts move to package time.
+//
+// Rejected: to leave these functions to package time, too. Then Reset, tickers and groups would need
+// the same, to be no worse.
+func (s *shared) mustNotEnd(w *TimingWheel) {
+	if s.wheel.Load() == w {
+		panic("timingwheel: the default wheel cannot be stopped, others use it: stop a Group, or make a wheel of your own")
 	}
 }
 

@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,17 @@ func TestSetDefault(t *testing.T) {
 		require.PanicsWithValue(t, "timingwheel: SetDefault: the wheel was made in a testing/synctest bubble: make it outside",
 			func() { s.set(New()) })
 	})
+	stopped, closing := New(), New()
+	stopped.Stop()
+	defer closing.Stop()
+	closing.AfterFunc(time.Hour, func() {})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, closing.Shutdown(ctx), context.Canceled)
+	for _, w := range []*TimingWheel{stopped, closing, New(WithMaxPending(10))} {
+		require.PanicsWithValue(t, "timingwheel: SetDefault: the wheel refuses functions: it was stopped, or has WithMaxPending",
+			func() { s.set(w) })
+	}
 	w := New(WithTick(time.Second))
 	s.set(w)
 	require.Same(t, w, s.get())

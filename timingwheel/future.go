@@ -5,12 +5,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/tickwheel/tickwheel/internal/nocopy"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Future is the result of a function that [Submit] runs. All methods are safe for
-// concurrent use.
+// concurrent use. A Future must not be copied.
 type Future[T any] struct {
+	_ nocopy.Mark
+
 	f      func(ctx context.Context) (T, error)
 	engine *engine.Engine
 	entry  engine.Handle

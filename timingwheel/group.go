@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tickwheel/tickwheel/internal/nocopy"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
@@ -20,8 +21,10 @@ import (
 // add to one group, they wait for one another.
 //
 // A group that is forgotten is garbage once none of its functions is pending. It need not
-// be stopped.
+// be stopped. A Group must not be copied.
 type Group struct {
+	_ nocopy.Mark
+
 	door     engine.Handle // leads to the shard; it is never added
 	addTimer groupAdder    // add, made once for all Timers
 

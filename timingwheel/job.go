@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tickwheel/tickwheel/internal/nocopy"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
@@ -18,8 +19,11 @@ import (
 // is called; without one the program crashes. With [SurvivePanics] the job goes on. A run
 // that ends its goroutine (runtime.Goexit) counts as ended like any other.
 //
-// All methods are safe for concurrent use, also from inside a run, and O(1).
+// All methods are safe for concurrent use, also from inside a run, and O(1). A Job must not be
+// copied.
 type Job struct {
+	_ nocopy.Mark
+
 	engine *engine.Engine
 	entry  engine.Recurring
 	task   func() // due

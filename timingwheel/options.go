@@ -65,9 +65,11 @@ func WithWheelSize(slots int) Option {
 // WithShards sets the number of shards: 1 to 65536, rounded up to a power of two. New
 // panics on a negative or a larger number. Each shard is a hierarchy of wheels with a
 // lock of its own. The default is 0: there is one for each processor that the process may
-// have, at most 64, and in use are about as many as GOMAXPROCS says, also when it changes
-// later. A shard that was never used takes 0.9 KB. If you give a number, all of these
-// shards are used.
+// have, at most 64.
+//
+// An add goes to the shard of the processor that it runs on. So about as many shards are in use as
+// GOMAXPROCS says, also when it changes later. More shards are never used, and each of them takes
+// 0.9 KB: WithShards(64) on two processors uses two. With fewer, processors share a shard.
 //
 // With one shard and [Inline], tasks run in the order of their deadlines, and tasks of
 // one tick in the order in which they were scheduled; one that was reset runs anywhere

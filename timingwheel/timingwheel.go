@@ -17,12 +17,14 @@ import (
 // Stop of a channel timer, a ticker or a job, Wait and Cancel of a Future, and the CancelFunc
 // of a context that has not ended.
 //
-// A wheel that was made outside can be used in a bubble. A function that is scheduled there
+// A wheel that was made outside can be used in a bubble, whatever the bubble's date is. A function that is scheduled there
 // goes by the bubble's clock, on a small wheel of its own. It runs as with [Goroutines],
 // whatever the executor is, and Len, Stats and limits of the wheel do not include it. A
 // Timer, a Keyed or a Group that was made outside can be stopped in a bubble, but panics when
 // it is set. The wheel itself cannot be stopped there: Stop and Shutdown panic. A wheel of
-// [WithManualDrive] panics too; one of [WithManualClock] has no part in this.
+// [WithManualDrive] panics too. One of [WithManualClock] has no part in this, and no check: as with
+// any channel of a bubble, a value for one that was made in a bubble must be sent there, so call
+// Advance in that bubble.
 type TimingWheel engine.Engine
 
 // engine returns what the wheel is inside. TimingWheel is the same type with other methods,
@@ -97,7 +99,10 @@ type Pending struct {
 // function; that of the wheel is freed on the way. After every 256 functions it gives way
 // to those who wait for the lock, so it holds nobody up. Meanwhile, functions that it has
 // not come to yet can be canceled. They are not returned then.
+//
+// The wheel of [Default] cannot be stopped: Stop panics, and so does Shutdown.
 func (w *TimingWheel) Stop() []Pending {
+	process.mustNotEnd(w)
 	var c collector
 	w.engine().Stop(&c)
 	return c.all()
@@ -157,7 +162,9 @@ func (c *collector) all() []Pending {
 // of your own that never runs a task keeps Shutdown waiting in the same way. With
 // [WithManualDrive] or [WithManualClock], somebody has to go on calling Drive or Advance.
 // Shutdown costs a pass over what is pending, and gives way on it, as Stop does.
+// It panics on the wheel of [Default].
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
+	process.mustNotEnd(w)
 	if err := w.engine().Drain(ctx); err != nil {
 		return fmt.Errorf("timingwheel: Shutdown: %w", err)
 	}

@@ -29,28 +29,31 @@ const (
 // timingwheel/park, by which purgatory reaches the engine; dropin/time and dropin/context are
 // above it. Packages purgatory, timingwheel and bucket use internal/shrinking too, and
 // internal/parking, which imports nothing, is what purgatory and the engine share. Package
-// timingwheel and the engine use internal/wallclock. Every package that is not named here uses the
+// timingwheel and the engine use internal/wallclock, and the engine, delayqueue and internal/wallclock use internal/bubble. Types
+// that must not be copied have a field of internal/nocopy. Every package that is not named here uses the
 // library (the examples; timingwheel/debug, a module of its own). Such a package may import purgatory, timingwheel
 // and timingwheel/pool; an example may import dropin, too.
 var mayImport = map[string][]string{
 	"purgatory":     {surface, surface + "/park", module + "internal/shrinking", module + "internal/parking"},
-	"timingwheel":   {inside + "engine", inside + "run", inside + "pprof", module + "internal/shrinking", module + "internal/wallclock"},
-	"delayqueue":    {module + "internal/heap"},
-	"bucket":        {module + "internal/shrinking"},
+	"timingwheel":   {inside + "engine", inside + "run", inside + "pprof", module + "internal/shrinking", module + "internal/wallclock", module + "internal/nocopy"},
+	"delayqueue":    {module + "internal/heap", module + "internal/bubble"},
+	"bucket":        {module + "internal/shrinking", module + "internal/nocopy"},
 	"internal/heap": {"github.com/emirpasic/gods"},
 
 	"dropin/time":    {surface},
 	"dropin/context": {surface},
 
 	"timingwheel/park":            {surface, inside + "engine", module + "internal/parking"},
-	"timingwheel/pool":            {surface, inside + "engine", inside + "run"},
-	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking", module + "internal/wallclock"},
+	"timingwheel/pool":            {surface, inside + "engine", inside + "run", module + "internal/nocopy"},
+	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking", module + "internal/wallclock", module + "internal/bubble"},
 	"timingwheel/internal/pprof":  {},
 	"timingwheel/internal/run":    {},
 
+	"internal/bubble":    {},
+	"internal/nocopy":    {},
 	"internal/parking":   {},
 	"internal/shrinking": {},
-	"internal/wallclock": {},
+	"internal/wallclock": {module + "internal/bubble"},
 
 	"internal/wallclock/wallclocktest": {},
 }

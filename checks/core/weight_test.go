@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A program that logs a line by log/slog grows by at most 500 KB with a wheel. The README
+// A program that logs a line by log/slog grows by at most 510 KB with a wheel. The README
 // says by how much. Of that, 58 KB are runtime/pprof, without which labels cannot be
 // cleared.
 func TestWeight(t *testing.T) {
@@ -38,7 +38,7 @@ func main() {
 `
 	before, after := weigh(t, without), weigh(t, with)
 	t.Logf("%d KB without a wheel, %d with one", before/1000, after/1000)
-	require.LessOrEqual(t, after-before, int64(500_000))
+	require.LessOrEqual(t, after-before, int64(510_000))
 }
 
 // weigh returns the size of a program, for one system, so that it is the same everywhere.

@@ -6,9 +6,53 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tickwheel/tickwheel/dropin/context"
 	"github.com/tickwheel/tickwheel/dropin/time"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
+
+// Nobody can stop the wheel of the process: the functions of others would never run. So whoever tries
+// finds out, and all goes on, also what is pending.
+func TestWheelCannotBeStopped(t *testing.T) {
+	const sentence = "timingwheel: the default wheel cannot be stopped, others use it: stop a Group, or make a wheel of your own"
+	w := timingwheel.Default()
+	done := make(chan string, 10)
+	pending := time.AfterFunc(20*time.Millisecond, func() { done <- "pending" })
+	defer pending.Stop()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.PanicsWithValue(t, sentence, func() { w.Stop() })
+	require.PanicsWithValue(t, sentence, func() { w.Shutdown(t.Context()) })
+	require.PanicsWithValue(t, sentence, func() { w.Shutdown(ended) })
+
+	time.AfterFunc(0, func() { done <- "at once" })
+	require.Equal(t, "at once", <-done)
+	require.Equal(t, "pending", <-done)
+	require.False(t, pending.Reset(time.Millisecond))
+	require.Equal(t, "pending", <-done)
+	<-time.NewTimer(time.Millisecond).C
+	<-time.After(time.Millisecond)
+	time.Sleep(time.Millisecond)
+	ticker := time.NewTicker(time.Millisecond)
+	<-ticker.C
+	ticker.Stop()
+	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+	defer stop()
+	<-ctx.Done()
+
+	w.Sleep(time.Millisecond)
+	own := w.NewTicker(time.Millisecond)
+	<-own.C
+	own.Stop()
+	group := timingwheel.NewGroup(w)
+	group.AfterFunc(time.Millisecond, func() { done <- "group" })
+	require.Equal(t, "group", <-done)
+	require.NoError(t, group.StopWait(t.Context()))
+	job, err := w.ScheduleAtFixedRate(0, time.Hour, func() { done <- "job" })
+	require.NoError(t, err)
+	require.Equal(t, "job", <-done)
+	job.Stop()
+}
 
 // AfterFunc and NewTimer are on the wheel of the process, and nothing else is: a ticker, or a
 // channel of After, that nobody receives from is to cost nothing.

@@ -14,7 +14,8 @@ import (
 	"runtime/pprof"
 	"slices"
 	"sync"
-	"time"
+
+	"github.com/tickwheel/tickwheel/internal/bubble"
 )
 
 // MonotonicCounts reports whether Go's monotonic clock itself counts the time for which the
@@ -30,7 +31,7 @@ const MonotonicCounts = runtime.GOOS == "windows"
 // such notice or refuses it: it needs Linux and a file descriptor. It also does so in a bubble of
 // testing/synctest, which would own the goroutine, and whose clock nobody sets.
 func Watch(f func(error)) (stop func(), err error) {
-	if now := time.Now(); now == now.Round(0) { // times have no monotonic reading in a bubble
+	if bubble.Inside() {
 		return nil, errors.ErrUnsupported
 	}
 	return process.add(f)

@@ -3,6 +3,7 @@ package pool
 import (
 	"sync"
 
+	"github.com/tickwheel/tickwheel/internal/nocopy"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
@@ -10,12 +11,14 @@ import (
 // Pool. A function that [Pool.Schedule] has scheduled gets one, and has it alone until it
 // returns. So neither the values nor the methods need a lock.
 //
-// A Worker must not be kept after the function has returned, and no other goroutine may
-// use it: another function has it by then.
+// A Worker must not be copied, nor kept after the function has returned, and no other goroutine
+// may use it: another function has it by then.
 //
 // A Pool makes a Worker when more of these functions run at once than ever before, and
 // keeps it. The Worker that was free last is the next.
 type Worker struct {
+	_ nocopy.Mark
+
 	id     int
 	values []value // by the index of the Local; nil: none
 	owner  *workers

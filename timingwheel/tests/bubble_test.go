@@ -2,6 +2,7 @@ package timingwheel_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,12 +12,34 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
+// inBubbles runs a test in a bubble that is moved to a date, for dates of all kinds: that with which
+// a bubble begins, one near the present and so near the start of a wheel, and others on both sides.
+func inBubbles(t *testing.T, test func(t *testing.T, inBubble func(f func(t *testing.T)))) {
+	now := time.Now().Truncate(time.Second) // since some schedules are for whole seconds
+	dates := map[string]time.Time{"begin": {}, "now": now.Add(time.Second), "in an hour": now.Add(time.Hour)}
+	for _, year := range []int{2010, 2020, 2030, 2040, 2060, 2150, 2200} {
+		dates[strconv.Itoa(year)] = time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	for name, date := range dates {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(f func(t *testing.T)) {
+				synctest.Test(t, func(t *testing.T) {
+					time.Sleep(time.Until(date))
+					f(t)
+				})
+			})
+		})
+	}
+}
+
 // A wheel made outside runs by the bubble's clock the tasks that are started in the bubble.
-func TestOuterWheelInABubble(t *testing.T) {
+func TestOuterWheelInABubble(t *testing.T) { inBubbles(t, outerWheelInABubble) }
+
+func outerWheelInABubble(t *testing.T, inBubble func(func(t *testing.T))) {
 	w := timingwheel.New()
 	defer w.Stop()
 	outside := w.AfterFunc(time.Hour, func() {})
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(func(t *testing.T) {
 		start := time.Now()
 		w.Sleep(time.Hour)
 		require.Equal(t, time.Hour, time.Since(start))
@@ -65,6 +88,38 @@ func TestOuterWheelInABubble(t *testing.T) {
 	require.True(t, outside.Stop())
 }
 
+// Every kind of clock tells a bubble that has the present date, also the wheel of the process.
+func TestEveryClockInABubbleOfThePresent(t *testing.T) {
+	for name, w := range map[string]*timingwheel.TimingWheel{
+		"default": timingwheel.Default(),
+		"suspend": timingwheel.New(timingwheel.WithSuspendedTime()),
+		"precise": timingwheel.New(timingwheel.WithPreciseWakeups()),
+		"coarse":  timingwheel.New(timingwheel.WithTick(time.Hour)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, ahead := range []time.Duration{0, time.Microsecond, time.Millisecond, time.Second} {
+				timer := w.AfterFunc(time.Hour, noop)
+				date := time.Now().Add(ahead)
+				synctest.Test(t, func(t *testing.T) {
+					time.Sleep(time.Until(date))
+					start := time.Now()
+					w.Sleep(2 * time.Hour)
+					require.Equal(t, 2*time.Hour, time.Since(start).Truncate(time.Hour))
+					ctx, cancel := w.WithDeadline(t.Context(), time.Now().Add(time.Hour))
+					defer cancel()
+					<-ctx.Done()
+					require.PanicsWithValue(t, setInABubble, func() { timer.Reset(time.Hour) })
+				})
+				require.True(t, timer.Stop())
+				require.Zero(t, w.Len())
+			}
+			if w != timingwheel.Default() {
+				w.Stop()
+			}
+		})
+	}
+}
+
 const (
 	setInABubble     = "timingwheel: what was made outside of this testing/synctest bubble is set in it: make it in the bubble"
 	stoppedInABubble = "timingwheel: a wheel that was made outside of this testing/synctest bubble is driven or stopped in it: do that outside, or make the wheel in the bubble"
@@ -73,9 +128,13 @@ const (
 
 // Every kind of timer that is made in a bubble on an outer wheel belongs to the bubble.
 func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
+	inBubbles(t, everyKindOnAnOuterWheelInABubble)
+}
+
+func everyKindOnAnOuterWheelInABubble(t *testing.T, inBubble func(func(t *testing.T))) {
 	w := timingwheel.New()
 	defer w.Stop()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(func(t *testing.T) {
 		start := time.Now()
 		fired := make(chan time.Duration, 10)
 		note := func() { fired <- time.Since(start) }
@@ -126,7 +185,9 @@ func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
 
 // Timers that were made outside can be stopped and queried in a bubble, but not set. The wheel
 // cannot be stopped there.
-func TestOuterThingsInABubble(t *testing.T) {
+func TestOuterThingsInABubble(t *testing.T) { inBubbles(t, outerThingsInABubble) }
+
+func outerThingsInABubble(t *testing.T, inBubble func(func(t *testing.T))) {
 	w := timingwheel.New()
 	defer w.Stop()
 	timer, channel, ticker := w.AfterFunc(time.Hour, noop), w.NewTimer(time.Hour), w.NewTicker(time.Hour)
@@ -140,7 +201,7 @@ func TestOuterThingsInABubble(t *testing.T) {
 	future, err := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
 	require.NoError(t, err)
 	ctx, cancel := w.WithTimeout(context.Background(), time.Hour)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(func(t *testing.T) {
 		for name, set := range map[string]func(){
 			"timer":          func() { timer.Reset(time.Second) },
 			"channel":        func() { channel.Reset(time.Second) },
@@ -179,11 +240,13 @@ func TestOuterThingsInABubble(t *testing.T) {
 }
 
 // A wheel that is driven by hand is driven where it was made.
-func TestManualDriveInTheOtherPlace(t *testing.T) {
+func TestManualDriveInTheOtherPlace(t *testing.T) { inBubbles(t, manualDriveInTheOtherPlace) }
+
+func manualDriveInTheOtherPlace(t *testing.T, inBubble func(func(t *testing.T))) {
 	w := timingwheel.New(timingwheel.WithManualDrive())
 	defer w.Stop()
 	var inner *timingwheel.TimingWheel
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(func(t *testing.T) {
 		require.PanicsWithValue(t, stoppedInABubble, func() { w.Drive(0) })
 		require.PanicsWithValue(t, "timingwheel: the wheel with WithManualDrive was made outside of this testing/synctest bubble: make it in the bubble",
 			func() { w.AfterFunc(time.Second, noop) })
@@ -194,6 +257,10 @@ func TestManualDriveInTheOtherPlace(t *testing.T) {
 }
 
 func TestStopWaitInABubbleForAFunctionOutside(t *testing.T) {
+	inBubbles(t, stopWaitInABubbleForAFunctionOutside)
+}
+
+func stopWaitInABubbleForAFunctionOutside(t *testing.T, inBubble func(func(t *testing.T))) {
 	w := timingwheel.New()
 	defer w.Stop()
 	group := timingwheel.NewGroup(w)
@@ -201,7 +268,7 @@ func TestStopWaitInABubbleForAFunctionOutside(t *testing.T) {
 	_, err := group.Schedule(0, func() { close(began); <-end })
 	require.NoError(t, err)
 	<-began
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(func(t *testing.T) {
 		require.PanicsWithValue(t, "timingwheel: Group.StopWait in this testing/synctest bubble waits for a function outside: make the group in the bubble, or wait outside",
 			func() { group.StopWait(t.Context()) })
 	})
@@ -211,10 +278,12 @@ func TestStopWaitInABubbleForAFunctionOutside(t *testing.T) {
 
 // Timers that were made in a bubble work outside, or panic with a message of this package. Without
 // that check, each call that panics here would end the process.
-func TestInnerThingsOutsideOfTheirBubble(t *testing.T) {
+func TestInnerThingsOutsideOfTheirBubble(t *testing.T) { inBubbles(t, innerThingsOutsideOfTheirBubble) }
+
+func innerThingsOutsideOfTheirBubble(t *testing.T, inBubble func(func(t *testing.T))) {
 	for _, stopped := range []bool{false, true} {
 		var works, panics []func()
-		synctest.Test(t, func(t *testing.T) {
+		inBubble(func(t *testing.T) {
 			w := timingwheel.New()
 			timer, channel, ticker := w.AfterFunc(time.Hour, noop), w.NewTimer(time.Hour), w.NewTicker(time.Hour)
 			timeout, _ := w.Schedule(time.Hour, noop)
@@ -257,10 +326,12 @@ func TestInnerThingsOutsideOfTheirBubble(t *testing.T) {
 	}
 }
 
-func TestInnerWheelOutsideOfItsBubble(t *testing.T) {
+func TestInnerWheelOutsideOfItsBubble(t *testing.T) { inBubbles(t, innerWheelOutsideOfItsBubble) }
+
+func innerWheelOutsideOfItsBubble(t *testing.T, inBubble func(func(t *testing.T))) {
 	var w *timingwheel.TimingWheel
 	var timer *timingwheel.Timer
-	synctest.Test(t, func(*testing.T) {
+	inBubble(func(*testing.T) {
 		w = timingwheel.New()
 		timer = w.AfterFunc(time.Hour, func() {})
 	})

@@ -3,16 +3,16 @@ package engine
 import (
 	"time"
 
+	"github.com/tickwheel/tickwheel/internal/bubble"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// A bubble of testing/synctest has a clock of its own, which begins in the year 2000, and
-// whose times have no monotonic reading. So for a wheel that was made outside, the time
-// since its start is negative there; and for one that was made in a bubble, the time outside
-// is more than 26 years after. Both are far off, which costs one comparison to see.
+// A bubble of testing/synctest has a clock of its own. Package bubble makes the two clocks differ
+// by ages, whatever date the bubble has: for a caller who is not where the wheel was made, the
+// time since its start is far off. It costs one comparison to see that.
 
 // farOff is a time that no wheel reaches in its life, or seldom.
-const farOff = 1 << 59
+const farOff = bubble.Off
 
 // Here returns the engine that is right for the caller, and the time of its clock. In a
 // bubble, for an engine that was made outside, that is a small one of its own: it is made
@@ -24,7 +24,7 @@ const farOff = 1 << 59
 func (e *Engine) Here() (*Engine, time.Duration) {
 	var now time.Duration
 	if e.clock.plain { // Now, which the compiler does not inline
-		now = time.Since(e.clock.Start)
+		now = time.Since(e.clock.base)
 	} else {
 		now = e.clock.Now()
 	}
@@ -36,7 +36,7 @@ func (e *Engine) Here() (*Engine, time.Duration) {
 
 // HereAt is Here for a caller who has read the clock.
 func (e *Engine) HereAt(now time.Duration) (*Engine, time.Duration) {
-	if uint64(now) >= farOff {
+	if uint64(now) >= uint64(farOff) {
 		return e.here(now)
 	}
 	e.driver.lateHint.yield(now)
@@ -64,7 +64,7 @@ func (e *Engine) here(now time.Duration) (*Engine, time.Duration) {
 
 // Check panics if the caller, who has read the clock, is not where the clock belongs.
 func (c *clock) Check(now time.Duration) {
-	if uint64(now) >= farOff { // apart from the rest, so that the compiler inlines it
+	if uint64(now) >= uint64(farOff) { // apart from the rest, so that the compiler inlines it
 		c.check()
 	}
 }
@@ -90,7 +90,7 @@ func (e *Engine) mustEndHere() {
 }
 
 // fits reports whether the caller is where the clock was made, as far as can be told.
-func (c *clock) fits() bool { return c.IsManual() || isBubbled(time.Now()) == c.IsBubbled() }
+func (c *clock) fits() bool { return c.IsManual() || bubble.Inside() == c.IsBubbled() }
 
 func (c *clock) panicIfBubbled() {
 	if c.IsBubbled() {
@@ -105,6 +105,3 @@ func (c *clock) CheckOutside() {
 		c.panicIfBubbled()
 	}
 }
-
-// isBubbled reports whether a time was read in a bubble.
-func isBubbled(t time.Time) bool { return t == t.Round(0) }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickwheel/tickwheel/internal/bubble"
 )
 
 // DefaultTick is the tick of a wheel that is not told otherwise.
@@ -13,13 +15,19 @@ const DefaultTick = time.Millisecond
 // clock, with time.Since, at half the price of time.Now. A manual clock reads nothing: it
 // stands still until Advance sets it. And one that counts suspends reads two clocks.
 type clock struct {
-	Start  time.Time
+	base   time.Time // Start as bubble.Base has it: Now and Since count from it
+	Start  time.Time // what At and Time count from
 	tick   time.Duration
-	last   int64         // the last tick within the longest time.Duration
-	manual *atomic.Int64 // time since the start, in ns, that Advance has set; nil: real time
-	boot   *bootTime     // counts the time of suspends too; nil: the clock does not
-	plain  bool          // neither manual nor boot: Now is time.Since(Start)
-	made   time.Time     // when the clock was made, in real time
+	last   int64        // the last tick within the longest time.Duration
+	manual *manualClock // nil: real time
+	boot   *bootTime    // counts the time of suspends too; nil: the clock does not
+	plain  bool         // neither manual nor boot: Now is time.Since(base)
+}
+
+// manualClock is what a manual clock has besides.
+type manualClock struct {
+	now  atomic.Int64 // time since the start, in ns, that Advance has set
+	made time.Time    // in real time
 }
 
 // endOfClock is where a manual clock ends. A timer that is armed there for later has a
@@ -30,22 +38,25 @@ const endOfClock time.Duration = math.MaxInt64 - 1
 // newClock returns a clock that counts from start, a reading of time.Now; or a manual clock,
 // which stands there.
 func newClock(tick time.Duration, start time.Time, manual bool) clock {
-	c := clock{Start: start, tick: tick, last: int64(math.MaxInt64 / tick), plain: !manual, made: start}
+	c := clock{base: start, Start: start, tick: tick, last: int64(math.MaxInt64 / tick), plain: !manual}
 	if manual {
-		c.manual, c.made = new(atomic.Int64), time.Now()
+		c.manual = &manualClock{made: time.Now()}
+	} else {
+		c.base = bubble.Base(start)
 	}
 	return c
 }
 
-// Now returns the time since the start.
+// Now returns the time since the start. A caller who is not where the clock was made gets a time
+// that is negative or farOff.
 func (c *clock) Now() time.Duration {
 	switch {
 	case c.plain:
-		return time.Since(c.Start)
+		return time.Since(c.base)
 	case c.boot != nil:
 		return c.boot.now()
 	default:
-		return time.Duration(c.manual.Load())
+		return time.Duration(c.manual.now.Load())
 	}
 }
 
@@ -57,12 +68,12 @@ func (c *clock) Read() time.Time {
 	return time.Now()
 }
 
-// Since returns the time from the start to t, which Read has just returned.
+// Since returns the time from the start to t, which Read has just returned. It is as that of Now.
 func (c *clock) Since(t time.Time) time.Duration {
 	if c.boot != nil {
 		return c.boot.since(t)
 	}
-	return t.Sub(c.Start)
+	return t.Sub(c.base)
 }
 
 // IsManual reports whether the clock moves only when Advance sets it.
@@ -79,19 +90,27 @@ func (c *clock) Virtual() any {
 
 // IsBubbled reports whether the clock was made in a bubble of testing/synctest. Times there
 // have no monotonic reading.
-func (c *clock) IsBubbled() bool { return isBubbled(c.made) }
+func (c *clock) IsBubbled() bool { return bubble.IsTime(c.made()) }
 
 // advance moves a manual clock, and never back: a bucket that was opened after an idle stretch
 // may have expired before that. One goroutine at a time does so.
 func (c *clock) advance(to time.Duration) {
 	if c.manual != nil && to > c.Now() {
-		c.manual.Store(int64(to))
+		c.manual.now.Store(int64(to))
 	}
 }
 
 // real returns the real time since the clock was made, for what must not stand still with
 // a manual clock.
-func (c *clock) real() time.Duration { return time.Since(c.made) }
+func (c *clock) real() time.Duration { return time.Since(c.made()) }
+
+// made returns when the clock was made, in real time.
+func (c *clock) made() time.Time {
+	if c.manual != nil {
+		return c.manual.made
+	}
+	return c.Start
+}
 
 // deadline returns the first tick that is not before now+d. It never rounds down. It
 // saturates at the tick that ends the longest time.Duration. A d that is not positive

@@ -46,7 +46,7 @@ type driver struct {
 // the executor may run a user's function on the driver, the gate is the handoff.
 func (d *driver) connect(e run.Executor, room run.Admission, mayBlock bool) {
 	d.host, d.room = d, room
-	d.handoff = handoff{hub: &d.hub, executor: e, patience: time.Millisecond, began: run.Stopwatch{Made: d.clock.made}}
+	d.handoff = handoff{hub: &d.hub, executor: e, patience: time.Millisecond, began: run.Stopwatch{Made: d.clock.made()}}
 	d.workers, _ = e.(*run.Queue)
 	if !d.manual {
 		d.atOnce = d.workers

@@ -146,6 +146,15 @@ func (e *Engine) Attached() any { return e.attached }
 // IsStopped reports whether stop was called.
 func (e *Engine) IsStopped() bool { return e.ctx.Err() != nil }
 
+// Refuses reports whether a function that is added may be refused: the engine has a limit, or accepts
+// no more.
+func (e *Engine) Refuses() bool {
+	s := &e.shards[0]
+	s.lock()
+	defer s.unlock()
+	return s.closed || s.hub.limit != nil
+}
+
 // CountPanic counts a task whose panic was recovered.
 func (e *Engine) CountPanic() { e.runner.Panicked.Add(1) }
 

@@ -222,7 +222,7 @@ func TestDriverGivesWayAtLeastEveryMaxTurn(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	s.fairness.entered = make(chan struct{}, 1)
-	w.clock.made = w.clock.made.Add(-time.Hour)
+	w.clock.manual.made = w.clock.manual.made.Add(-time.Hour)
 	before := s.clock.real() - 2*maxTurn
 	s.fairness.gaveWay, s.fairness.lastWait = before, time.Hour
 	s.giveWay()

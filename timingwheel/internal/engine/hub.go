@@ -53,7 +53,7 @@ func (h *hub) offer(b *slot, at time.Duration) {
 func (h *hub) after(d time.Duration) Delay {
 	var now time.Duration
 	if h.clock.plain { // as in Here
-		now = time.Since(h.clock.Start)
+		now = time.Since(h.clock.base)
 	} else {
 		now = h.clock.Now()
 	}

@@ -6,11 +6,10 @@ import "runtime"
 //
 // Unless the user has chosen the number of shards, there is one for each processor that the
 // process may ever have, since entries cannot move between shards. In use are only as many as
-// GOMAXPROCS says, which changes while the process runs. The others have yet to make their
-// first wheel and the first chunk of their arena, 80 KB together.
+// GOMAXPROCS says, which changes while the process runs, also where the user has chosen more. The
+// others have yet to make their first wheel and the first chunk of their arena, 80 KB together.
 type shardPicker struct {
 	shards []shard // a power of two
-	chosen bool    // their number, by the user
 	//lint:ignore U1000 it has fields in shardpicker_pool.go alone
 	processorShards
 }
@@ -24,7 +23,7 @@ const mostChosen = 64
 // process could use when it began. The limit of its cgroup, which GOMAXPROCS follows, may be
 // lower, and rise.
 func (p *shardPicker) init(n int) {
-	if p.chosen = n != 0; !p.chosen {
+	if n == 0 {
 		n = min(max(runtime.NumCPU(), runtime.GOMAXPROCS(0)), mostChosen)
 	}
 	p.shards = make([]shard, 1<<log2(n))

@@ -61,9 +61,5 @@ func (p *shardPicker) after(s *shard) *shard {
 //
 // It is not for every add: GOMAXPROCS takes a lock of the scheduler.
 func (p *shardPicker) follow() {
-	n := len(p.shards)
-	if !p.chosen {
-		n = min(n, 1<<log2(runtime.GOMAXPROCS(0)))
-	}
-	p.used.Store(uint32(n))
+	p.used.Store(uint32(min(len(p.shards), 1<<log2(runtime.GOMAXPROCS(0)))))
 }

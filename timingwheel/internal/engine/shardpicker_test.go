@@ -73,3 +73,34 @@ func TestGOMAXPROCSChangesDuringARun(t *testing.T) {
 	require.Eventually(t, func() bool { return fired.Load() == added.Load() && w.Len() == 0 }, time.Minute, time.Millisecond)
 	w.verify(t)
 }
+
+// More shards than processors do not come into use, however many there are and however often
+// callers collide.
+func TestShardsBeyondTheProcessorsAreNotUsed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	for _, n := range []int{1, 2, 64} {
+		e := newTestWheel(withShards(n))
+		var adders sync.WaitGroup
+		for range 8 {
+			adders.Go(func() {
+				for i := range 10_000 {
+					s := e.lock()
+					if i%100 == 0 {
+						runtime.Gosched() // so that the others find it locked
+					}
+					s.counts.Scheduled++
+					s.unlock()
+				}
+			})
+		}
+		adders.Wait()
+		used := 0
+		for i := range e.shards {
+			if e.shards[i].counts.Scheduled > 0 {
+				used++
+			}
+		}
+		require.Equal(t, min(n, 2), used, "%d shards", n)
+		e.Stop()
+	}
+}

@@ -91,22 +91,26 @@ func (v *verifier) counts(s *shard) {
 			}
 		}
 	}
-	countAll := func(level uint, c *cascade, slots ...slot) {
+	countAll := func(level uint, c *cascade, slots ...*slot) {
 		count(level, &c.ring)
 		open := 0
-		for i := range slots {
-			count(level, &slots[i].Bucket)
-			if slots[i].IsOpen() {
+		for _, b := range slots {
+			count(level, &b.Bucket)
+			if b.IsOpen() {
 				open++
 			}
 		}
 		v.check(open == c.openBuckets, "%d buckets are open, not %d", open, c.openBuckets)
 	}
-	countAll(levelDue, &s.overdueCascade, s.overdue)
+	countAll(levelDue, &s.overdueCascade, &s.overdue)
 	count(levelDue, &s.atOnce)
 	count(levelWaiting, &s.waiting)
 	for w := s.finest; w != nil; w = w.overflow {
-		countAll(w.level, &w.cascade, w.slots...)
+		slots := make([]*slot, len(w.slots))
+		for i := range w.slots {
+			slots[i] = &w.slots[i]
+		}
+		countAll(w.level, &w.cascade, slots...)
 	}
 	v.check(entries == s.entries, "entries of the levels: %v, not %v", s.entries, entries)
 	v.check(oneShots == s.oneShots, "%d one-shots, not %d", s.oneShots, oneShots)

@@ -26,7 +26,7 @@ type shard struct {
 	finest     *wheel       // nil until the first entry that is not due at once
 
 	counts   Counts        // but for Pending
-	limit    share         // of the limit on oneShots; here, where the lines are written anyway
+	limit    *limit        // on the oneShots of all shards; nil: none
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
@@ -63,12 +63,12 @@ type shard struct {
 	sampler sampler
 	id      int // its place among the shards; for ever the same
 
-	_ [24]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
+	_ [32]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
 }
 
 func (s *shard) init(h *hub, id int) {
 	s.hub, s.clock, s.id = h, h.clock, id
-	s.limit.join(h.limit)
+	s.limit = h.limit
 	s.overdueCascade = cascade{shard: id, allDue: true}
 	s.overdue.cascade = &s.overdueCascade
 	s.nextSample = math.MinInt64
@@ -89,7 +89,7 @@ type ref struct {
 
 // accept adds a one-shot that is new, unless the shard is closed or the limit reached.
 func (s *shard) accept(after Delay, f func(), kind bucket.Tag) (ref, error) {
-	if s.closed || s.limit.exists() || s.arena.IsFull() {
+	if s.closed || s.limit != nil || s.arena.IsFull() {
 		if err := s.refuse(1); err != nil {
 			return ref{}, err
 		}
@@ -141,7 +141,7 @@ func (s *shard) remove(i bucket.Index) (f func(), tag bucket.Tag) {
 func (s *shard) uncountOneShot(tag bucket.Tag) {
 	if tag&OneShot != 0 {
 		s.oneShots--
-		if s.limit.limit != nil || s.closed {
+		if s.limit != nil || s.closed {
 			s.oneShotEnded()
 		}
 	}

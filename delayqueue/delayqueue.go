@@ -318,7 +318,7 @@ func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
 }
 
 // DropHead removes v if v is the head, which Peek would return, and reports whether it
-// did. It wakes no consumer: the alarm finds the change when it rings. If the queue is
+// did. It wakes no consumer, and sets the alarm to the time of the new head. If the queue is
 // now empty, DropHead clears the alarm, so that no timer holds the queue. O(log n).
 //
 // The queue has no removal from the middle, which costs a heap O(n). Leave the element in
@@ -333,6 +333,8 @@ func (q *DelayQueue[T]) DropHead(v T) bool {
 	q.heap.Pop()
 	if q.heap.Len() == 0 {
 		q.stopAlarm()
+	} else {
+		q.setAlarm()
 	}
 	return true
 }
@@ -342,6 +344,13 @@ func (q *DelayQueue[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.heap.Len()
+}
+
+// Waits reports whether a consumer waits, in Take or by TakeFunc. O(1).
+func (q *DelayQueue[T]) Waits() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.consumers) > 0
 }
 
 // Wakeups returns the number of times that the alarm rang or that a call of Take gave up

@@ -106,7 +106,8 @@ func TestTakeFuncStandsInLine(t *testing.T) {
 	})
 }
 
-// An empty queue has no alarm set. So in the bubble nothing happens in the hour.
+// An empty queue has no alarm set. So in the bubble nothing happens in the hour. One that is not
+// empty rings once, for the head that is left.
 func TestDropHeadEndsTheAlarm(t *testing.T) {
 	inBubbles(t, func(t *testing.T, q *delayqueue.DelayQueue[int]) {
 		var got atomic.Int64
@@ -127,7 +128,7 @@ func TestDropHeadEndsTheAlarm(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.EqualValues(t, 3, got.Load())
-		require.EqualValues(t, 2, q.Wakeups())
+		require.EqualValues(t, 1, q.Wakeups(), "the alarm was set to the time of the new head")
 	})
 }
 

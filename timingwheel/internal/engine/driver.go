@@ -160,8 +160,8 @@ func (d *driver) resume() {
 }
 
 // dropEmpty drops buckets whose entries were all canceled from the head of the queue, so
-// that the driver does not sleep toward them. A bucket that is emptied while the driver
-// sleeps wakes it. The tasks that were handed on do not wait until many are dropped.
+// that the driver does not sleep toward them. For a bucket that is emptied while the driver
+// sleeps, see shard.dropEmptied. The tasks that were handed on do not wait until many are dropped.
 func (d *driver) dropEmpty() {
 	for dropped := 0; ; dropped++ {
 		if dropped == 16 {

@@ -192,8 +192,7 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 }
 
 // While nothing is due, nobody wakes up: not for a timer far ahead, and not for buckets
-// whose entries have all been canceled. The exception is a bucket toward which the driver
-// sleeps already.
+// whose entries have all been canceled while the driver was awake.
 func TestIdleIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWheel(withShards(1))
@@ -215,4 +214,34 @@ func TestIdleIsIdle(t *testing.T) {
 		require.Greater(t, at.Sub(start), time.Minute)
 		w.verify(t)
 	})
+}
+
+// A lone timeout that is canceled wakes nobody, though the driver sleeps toward its bucket. So
+// do two with deadlines of their own, beside others that are pending.
+func TestCanceledAloneWakesNobody(t *testing.T) {
+	for name, beside := range map[string]time.Duration{"alone": 0, "beside one": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWheel(withShards(1))
+				defer w.Stop()
+				if beside > 0 {
+					w.AfterFunc(beside, func() {})
+				}
+				for range 40 {
+					first := w.AfterFunc(50*time.Millisecond, func() {})
+					second := w.AfterFunc(30*time.Second, func() {})
+					synctest.Wait()
+					second.Stop()
+					first.Stop()
+					w.verify(t)
+					time.Sleep(100 * time.Millisecond)
+				}
+				require.Zero(t, w.Stats().Wakeups)
+				ran := make(chan time.Time)
+				begin := time.Now()
+				w.AfterFunc(50*time.Millisecond, func() { ran <- time.Now() })
+				require.LessOrEqual(t, (<-ran).Sub(begin), 51*time.Millisecond, "the alarm is set again")
+			})
+		})
+	}
 }

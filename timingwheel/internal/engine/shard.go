@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
 )
@@ -12,6 +13,8 @@ import (
 // shard is one hierarchy of wheels with the arena of its entries and one lock around
 // both. The ring that an entry is in is its whole state. So there are no atomics on entries
 // and no retries, but for the deadline of a LazyTask.
+//
+// Its fields make a whole number of cache lines, on 64 bits, so that no shard's lock is in two.
 //
 // Lock order: the turnstile (see fairness), shard, queue.
 type shard struct {
@@ -21,12 +24,13 @@ type shard struct {
 	fairness fairness // who gets mu next
 
 	mu         sync.Mutex
-	nextSample int64        // see sampler; here, where the line is written anyway; guarded by mu, as is all that follows
-	arena      bucket.Arena // of all entries below
-	finest     *wheel       // nil until the first entry that is not due at once
+	nextSample int64         // see sampler; here, where the line is written anyway; guarded by mu, as is all that follows
+	arena      bucket.Arena  // of all entries below
+	finest     *wheel        // nil until the first entry that is not due at once
+	turnEnds   time.Duration // when the current interval of finest does; 0 until there is one
 
 	counts   Counts        // but for Pending
-	limit    share         // of the limit on oneShots; here, where the lines are written anyway
+	limit    *limit        // on the oneShots of all shards; nil: none
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
@@ -48,6 +52,10 @@ type shard struct {
 	waiting    bucket.Bucket
 	waitsSince atomic.Int64 // deadline of the first entry in waiting, or earlier; read without mu
 
+	added      time.Duration // when something was last added
+	dropsSince time.Duration // from when on drops counts
+	drops      int           // of dropEmptied
+
 	out *dueTasks // where what is due goes, set by whoever takes it out of its bucket
 
 	closed     bool // accepts no more
@@ -62,13 +70,11 @@ type shard struct {
 	// Fields that an add does not use, so that shards need no more room between them.
 	sampler sampler
 	id      int // its place among the shards; for ever the same
-
-	_ [24]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
 }
 
 func (s *shard) init(h *hub, id int) {
 	s.hub, s.clock, s.id = h, h.clock, id
-	s.limit.join(h.limit)
+	s.limit = h.limit
 	s.overdueCascade = cascade{shard: id, allDue: true}
 	s.overdue.cascade = &s.overdueCascade
 	s.nextSample = math.MinInt64
@@ -89,7 +95,7 @@ type ref struct {
 
 // accept adds a one-shot that is new, unless the shard is closed or the limit reached.
 func (s *shard) accept(after Delay, f func(), kind bucket.Tag) (ref, error) {
-	if s.closed || s.limit.exists() || s.arena.IsFull() {
+	if s.closed || s.limit != nil || s.arena.IsFull() {
 		if err := s.refuse(1); err != nil {
 			return ref{}, err
 		}
@@ -114,6 +120,7 @@ func (s *shard) refuse(n int64) error {
 // level.
 func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
 	deadline := s.clock.deadline(after.Now, after.D)
+	s.added = after.Now
 	b, level := s.bucketFor(deadline, after, kind)
 	i, generation := s.arena.Alloc(deadline, f, kind|bucket.Tag(level<<levelShift))
 	b.Append(&s.arena, i)
@@ -141,7 +148,7 @@ func (s *shard) remove(i bucket.Index) (f func(), tag bucket.Tag) {
 func (s *shard) uncountOneShot(tag bucket.Tag) {
 	if tag&OneShot != 0 {
 		s.oneShots--
-		if s.limit.limit != nil || s.closed {
+		if s.limit != nil || s.closed {
 			s.oneShotEnded()
 		}
 	}
@@ -199,6 +206,9 @@ func (s *shard) cancel(h ref) bool {
 		s.counts.Reset += pushes
 	}
 	s.tidy(1)
+	if s.drops < mostDrops || s.added-s.dropsSince >= dropsWithin {
+		s.dropEmptied()
+	}
 	return true
 }
 
@@ -303,8 +313,8 @@ func (s *shard) canStay(i bucket.Index) bool { return s.arena.Tag(i)>>levelShift
 // since the caller read the clock.
 func (s *shard) bucketFor(deadline int64, after Delay, tag bucket.Tag) (*bucket.Bucket, uint) {
 	if after.D > 0 {
-		if s.finest == nil {
-			s.finest = newWheel(s, &s.arena, s.id, s.hub.bits, 0, 0)
+		if after.Now >= s.turnEnds {
+			s.catchUp(after.Now)
 		}
 		if b, level := s.finest.find(deadline); b != nil {
 			return &b.Bucket, level
@@ -319,6 +329,34 @@ func (s *shard) bucketFor(deadline int64, after Delay, tag bucket.Tag) (*bucket.
 		s.hub.offer(&s.overdue, after.Now)
 	}
 	return &s.overdue.Bucket, levelDue
+}
+
+// catchUp makes the finest wheel, if there is none, and advances the clocks to now if nothing
+// has expired and the driver sleeps. Otherwise an add after an idle stretch would enter a
+// coarse bucket that has expired already, and wake the driver for that. It is not inlined,
+// so that the frames of add are small.
+//
+// While the driver sleeps, it has no bucket, so all that are open are in the queue, and
+// none of them expires before the head. So no clock passes a bucket that has not been
+// flushed. The queue's head comes first: whatever the driver has taken after that, it has
+// flushed when it sleeps again, and it needs s.mu for that.
+//
+//go:noinline
+func (s *shard) catchUp(now time.Duration) {
+	if s.finest == nil {
+		s.finest = newWheel(s, &s.arena, s.id, s.hub.bits, 0, 0)
+	}
+	if _, at, ok := s.hub.queue.Peek(); ok && at.Sub(s.clock.Start) <= now || !s.hub.queue.Waits() {
+		return
+	}
+	s.advance(int64(now / s.clock.tick))
+}
+
+// advance advances the clocks to a tick.
+func (s *shard) advance(tick int64) {
+	w := s.finest
+	w.advance(tick)
+	s.turnEnds = Later(s.clock.duration(w.currentTime|w.mask), s.clock.tick)
 }
 
 // opened implements wheelOwner.

@@ -196,3 +196,36 @@ func TestLayout(t *testing.T) {
 	require.Less(t, int(unsafe.Offsetof(hub{}.lateHint)), line)
 	require.Equal(t, uintptr(16), unsafe.Sizeof(ref{}), "every handle has one")
 }
+
+// After an idle stretch an add advances the clocks, but past no bucket, and not while the driver
+// may have one.
+func TestAddAfterAnIdleStretch(t *testing.T) {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	for name, opts := range map[string][]option{"driver": nil, "by hand": {withManualDrive()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWheel(append(opts, withShards(1))...)
+				defer w.Stop()
+				s := &w.shards[0]
+				_, err := w.Schedule(ms(700), mustNotRun) // in the queue for 512 ms, when it cascades
+				require.NoError(t, err)
+				catchUp := func(now time.Duration) int64 {
+					s.lock()
+					s.catchUp(now)
+					clock := s.finest.currentTime
+					s.unlock()
+					w.verify(t)
+					return clock
+				}
+				if w.IsManual() {
+					require.Zero(t, catchUp(ms(300)), "the caller of Drive may have taken a bucket")
+					return
+				}
+				synctest.Wait()
+				require.Zero(t, catchUp(ms(512)), "a bucket has expired")
+				require.EqualValues(t, 511, catchUp(ms(511)))
+				require.EqualValues(t, 511, catchUp(ms(300)), "no clock goes back")
+			})
+		})
+	}
+}

@@ -38,7 +38,7 @@ type wheel struct {
 	bits        uint          // log2 of the number of slots
 	tick        int64         // width of a slot
 	mask        int64         // the bits in which the ticks of an interval differ: interval()-1
-	currentTime int64         // expiration of the last flushed bucket, rounded down to tick
+	currentTime int64         // of advance: no bucket that expires until then is open
 	slots       []slot
 	cascade     cascade
 	overflow    *wheel // nil until first needed

@@ -80,7 +80,7 @@ func TestWorkersDoNotWaitForALock(t *testing.T) {
 func TestWorkersDoNotWaitForEmptyBuckets(t *testing.T) {
 	w := newTestWheel(withManualDrive(), withShards(1), withWheelSize(65536))
 	defer w.Stop()
-	for i := range 20 {
+	for i := range 20 + mostDrops {
 		timeout, err := w.Schedule(time.Second+time.Duration(i)*time.Millisecond, mustNotRun)
 		require.NoError(t, err)
 		require.True(t, timeout.Cancel())

@@ -112,8 +112,17 @@ func EndAt(t time.Time) ScheduleOption {
 // stays paused.
 //
 // For each time of the schedule at most one occurrence runs, apart from its attempts. If
-// the engine's clock is set back, the next occurrence is after the last that has run.
-// Call DeleteSchedule, and Schedule again, to forget the last.
+// the engine's clock is set back by up to 90 minutes, the next occurrence is after the
+// last that has run, so none runs twice and none is lost. Call DeleteSchedule, and
+// Schedule again, to forget the last.
+//
+// A larger step back means that the clock was wrong. Each open Queue sees it within a
+// second, and the schedule goes on at its next time by the right clock. Occurrences that
+// ran by the wrong clock may run again at their right time. The last of them does not if
+// it is the only one and the one after it comes more than twice as much later as the
+// clock was set back: a yearly occurrence does not run again after a step of a day. If
+// no Queue was open at the step, a call of Schedule or ResumeSchedule has the same effect.
+// An occurrence that waits for another attempt keeps its due time.
 //
 // At most one occurrence of a schedule waits or runs at a time. It is retried like any
 // other job; the next one follows when it is done or dead. If it is canceled, by Ref or

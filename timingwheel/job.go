@@ -86,7 +86,7 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 // returns the zero time, the job ends with a nil Err. If it returns a time that is not
 // after its argument, the job ends with an error; on the first call, ScheduleFunc returns
 // the error. Planned times that have already passed are left out, unless [OnMissed] says
-// otherwise. Next is called once for each of them, until it returns a future time.
+// otherwise. Next is called at most six times to leave them out, however many they are.
 //
 // The times are those of the wall clock, unlike everywhere else in this package. On Linux
 // the system gives notice when that clock is set and when the machine resumes. A daily
@@ -95,6 +95,14 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 // however many. On other systems, and where the descriptor is refused, the wheel reads
 // the wall clock once a minute (or once a tick, if that is longer), and the job is late
 // by at most as much.
+//
+// If the clock is set back by up to 90 minutes, the job waits until the first time after
+// its last run: no time comes twice, and none is lost. A larger step back means that the
+// clock was wrong. The job then goes on at the next time of the right clock, and
+// times that came by the wrong clock come again. There is one exception: if only the
+// last run would come again, and the run after it is more than twice as far off as the
+// clock was set back, the last run counts. So a yearly job does not run again after a step
+// of a day, and a daily job does. Several steps count together until the next run.
 //
 // Runs are tasks on the executor like any other. They are as late as a function of
 // [TimingWheel.Schedule], and never early by the wall clock. ScheduleFunc panics on a nil

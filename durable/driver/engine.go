@@ -264,7 +264,7 @@ type Schedule struct {
 
 // Replace decides which occurrence of a schedule waits after a change. It gets the Last
 // of the schedule, and the occurrence that waits and has had no attempt, with at least
-// its Due and its Occurrence, or nil without one. It returns the occurrence that waits
+// its ID, its Due and its Occurrence, or nil without one. It returns the occurrence that waits
 // afterwards: a new record, waits itself, or nil for none. After an error nothing is
 // written.
 //

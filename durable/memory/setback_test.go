@@ -175,8 +175,10 @@ func TestClockPutRightBesideWhatStands(t *testing.T) {
 func TestScheduleIsCalledAfterAStepThatNobodySaw(t *testing.T) {
 	for _, ran := range []bool{false, true} {
 		for name, call := range map[string]func(*durable.Queue) error{
-			"same":   func(q *durable.Queue) error { return q.Schedule(t.Context(), "s", "* * * * *", durable.Job{Kind: "k"}) },
-			"other":  func(q *durable.Queue) error { return q.Schedule(t.Context(), "s", "*/1 * * * *", durable.Job{Kind: "k"}) },
+			"same": func(q *durable.Queue) error { return q.Schedule(t.Context(), "s", "* * * * *", durable.Job{Kind: "k"}) },
+			"other": func(q *durable.Queue) error {
+				return q.Schedule(t.Context(), "s", "*/1 * * * *", durable.Job{Kind: "k"})
+			},
 			"resume": func(q *durable.Queue) error { return q.ResumeSchedule(t.Context(), "s") },
 		} {
 			t.Run(fmt.Sprint(name, ran), func(t *testing.T) {

@@ -114,8 +114,8 @@ func (c *Calendar) Replacement(name string, s *Schedule, revision int64, last ti
 	if waits != nil {
 		was, kept := DecodeOccurrence(waits.Occurrence), Occurred(waits)
 		if again := t(kept.Add(-time.Microsecond)); !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
-			if at, due = kept, s.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
-				due = waits.Due // it was rescheduled, or snoozed
+			if at, due = kept, s.due(name, kept); !waits.Due.Equal(was.due(name, kept)) && !waits.Due.Equal(madeAt(waits.ID)) {
+				due = waits.Due // it was rescheduled, or snoozed, and not overdue when it was made
 			}
 		}
 	}

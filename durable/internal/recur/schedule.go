@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -133,6 +134,19 @@ func (s *Schedule) occurrence(name string, revision int64, next times, job *Temp
 	o.Paused, o.Job = false, nil
 	rec.Schedule, rec.Occurrence = name, o.Encode()
 	return &rec, nil
+}
+
+// madeAt returns when an occurrence was made, by its ID; the zero time if the ID does not say so.
+func madeAt(id string) time.Time {
+	parts := strings.Split(id, "-")
+	if len(parts) != 4 {
+		return time.Time{}
+	}
+	n, err := strconv.ParseInt(parts[2], 36, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return FromMicros(n)
 }
 
 // due is when an occurrence is due, with its jitter: the same whoever asks.

@@ -45,7 +45,7 @@
 //     under a lease that was renewed less than seven eighths of it ago.
 //  3. No job begins early by the engine's clock. The wall clock of a worker does not
 //     matter. If the engine's clock is set back, no job is lost, and jobs are due by the
-//     new time. If it is set forward, the jobs that it passes over are due. If the clocks
+//     new time; schedules go on by it ([Queue.Schedule]). If it is set forward, the jobs that it passes over are due. If the clocks
 //     of a cluster's servers differ, a job may be early by the difference after an
 //     election. Each step is logged, and counted in [Stats]. A worker follows within half
 //     a second; until then jobs begin by the old time. A step forward by a lease or more

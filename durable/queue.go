@@ -86,6 +86,10 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	q.addAll = wrapAdd(q.middleware, q.addJobs)
 	if !q.manual {
 		q.wg.Go(q.followClock)
+	} else if m, ok := q.engine.(interface {
+		OnSet(func(was, now time.Time))
+	}); ok {
+		m.OnSet(q.clockWasSet)
 	}
 	return q, nil
 }
@@ -134,6 +138,7 @@ func (q *Queue) followClock() {
 	if err == nil {
 		defer stop()
 	}
+	seen, seenAt := q.now(), time.Now()
 	var silent time.Time // since when the clock cannot be read; zero: it can
 	var said worker.Rarely
 	for logged := int64(0); ; {
@@ -164,6 +169,11 @@ func (q *Queue) followClock() {
 			q.log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
 			silent, said = time.Time{}, worker.Rarely{}
 		}
+		now, at := q.now(), time.Now()
+		if expected := seen.Add(at.Sub(seenAt)); q.calendar.Saw(now, expected) {
+			q.wg.Go(q.putRight) // the clock is read meanwhile
+		}
+		seen, seenAt = now, at
 		if step := q.clock.Step(); step.Count > logged {
 			logged = step.Count
 			q.log.Warn("durable: the engine's clock was set, or another server answers, or this process stood still",

@@ -15,6 +15,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
+	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
 // ScheduleOption sets how [Queue.Schedule] makes occurrences.
@@ -111,8 +112,17 @@ func EndAt(t time.Time) ScheduleOption {
 // stays paused.
 //
 // For each time of the schedule at most one occurrence runs, apart from its attempts. If
-// the engine's clock is set back, the next occurrence is after the last that has run.
-// Call DeleteSchedule, and Schedule again, to forget the last.
+// the engine's clock is set back by up to 90 minutes, the next occurrence is after the
+// last that has run, so none runs twice and none is lost. Call DeleteSchedule, and
+// Schedule again, to forget the last.
+//
+// A larger step back means that the clock was wrong. Each open Queue sees it within a
+// second, and the schedule goes on at its next time by the right clock. Occurrences that
+// ran by the wrong clock may run again at their right time. The last of them does not if
+// it is the only one and the one after it comes more than twice as much later as the
+// clock was set back: a yearly occurrence does not run again after a step of a day. If
+// no Queue was open at the step, a call of Schedule or ResumeSchedule has the same effect.
+// An occurrence that waits for another attempt keeps its due time.
 //
 // At most one occurrence of a schedule waits or runs at a time. It is retried like any
 // other job; the next one follows when it is done or dead. If it is canceled, by Ref or
@@ -182,11 +192,12 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule,
 			if p.Paused {
 				return nil
 			}
-			if _, err := q.engine.Lookup(ctx, driver.OccurrenceKey(name)); !errors.Is(err, ErrNotFound) {
+			o, err := q.occurrence(ctx, name)
+			if err != nil || o.State != 0 && !(waits(&o) && q.calendar.IsAhead(name, p, s.Last, o.Due)) {
 				return err
 			}
 		}
-		if err := q.set(ctx, s, p); !errors.Is(err, driver.ErrChanged) {
+		if err := q.set(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -200,10 +211,14 @@ func (q *Queue) revisionAfter(was int64) int64 {
 	return max(was, q.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
 }
 
-// set stores a schedule, and with it the occurrence that is to wait.
-func (q *Queue) set(ctx context.Context, s driver.Schedule, p *recur.Schedule) error {
+// set stores a schedule, and with it the occurrence that is to wait. If none waits and mayBegin is
+// false, none waits afterwards.
+func (q *Queue) set(ctx context.Context, s driver.Schedule, p *recur.Schedule, mayBegin bool) error {
 	revision, made := q.revisionAfter(s.Revision), false
 	replace := func(last time.Time, waits *driver.Record) (*driver.Record, error) {
+		if waits == nil && !mayBegin {
+			return nil, nil
+		}
 		next, err := q.calendar.Replacement(s.Name, p, revision, last, waits)
 		made = next != nil && next != waits
 		return next, err
@@ -217,6 +232,78 @@ func (q *Queue) set(ctx context.Context, s driver.Schedule, p *recur.Schedule) e
 	}
 	return err
 }
+
+// clockWasSet takes a step of a clock that is set by hand.
+func (q *Queue) clockWasSet(was, now time.Time) {
+	if q.calendar.Saw(now, was) {
+		q.putRight()
+	}
+}
+
+// putRight plans the next occurrence of each schedule anew, since the engine's clock was ahead.
+// Each Queue does that: the first one to change a schedule makes it right for the others. It ends
+// with Close.
+func (q *Queue) putRight() {
+	var said worker.Rarely
+	for q.closed.Err() == nil {
+		err := q.putAllRight(q.closed)
+		if err == nil || worker.ForGood(err) {
+			return
+		}
+		if said.Now() && q.closed.Err() == nil {
+			q.log.Warn("durable: cannot read a schedule; trying again", "name", "", "error", err)
+		}
+		select {
+		case <-q.closed.Done():
+		case <-time.After(driver.RetryInterval):
+		}
+	}
+}
+
+func (q *Queue) putAllRight(ctx context.Context) error {
+	var names []string
+	for s, err := range q.engine.Schedules(ctx) {
+		if err != nil {
+			return err
+		}
+		names = append(names, s.Name)
+	}
+	for _, name := range names {
+		if err := q.putOneRight(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putOneRight changes nothing in a schedule whose occurrence was canceled. A change is a new
+// revision: so the end of an occurrence that runs is followed by the schedule as it is now, though
+// the end may have been made by the wrong clock.
+func (q *Queue) putOneRight(ctx context.Context, name string) error {
+	for range recur.Tries {
+		s, p, err := q.schedule(ctx, name)
+		if errors.Is(err, ErrNotFound) || err == nil && p.Paused {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		o, err := q.occurrence(ctx, name)
+		if err != nil || o.State == 0 || waits(&o) && !q.calendar.IsAhead(name, p, s.Last, o.Due) {
+			return err
+		}
+		switch err := q.set(ctx, s, p, false); {
+		case err == nil || errors.Is(err, ErrInvalid): // its spec cannot be read here
+			return nil
+		case !errors.Is(err, driver.ErrChanged):
+			return err
+		}
+	}
+	return nil // others change it
+}
+
+// waits reports whether an occurrence waits for its first attempt.
+func waits(o *driver.Info) bool { return o.State == driver.Waiting && o.Attempt == 0 }
 
 // schedule returns a schedule, as it is stored and decoded. ErrNotFound: there is none; the first
 // result is that of one that was deleted.
@@ -328,7 +415,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 		if !f(p) {
 			return nil
 		}
-		if err := q.set(ctx, s, p); !errors.Is(err, driver.ErrChanged) {
+		if err := q.set(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}

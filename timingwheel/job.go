@@ -90,7 +90,7 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 // returns the zero time, the job ends with a nil Err. If it returns a time that is not
 // after its argument, the job ends with an error; on the first call, ScheduleFunc returns
 // the error. Planned times that have already passed are left out, unless [OnMissed] says
-// otherwise. Next is called once for each of them, until it returns a future time.
+// otherwise. Next is called at most six times to leave them out, however many they are.
 //
 // The times are those of the wall clock, unlike everywhere else in this package. On Linux
 // the system gives notice when that clock is set and when the machine resumes. A daily
@@ -99,6 +99,14 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 // however many. On other systems, and where the descriptor is refused, the wheel reads
 // the wall clock once a minute (or once a tick, if that is longer), and the job is late
 // by at most as much.
+//
+// If the clock is set back by up to 90 minutes, the job waits until the first time after
+// its last run: no time comes twice, and none is lost. A larger step back means that the
+// clock was wrong. The job then goes on at the next time of the right clock, and
+// times that came by the wrong clock come again. There is one exception: if only the
+// last run would come again, and the run after it is more than twice as far off as the
+// clock was set back, the last run counts. So a yearly job does not run again after a step
+// of a day, and a daily job does. Several steps count together until the next run.
 //
 // Runs are tasks on the executor like any other. They are as late as a function of
 // [TimingWheel.Schedule], and never early by the wall clock. ScheduleFunc panics on a nil
@@ -114,27 +122,27 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	a := w.attachment()
-	j.calendar = &calendar{scheduler: s, wall: a.wall, look: lookInterval}
-	first, err := j.calendar.ask(j.calendar.now())
-	if err != nil {
+	c := &calendar{scheduler: s, wall: a.wall, wheel: j.engine.Clock().Now, look: lookInterval}
+	j.calendar = c
+	var err error
+	if c.plan, err = c.first(); err != nil {
 		return nil, err
 	}
-	if first.IsZero() {
+	if c.planned.IsZero() {
 		j.entry.Join(j.engine)
 		defer j.entry.UnlockShard()
 		j.end(nil)
 		return j, nil
 	}
-	j.calendar.planned = first
 	j.entry.Join(j.engine)
 	defer j.entry.UnlockShard()
 	switch {
 	case j.entry.Closed():
 		return nil, ErrStopped
 	case e.Clock().IsManual():
-		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
+		c.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
 	case j.engine == e: // or else it is one of a bubble
-		j.calendar.look = a.calendarJobs.add(j)
+		c.look = a.calendarJobs.add(j)
 	}
 	j.armCalendar()
 	return j, nil
@@ -182,8 +190,9 @@ func (j *Job) arm(now, wait time.Duration) {
 // a notice that comes later finds the job armed. It reads the wheel's clock after that, or the
 // job would come due too early by what is between.
 func (j *Job) armCalendar() {
-	wait := j.calendar.wait()
-	j.arm(j.entry.Clock().Now(), wait)
+	wait, _ := j.calendar.wait() // if isBehind is true, due finds it out
+	j.calendar.seen = j.entry.Clock().Now()
+	j.arm(j.calendar.seen, wait)
 }
 
 // due is the wheel's own task: it hands the run to the executor, or ends the job if the
@@ -193,9 +202,15 @@ func (j *Job) due() {
 		j.end(ErrStopped)
 		return
 	}
-	if j.calendar != nil && j.calendar.wait() > 0 {
-		j.armCalendar()
-		return
+	if j.calendar != nil {
+		switch wait, isBehind := j.calendar.wait(); {
+		case isBehind:
+			j.entry.Execute((*jobPlan)(j)) // since Next is a user's
+			return
+		case wait > 0:
+			j.armCalendar()
+			return
+		}
 	}
 	j.entry.Execute((*jobRun)(j))
 }
@@ -237,7 +252,7 @@ func (r *jobRun) Run() {
 			defer panic(failure.Value) // deferred, in case the Scheduler panics too
 		}
 		if failure == nil || j.survives {
-			j.finish()
+			j.finish(true)
 		} else {
 			j.fail(failure)
 		}
@@ -249,9 +264,24 @@ func (r *jobRun) Run() {
 func (r *jobRun) Discard() (f func()) {
 	j := (*Job)(r)
 	if f = j.begin(0); f != nil {
-		j.finish()
+		j.finish(true)
 	}
 	return f
+}
+
+// jobPlan is a Job as the task that plans the next run anew, since the wall clock was set back.
+type jobPlan Job
+
+func (p *jobPlan) Run() {
+	if j := (*Job)(p); j.begin(0) != nil {
+		j.finish(false)
+	}
+}
+
+// Discard plans all the same: the job would stand still.
+func (p *jobPlan) Discard() func() {
+	p.Run()
+	return nil
 }
 
 // begin returns the function if the run may begin, and adds runs to the count. Until then
@@ -267,12 +297,12 @@ func (j *Job) begin(runs int64) (f func()) {
 	return j.f
 }
 
-// finish plans the next run, now that one has ended.
-func (j *Job) finish() {
-	var next time.Time
+// finish plans the next run, now that one has ended (hasRun), or is not the next any more.
+func (j *Job) finish(hasRun bool) {
+	var next plan
 	if j.calendar != nil {
 		var err error
-		if next, err = j.ask(); err != nil || next.IsZero() {
+		if next, err = j.ask(hasRun); err != nil || next.planned.IsZero() {
 			j.fail(err)
 			return
 		}
@@ -285,7 +315,7 @@ func (j *Job) finish() {
 		return
 	}
 	if j.calendar != nil {
-		j.calendar.planned = next
+		j.calendar.plan = next
 		j.armCalendar()
 	} else {
 		now := j.entry.Clock().Now()
@@ -300,14 +330,15 @@ func (j *Job) lookAgain(look time.Duration) {
 	defer j.entry.UnlockShard()
 	j.calendar.look = look
 	if j.entry.Pending() {
-		wait := j.calendar.wait()
-		j.entry.Reset(engine.Delay{Now: j.entry.Clock().Now(), D: wait})
+		wait, _ := j.calendar.wait()
+		j.calendar.seen = j.entry.Clock().Now()
+		j.entry.Reset(engine.Delay{Now: j.calendar.seen, D: wait})
 	}
 }
 
 // ask asks the calendar for the next run. A Scheduler that panics or exits its goroutine
 // ends the job, as a run would.
-func (j *Job) ask() (next time.Time, err error) {
+func (j *Job) ask(hasRun bool) (next plan, err error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -319,7 +350,11 @@ func (j *Job) ask() (next time.Time, err error) {
 		}
 		j.fail(errGoexit)
 	}()
-	next, err = j.calendar.next(j.missed, j.hasEnded)
+	if hasRun {
+		next, err = j.calendar.next(j.missed, j.hasEnded)
+	} else {
+		next, err = j.calendar.replan(j.hasEnded)
+	}
 	returned = true
 	return next, err
 }

@@ -42,8 +42,9 @@ func TestCalendarFollowsTheWallClock(t *testing.T) {
 	})
 }
 
-// The wall clock is set while a run is under way. No planned time is run twice, however
-// far back the clock goes; of those that it jumps over the policy decides.
+// The wall clock is set while a run is under way. No planned time is run twice after a small
+// step back, and the right clock goes after a large one; of those that it jumps over the
+// policy decides.
 func TestClockIsSetDuringARun(t *testing.T) {
 	for _, c := range []struct {
 		step   time.Duration
@@ -53,7 +54,9 @@ func TestClockIsSetDuringARun(t *testing.T) {
 		{-30 * time.Minute, MissedSkip, []string{"01:00", "02:00", "03:00", "04:00"}},
 		{-30 * time.Minute, MissedBurst, []string{"01:00", "02:00", "03:00", "04:00"}},
 		{-30 * time.Minute, MissedDelay, []string{"01:00", "02:00", "03:00", "04:00"}},
-		{-10 * time.Hour, MissedBurst, []string{"01:00", "02:00", "03:00", "04:00"}},
+		{-10 * time.Hour, MissedSkip, []string{"01:00", "16:00", "17:00", "18:00"}},
+		{-10 * time.Hour, MissedBurst, []string{"01:00", "16:00", "17:00", "18:00"}},
+		{-10 * time.Hour, MissedDelay, []string{"01:00", "16:00", "17:00", "18:00"}},
 		{150 * time.Minute, MissedSkip, []string{"01:00", "04:00", "05:00", "06:00"}},
 		{150 * time.Minute, MissedBurst, []string{"01:00", "03:30", "03:30", "04:00"}},
 		{150 * time.Minute, MissedDelay, []string{"01:00", "04:00", "05:00", "06:00"}},

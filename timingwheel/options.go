@@ -366,15 +366,19 @@ type MissedPolicy int
 
 const (
 	// MissedBurst catches up: the missed runs follow one another at once, one for each
-	// planned time. It is the default of a fixed rate.
+	// planned time. It is the default of a fixed rate. A [Scheduler] is called once for
+	// each run. There is no other bound: if the clock is set forward by a year, a job of
+	// each second runs 31.5 million times, unless it is stopped or the clock is put right.
 	MissedBurst MissedPolicy = iota
 
 	// MissedSkip forgets the missed runs. The next run is at the first planned time that
-	// is still to come, on the same grid. It is the default of ScheduleFunc.
+	// is still to come, on the same grid. It is the default of ScheduleFunc, where a
+	// Scheduler is called at most six times for it.
 	MissedSkip
 
 	// MissedDelay forgets the missed runs and starts the grid anew. The next run is one
-	// period from now, or at the time that the Scheduler returns for now.
+	// period from now, or at the time that the Scheduler returns for now. A Scheduler is
+	// called twice for it.
 	MissedDelay
 )
 

@@ -29,6 +29,11 @@
 //   - A time that is repeated comes once, the first time. So in autumn an expression such as
 //     */10 * * * * leaves out an hour. For intervals write @every 10m.
 //
+// These are changes of a zone's offset. A [Spec] reads no clock: Next depends on its
+// argument alone. The documentation of [timingwheel.TimingWheel.ScheduleFunc], and that of
+// Schedule in package durable, say what happens if the clock of the machine or the store is
+// set.
+//
 // The same rules hold for a zone that changes its offset for good. The zones are those of
 // the machine (see time.LoadLocation): import time/tzdata if the machine may have no
 // zones.

@@ -35,9 +35,11 @@ import (
 // if the engine answers but cannot store. Queue.Health calls it first.
 //
 // The engine of package memory also has a method Manual() func() time.Time: its result
-// returns the time of a clock that is set by hand. A struct that embeds an Engine hides
-// both methods, and must pass them on. Without Manual, Advance of a memory.Clock does not
-// return.
+// returns the time of a clock that is set by hand. And it has OnSet(func(was, now
+// time.Time)), which makes each step of that clock call a function. A struct that embeds an
+// Engine hides these methods, and must pass them on. Without Manual, Advance of a
+// memory.Clock does not return. Without OnSet, schedules stand still after that clock was set
+// back far, until it has caught up.
 type Engine interface {
 	// Insert stores the records. It stores records with the same ID and Born once, so it
 	// may be repeated after ErrUncertain. Errors: ErrExists, ErrFull, ErrUncertain,
@@ -263,7 +265,7 @@ type Schedule struct {
 
 // Replace decides which occurrence of a schedule waits after a change. It gets the Last
 // of the schedule, and the occurrence that waits and has had no attempt, with at least
-// its Due and its Occurrence, or nil without one. It returns the occurrence that waits
+// its ID, its Due and its Occurrence, or nil without one. It returns the occurrence that waits
 // afterwards: a new record, waits itself, or nil for none. After an error nothing is
 // written.
 //

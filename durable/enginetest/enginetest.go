@@ -135,6 +135,7 @@ var cases = []testCase{
 	{"ScheduleChanged", scheduleChanged}, {"SchedulePaused", schedulePaused}, {"ScheduleMissed", scheduleMissed},
 	{"ScheduleOverlap", scheduleOverlap}, {"ScheduleEditedWaiting", scheduleEditedWaiting},
 	{"ScheduleEditedMissed", scheduleEditedMissed}, {"ScheduleEditedLate", scheduleEditedLate}, {"ScheduleRedriven", scheduleRedriven},
+	{"ScheduleClockAhead", scheduleClockAhead},
 	{"ScheduleListed", scheduleListed}, {"ScheduleSpan", scheduleSpan}, {"ScheduleOfAnother", scheduleOfAnother},
 	{"BadSchedule", badSchedule}, {"ScheduleRaces", scheduleRaces},
 

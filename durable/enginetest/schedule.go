@@ -602,6 +602,45 @@ func scheduleEditedLate(t *testing.T, s Store) {
 	}
 }
 
+// steppable is an engine whose clock a Queue reads as ahead.
+type steppable struct {
+	driver.Engine
+	by atomic.Int64
+}
+
+func (e *steppable) Now(ctx context.Context) (time.Time, time.Duration, error) {
+	now, off, err := e.Engine.Now(ctx)
+	return now.Add(time.Duration(e.by.Load())), off, err
+}
+
+// A clock that was ahead is put right: schedules that were stored by it, and those whose occurrence
+// has ended or runs meanwhile, go on at once. One that was canceled does not.
+func scheduleClockAhead(t *testing.T, s Store) {
+	e := &steppable{Engine: s.Open(t)}
+	begun, release := make(chan bool, 10000), make(chan bool)
+	r := open(t, e).handle(kind, nil).handle("slow", tells(begun, release)).start()
+	shift := func(by time.Duration) {
+		steps := r.Stats().ClockSteps
+		e.by.Store(int64(by))
+		await(t, "it sees the step", func() bool { return r.Stats().ClockSteps > steps })
+	}
+	set := func(name, kind string) { r.schedule(name, "@every 200ms", durable.Job{Kind: kind}) }
+	set("first", "slow")
+	set("second", "slow")
+	<-begun
+	<-begun
+	shift(48 * time.Hour)
+	set("new", kind)
+	set("canceled", kind)
+	r.cancelKey("every/canceled", true)
+	release <- true // either
+	await(t, "one has ended", func() bool { return r.Stats().Done == 1 })
+	shift(0)
+	close(release)
+	await(t, "all go on", func() bool { return r.haveRun(3, "first", "second", "new") })
+	require.Empty(t, r.ranOf("canceled"))
+}
+
 // A dead occurrence that is redriven when others have run since runs again, and none of those.
 func scheduleRedriven(t *testing.T, s Store) {
 	const period = 500 * time.Millisecond

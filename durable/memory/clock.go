@@ -20,6 +20,8 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +37,7 @@ type Clock struct {
 	mu     sync.Mutex
 	now    time.Time
 	stores []*Store
+	queues map[*func(was, now time.Time)]struct{} // notified of each step, without the lock
 }
 
 // NewClock returns a Clock that is set to a time.
@@ -47,16 +50,37 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Set sets the clock, forward or back, and waits for nothing. Jobs that it passes over are due.
+// Set sets the clock, forward or back, and waits for no job. Jobs that it passes over are due.
+// If it goes back by more than 90 minutes, the next occurrences of schedules are stored anew
+// before Set returns.
 func (c *Clock) Set(t time.Time) {
 	c.mu.Lock()
+	was := c.now
 	c.now = t.Round(0)
-	stores := c.stores
+	stores, queues := c.stores, slices.Collect(maps.Keys(c.queues))
 	c.mu.Unlock()
 	for _, m := range stores {
 		m.mu.Lock()
 		m.recall()
 		m.mu.Unlock()
+	}
+	for _, f := range queues {
+		(*f)(was, t.Round(0))
+	}
+}
+
+// notify makes Set call f, until stop is called.
+func (c *Clock) notify(f func(was, now time.Time)) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queues == nil {
+		c.queues = map[*func(was, now time.Time)]struct{}{}
+	}
+	c.queues[&f] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.queues, &f)
 	}
 }
 

@@ -141,6 +141,13 @@ func (e *engine) Manual() func() time.Time {
 	return e.m.clock.Now
 }
 
+// OnSet is for package durable: f is called when a clock that is set by hand was set, until Close.
+func (e *engine) OnSet(f func(was, now time.Time)) {
+	if e.m.clock != nil {
+		context.AfterFunc(e.closed, e.m.clock.notify(f))
+	}
+}
+
 func (e *engine) open() error {
 	if e.closed.Err() != nil {
 		return driver.ErrClosed

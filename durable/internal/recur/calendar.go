@@ -24,6 +24,9 @@ import (
 // follows, and after the Last of the schedule. A change replaces the one that waits by one of
 // the same time, if that is one of the schedule's (replacement). And what was missed before a
 // change is made up for, if the change has kept the times (Schedule.Since).
+//
+// There is one exception: an engine's clock that was wrong, and is put right. Occurrences that have
+// run by the wrong clock do not count, and the one that waits is made anew (setback.go).
 
 // Calendar knows the times of schedules, and which occurrence follows which. Its methods may be
 // called by several goroutines at once.
@@ -34,6 +37,7 @@ type Calendar struct {
 
 	mu    sync.Mutex
 	specs map[string]*cron.Spec // those that were read; nil: one that cannot be read
+	setback
 }
 
 // NewCalendar returns a Calendar of the schedules of an engine; now is by its clock.
@@ -95,17 +99,13 @@ func (c *Calendar) Replacement(name string, s *Schedule, revision int64, last ti
 	if waits != nil && !waits.Due.After(now) && c.MayFollow(waits.Occurrence) {
 		return waits, nil // it may begin at any moment, and its end is followed by the schedule
 	}
-	from := now
-	if last.After(from) {
-		from = last // the clock was set back
-	}
-	at := t(from)
+	at := t(c.resume(t, last, now))
 	due := s.due(name, at)
 	if waits != nil {
 		was, kept := DecodeOccurrence(waits.Occurrence), Occurred(waits)
 		if again := t(kept.Add(-time.Microsecond)); !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
-			if at, due = kept, s.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
-				due = waits.Due // it was rescheduled, or snoozed
+			if at, due = kept, s.due(name, kept); !waits.Due.Equal(was.due(name, kept)) && !waits.Due.Equal(madeAt(waits.ID)) {
+				due = waits.Due // it was rescheduled, or snoozed, and not overdue when it was made
 			}
 		}
 	}
@@ -150,8 +150,11 @@ func (c *Calendar) successor(r *driver.Record, s *Schedule, revision int64, j *T
 	case errors.Is(err, ErrUnreadable):
 		next, err = s.occurrence(r.Schedule, revision, nil, j, at, s.due(r.Schedule, at), now)
 	case err == nil:
-		if from := FromMicros(s.Since); at.Before(from) {
+		if from := earlier(FromMicros(s.Since), now); at.Before(from) {
 			at = from
+		}
+		if !c.counts(began, now) {
+			at, began = c.resume(t, at, now), now // the clock was put right while it ran
 		}
 		if at = s.after(t, at, began, now); !at.IsZero() {
 			next, err = s.occurrence(r.Schedule, revision, t, j, at, s.due(r.Schedule, at), now)
@@ -173,7 +176,7 @@ func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Completion, bega
 	}
 	out.Next, out.Revision = nil, stored.Revision
 	at := Occurred(r)
-	if !at.After(stored.Last) { // it was redriven
+	if !at.After(stored.Last) && c.counts(stored.Last, c.now()) { // it was redriven
 		at, out.Occurred = stored.Last, time.Time{}
 	}
 	s, j := DecodeSchedule(stored.Definition), TemplateOf(r)

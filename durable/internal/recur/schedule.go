@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -160,6 +161,19 @@ func (s *Schedule) occurrence(name string, revision int64, next times, job *Temp
 	return &rec, nil
 }
 
+// madeAt returns when an occurrence was made, by its ID; the zero time if the ID does not say so.
+func madeAt(id string) time.Time {
+	parts := strings.Split(id, "-")
+	if len(parts) != 4 {
+		return time.Time{}
+	}
+	n, err := strconv.ParseInt(parts[2], 36, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return FromMicros(n)
+}
+
 // due is when an occurrence is due, with its jitter: the same whoever asks.
 func (s *Schedule) due(name string, at time.Time) time.Time {
 	if s.Jitter <= 0 {
@@ -196,28 +210,41 @@ func (s *Schedule) after(next times, at, began, ended time.Time) time.Time {
 }
 
 // lastOf returns the first of the last n times after from, up to to; zero if there is
-// none. It looks at spans that end at to, each twice as long as the last one, so that what
-// it costs goes by n and not by how long nobody was there.
+// none. It looks at spans that end at to, each twice as long as the last one, until one has n
+// times. If that has more than 2n, it looks for one between. So the calls are some hundred for
+// each of n at the most, however many times were missed.
 func lastOf(next times, from, to time.Time, n int) time.Time {
-	for span := time.Second; ; span *= 2 {
-		since := to.Add(-span)
-		whole := !since.After(from) || span > 1<<60
-		if whole {
-			since = from
-		}
-		var all []time.Time
-		for at := next(since); !at.IsZero() && !at.After(to); at = next(at) {
-			if all = append(all, at); len(all) > n {
-				all = all[1:]
-			}
-		}
-		if len(all) == n || whole && len(all) > 0 {
-			return all[0]
-		}
-		if whole {
+	longest := max(to.Sub(from), 0)
+	few, many := time.Duration(0), time.Duration(0) // spans with less than n times, and with too many; many is 0 if none is known
+	for span := min(time.Second, longest); ; {
+		all := first(next, to.Add(-span), to, 2*n+1)
+		switch {
+		case len(all) > 2*n:
+			many = span
+		case len(all) >= n || span == longest && len(all) > 0:
+			return all[max(0, len(all)-n)]
+		case span == longest:
 			return time.Time{}
+		default:
+			few = span
+		}
+		switch {
+		case many > 0:
+			span = few + (many-few)/2
+		case span > longest/2:
+			span = longest
+		default:
+			span *= 2
 		}
 	}
+}
+
+// first returns up to n times after from, up to to.
+func first(next times, from, to time.Time, n int) (all []time.Time) {
+	for at := next(from); len(all) < n && !at.IsZero() && !at.After(to); at = next(at) {
+		all = append(all, at)
+	}
+	return all
 }
 
 // FromMicros returns a time in microseconds since 1970; 0 is the zero time.

@@ -258,8 +258,8 @@ func withUnread(data []byte) []byte {
 	return bytes.Replace(data, []byte("}\n"), []byte(`,"added":{"by":["a newer",1]}}`+"\n"), 1)
 }
 
-// A worker passes on the fields of a record that it does not know, in each message that it
-// writes of the job.
+// A worker passes on the fields of a job or a schedule that it does not know, in each message
+// that it writes of it.
 func TestUnreadFieldsArePassedOn(t *testing.T) {
 	p := newPart(t, soon)
 	check := func(filters ...string) {
@@ -269,7 +269,7 @@ func TestUnreadFieldsArePassedOn(t *testing.T) {
 			for page, err := range p.pages(t.Context(), p.subject(filter), 1, time.Time{}) {
 				require.NoError(t, err)
 				for _, m := range page {
-					if len(m.Data) > 0 {
+					if len(m.Data) > 0 && !bytes.Contains(m.Data, []byte(`"kind":"tick"`)) { // those are new
 						require.Contains(t, string(m.Data), `,"added":{"by":["a newer",1]}}`, m.Subject)
 						n++
 					}
@@ -300,9 +300,24 @@ func TestUnreadFieldsArePassedOn(t *testing.T) {
 	require.True(t, ok)
 	failing := job("failing", now.Add(4*time.Second))
 	check("h.>", "q.>")
+	require.NoError(t, q.Schedule(t.Context(), "s", "@every 300ms", durable.Job{Kind: "tick"}))
+	schedule, err := p.last(t.Context(), p.scheduleSubject("s"))
+	require.NoError(t, err)
+	newer := withUnread(append(schedule.Data, '\n'))
+	require.NoError(t, p.write(t.Context(), write{subject: schedule.Subject, data: newer, last: seq(schedule.Seq), rollup: true}))
+	ticks := make(chan bool, 1000)
+	q.Handle("tick", func(context.Context, *durable.Attempt) error { ticks <- true; return nil })
 	ran := make(chan *durable.Attempt, 100)
 	next := make(chan error)
-	q.Handle("k", func(_ context.Context, a *durable.Attempt) error { ran <- a; return <-next })
+	q.Handle("k", func(ctx context.Context, a *durable.Attempt) error {
+		ran <- a
+		select {
+		case err := <-next:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- q.Run(ctx) }()
@@ -325,6 +340,10 @@ func TestUnreadFieldsArePassedOn(t *testing.T) {
 	require.Equal(t, failing, (<-ran).Ref)
 	check("q.>")
 	next <- nil
+	for range 2 { // the end of the first is stored by then
+		<-ticks
+	}
+	check("s.>")
 	stop()
 	require.NoError(t, <-done)
 }

@@ -84,9 +84,9 @@ func WithShards(n int) Option {
 }
 
 // WithExecutor sets the executor, which runs the tasks: [Goroutines] (the default),
-// [Inline], a pool.Pool, or one of your own. Your own may embed a pool.Pool: the wheel then
-// calls the Execute of your type. New panics on nil, and on a nil [ExecutorFunc] or
-// *Pool.
+// [Inline], a pool.Pool, the submit method of another pool ([SubmitFunc]), or one of your
+// own. Your own may embed a pool.Pool: the wheel then calls the Execute of your type. New
+// panics on nil, and on a nil [ExecutorFunc], [SubmitFunc] or *Pool.
 func WithExecutor(e Executor) Option {
 	return func(c *config) {
 		if isNil(e) {
@@ -103,6 +103,8 @@ func isNil(e Executor) bool {
 	case nil:
 		return true
 	case ExecutorFunc:
+		return e == nil
+	case SubmitFunc:
 		return e == nil
 	case door:
 		v := reflect.ValueOf(e)
@@ -124,6 +126,8 @@ func (c *config) resolve(e Executor) {
 		c.Executor, c.MayBlock = e, false
 	case ExecutorFunc:
 		c.Executor = run.Submitter{Submit: e}
+	case SubmitFunc:
+		c.Executor = run.Refuser{Submit: e}
 	case door:
 		b := e.Open(e)
 		if b == nil {
@@ -192,6 +196,9 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 //   - Warn "the executor holds the driver up", with the attributes for, a duration, and
 //     by, the function or the executor as far as known: no function has fired since. It
 //     is logged after 1, 10 and 60 seconds of one call. Not under [WithManualDrive].
+//   - Warn "the executor has refused a function", with the attributes error, and refused,
+//     the number of functions that it has refused so far: see [SubmitFunc]. It is logged at
+//     most once a minute.
 //   - Warn "precise wake-ups are not available": see [WithPreciseWakeups].
 //   - Warn "suspended time is not counted", with the attribute error: see
 //     [WithSuspendedTime].

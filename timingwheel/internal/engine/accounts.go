@@ -44,7 +44,8 @@ type LevelStats struct {
 // Stats are what timingwheel.Stats says, whose documentation says it.
 type Stats struct {
 	Counts
-	CallerRuns, Discarded, Panicked int64
+	CallerRuns, Discarded, Refused  int64
+	Panicked                        int64
 	Running, Waiting, Wakeups       int64
 	HeldUp                          time.Duration
 	HeldUpBy                        string
@@ -78,6 +79,7 @@ func (e *Engine) look() Stats {
 	st := Stats{
 		CallerRuns:  r.CallerRuns.Load(),
 		Discarded:   r.Discarded.Load(),
+		Refused:     r.Refused.Load(),
 		Panicked:    r.Panicked.Load(),
 		Wakeups:     e.driver.queue.Wakeups(),
 		Precise:     e.driver.queue.Precise(),

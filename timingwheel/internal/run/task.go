@@ -42,7 +42,7 @@ func functions(fs []func()) []Task {
 
 // Runner is how the tasks of a wheel are run: all that must be around a task,
 // whichever executor runs it. Our own executors call Run for each task, so that it
-// costs no allocation; for others the driver wraps it in a closure.
+// costs no allocation; others get a closure: see handed.
 type Runner struct {
 	PanicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
 	Tracer       *Tracer
@@ -57,6 +57,8 @@ type Runner struct {
 	Panicked   atomic.Int64
 	Discarded  atomic.Int64
 	CallerRuns atomic.Int64
+	Refused    atomic.Int64
+	refuge     refuge // of those that were refused
 
 	Code     atomic.Uintptr            // code of the function that last ran on the driver; 0: unknown
 	Detached atomic.Pointer[Stopwatch] // of a call that is detached from the driver; nil: none
@@ -143,18 +145,4 @@ func (r *Runner) recover() {
 		r.Panicked.Add(1)
 		r.PanicHandler(p, stack)
 	}
-}
-
-// Wrap returns tasks as functions, for executors that are not ours.
-func (r *Runner) Wrap(tasks []Task) []func() {
-	wrapped := make([]func(), len(tasks))
-	for i, t := range tasks {
-		wrapped[i] = func() {
-			if r.Tracer != nil {
-				defer ClearLabels()
-			}
-			r.Run(t)
-		}
-	}
-	return wrapped
 }

@@ -323,10 +323,16 @@ func WithManualDrive() Option {
 // [TimingWheel.Now] returns its time. The start may be any time. The clock ends 292 years
 // later, and moves no more then.
 //
-// For a simulation, take [Inline] and one shard ([WithShards]): then each function sees
-// its own time in Now, and they run in the order of their deadlines, the same in each
-// run. With another executor a function may begin, or still run, while the clock goes on.
-// Advance does not wait for goroutines that wait for a channel or a context of the wheel.
+// Functions run on the executor, as in real time. Before the clock moves on, Advance waits
+// until they have returned: so each function sees its own time in Now, and a job runs as
+// often as in real time. Functions of one deadline run at the same time, in any order. For
+// a simulation, take [Inline] and one shard ([WithShards]): then functions run one after
+// the other, in the same order in each run.
+//
+// Advance waits for functions, and not for goroutines that wait for a channel or a context
+// of the wheel, or that a function has started. It does not wait for ever for a function
+// that blocks: [TimingWheel.Advance] says what happens then. A test with many such
+// functions or goroutines is better off in a bubble of testing/synctest.
 //
 // A stopped wheel's clock stands still for ever, so Stop and [TimingWheel.Shutdown] end
 // all waits on it at once. Later waits end at once, too. Channels and Sleep get the time

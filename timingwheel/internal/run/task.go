@@ -72,6 +72,24 @@ type Runner struct {
 // on it: it looks for pending tasks first, with that lock, and then for running ones.
 func (r *Runner) Admit(n int) { r.Running.Add(int64(n)) }
 
+// WaitUntilRunning waits until no more than n tasks run, and reports whether that is so. It waits for
+// the given time at most, in whole milliseconds. Each of them is a sleep of its own: a
+// machine that is busy, or was suspended, makes them longer, instead of using up the time.
+func (r *Runner) WaitUntilRunning(n int64, most time.Duration) bool {
+	told := r.Ended.watch()
+	defer r.Ended.forget(told)
+	for ; r.Running.Load() > n; most -= time.Millisecond {
+		if most <= 0 {
+			return false
+		}
+		select {
+		case <-told:
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return true
+}
+
 // Run runs a task. The rest is deferred, since the task may end its goroutine.
 func (r *Runner) Run(t Task) {
 	defer r.ended()

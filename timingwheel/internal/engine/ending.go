@@ -90,7 +90,7 @@ func (s *shard) stopSlice(chunk, most int, h heir) (next int, more bool) {
 	s.lockLast()
 	defer s.unlock()
 	if chunk >= s.arena.Chunks() {
-		s.arena, s.finest, s.sampler.samples = bucket.Arena{}, nil, nil // it is empty: the pass has come to all
+		s.arena, s.finest, s.sampler = bucket.Arena{}, nil, sampler{} // it is empty: the pass has come to all
 		return chunk, false
 	}
 	s.heir = h

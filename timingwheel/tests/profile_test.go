@@ -289,7 +289,7 @@ func TestProfileForgetsWhatHasEnded(t *testing.T) {
 
 // While as many are pending, at most half of the samples are of entries that have ended.
 func TestProfileKeepsFewOfWhatHasEnded(t *testing.T) {
-	const n = 5000
+	const n = 2000
 	r := rand.New(rand.NewPCG(1, 2))
 	for name, victim := range map[string]func(add int) int{
 		"first in, first out": func(add int) int { return add % n },
@@ -402,6 +402,62 @@ func TestProfileSeesShortPeriods(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, int64(10*tickers/2))
+}
+
+// Profiles at the same time do not disturb each other, nor do those who add meanwhile: what is
+// pending all the time is in each of them, once.
+func TestProfilesAtTheSameTime(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithProfileRate(1), timingwheel.WithShards(1))
+	defer w.Stop()
+	const lasting = 3000
+	churn := func() { w.AfterFunc(time.Hour, noop).Stop() }
+	for range lasting {
+		w.Schedule(time.Hour, noop)
+		churn()
+	}
+	var churners, readers sync.WaitGroup
+	over := make(chan struct{})
+	churners.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				churn()
+			}
+		}
+	})
+	for range 3 {
+		readers.Go(func() {
+			for range 20 {
+				found := false
+				for _, o := range profileOf(t, w) {
+					found = found || o.pending == lasting
+				}
+				require.True(t, found)
+			}
+		})
+	}
+	readers.Wait()
+	close(over)
+	churners.Wait()
+	profileOf(t, w)
+	have, _ := (*engine.Engine)(w).Samples()
+	require.Equal(t, lasting, have, "a profile drops the others")
+}
+
+// What is overdue is due in no time, and not before.
+func TestProfileOfWhatIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := timingwheel.New(timingwheel.WithProfileRate(1), timingwheel.WithManualDrive())
+		defer w.Stop()
+		w.Schedule(time.Second, noop)
+		time.Sleep(time.Minute)
+		all := profileOf(t, w)
+		require.Len(t, all, 1)
+		require.Zero(t, all[0].remaining)
+		require.EqualValues(t, 60_000, all[0].waited)
+	})
 }
 
 // The profile keeps no function alive.

@@ -23,11 +23,7 @@ func BenchmarkPool(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Cleanup(p.Release)
-			return schedule(newWheel(b, timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) {
-				if err := p.Submit(task); err != nil {
-					panic(err)
-				}
-			}))))
+			return schedule(newWheel(b, timingwheel.WithExecutor(timingwheel.SubmitFunc(p.Submit))))
 		}},
 		{"wheel.Pool", func(b *testing.B) timers {
 			p := pool.New(workers, 0, pool.Wait)

@@ -272,3 +272,44 @@ func TestIsSparse(t *testing.T) {
 	a.used--
 	require.True(t, a.IsSparse())
 }
+
+// An arena is no longer sparse after two thirds of its capacity was freed, wherever its entries are, and
+// whether or not others come.
+func TestTidyKeepsUp(t *testing.T) {
+	const chunks = 32
+	for name, keeps := range map[string]func(c, j int, r *rand.Rand) bool{
+		"nearly two of five":  func(_, _ int, r *rand.Rand) bool { return r.IntN(1000) < 380 },
+		"one of three":        func(_, _ int, r *rand.Rand) bool { return r.IntN(3) == 0 },
+		"one of five":         func(_, _ int, r *rand.Rand) bool { return r.IntN(5) == 0 },
+		"one of ten":          func(_, _ int, r *rand.Rand) bool { return r.IntN(10) == 0 },
+		"one of a hundred":    func(_, _ int, r *rand.Rand) bool { return r.IntN(100) == 0 },
+		"more at the end":     func(c, j int, _ *rand.Rand) bool { return j == 1 || c > chunks*55/100 && j < chunkLen/2 },
+		"more at the start":   func(c, j int, _ *rand.Rand) bool { return j == 1 || c < chunks*45/100 && j < chunkLen/2 },
+		"more than half":      func(c, j int, _ *rand.Rand) bool { return j == 1 || c%3 == 0 && j < chunkLen*9/10 },
+		"all but one emptied": func(c, j int, _ *rand.Rand) bool { return j == 1 || c == chunks-1 },
+	} {
+		for others, comes := range map[string]int{"none comes": 0, "a third": 7, "half as many": 10, "most": 15, "nearly as many": 18, "as many come": 20} {
+			m := newRoom(t, 1)
+			for range chunks*chunkLen - 1 {
+				m.add()
+			}
+			for n := len(m.held) - 1; n >= 0; n-- { // without Tidy
+				if h := m.held[n]; !keeps(int(h.i>>chunkBits), int(h.i&chunkMask), m.r) {
+					m.a.Remove(h.i)
+					m.held[n] = m.held[len(m.held)-1]
+					m.held = m.held[:len(m.held)-1]
+				}
+			}
+			m.verify()
+			room, freed := m.a.Cap(), 0
+			for ; m.a.IsSparse() && freed < room; freed++ {
+				m.free(m.r.IntN(len(m.held)))
+				if comes > m.r.IntN(20) {
+					m.add()
+				}
+			}
+			require.LessOrEqual(t, freed, room*2/3, "%s, %s", name, others)
+			m.verify()
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 
 // manual is the wheel of this process: SetDefault may be called once.
 var manual = sync.OnceValue(func() *timingwheel.TimingWheel {
-	w := timingwheel.New(timingwheel.WithManualClock(std.Unix(0, 0)), timingwheel.WithExecutor(timingwheel.Inline()))
+	w := timingwheel.New(timingwheel.WithManualClock(std.Unix(0, 0)))
 	timingwheel.SetDefault(w)
 	return w
 })

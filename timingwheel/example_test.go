@@ -408,11 +408,7 @@ func ExampleTimingWheel_Drive() {
 // A day with two meetings passes in an instant.
 func ExampleTimingWheel_Advance() {
 	morning := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
-	w := timingwheel.New(
-		timingwheel.WithManualClock(morning),
-		timingwheel.WithExecutor(timingwheel.Inline()),
-		timingwheel.WithShards(1),
-	)
+	w := timingwheel.New(timingwheel.WithManualClock(morning))
 	defer w.Stop()
 	w.ScheduleAt(morning.Add(90*time.Minute), func() {
 		fmt.Println(w.Now().Format(time.Kitchen), "meeting, goes on for two hours")

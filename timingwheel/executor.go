@@ -17,22 +17,46 @@ import "github.com/tickwheel/tickwheel/timingwheel/internal/run"
 // Execute must ensure that each task is run in the end. A task that it drops is lost, and
 // Shutdown waits for it. If it is the task of a [Job], a [Future], a key of [Keyed] or a
 // [Group], these wait for it too, until they are stopped or canceled. (A pool.Pool with
-// pool.Discard tells them.)
+// pool.Discard tells them.) A pool that may refuse a task is a [SubmitFunc].
 //
-// Each task costs an allocation; the executors of this package need none. The driver may
+// A task runs only once, however often it is called. If Execute panics or ends its
+// goroutine, the tasks that have not begun run as those that a [SubmitFunc] has refused.
+// The panic goes on: it crashes the program, unless the caller of Drive or Advance
+// recovers it.
+//
+// Each task costs two allocations; the executors of this package need none. The driver may
 // be in Execute, or about to call it, when Stop returns.
 type Executor interface {
 	Execute(tasks []func())
 }
 
 // ExecutorFunc makes an Executor of a function that is called on the driver with one task
-// after the other, such as the submit method of a goroutine pool. It may run the task
-// itself, under the conditions of [Inline]. It may block, as the submit method of a full
-// pool may; [Executor] says which functions wait then.
+// after the other, such as the submit method of a goroutine pool that takes every task. It
+// may run the task itself, under the conditions of [Inline]. It may block, as the submit
+// method of a full pool may; [Executor] says which functions wait then.
 type ExecutorFunc func(task func())
 
 // Execute calls f(task) for each task.
 func (f ExecutorFunc) Execute(tasks []func()) { run.Each(tasks, f) }
+
+// SubmitFunc makes an Executor of the submit method of a goroutine pool that may refuse a
+// task, because it is full or closed:
+//
+//	timingwheel.WithExecutor(timingwheel.SubmitFunc(pool.Submit))
+//
+// It is an [ExecutorFunc] that returns an error if it does not take the task. Such a task
+// is not lost: it runs on a goroutine of the wheel, as under [Goroutines], and not on the
+// driver. So the bound of a pool that refuses tasks is no bound of the wheel: use a submit
+// method that blocks, or a pool.Pool. Refused of [Stats] counts these tasks, and
+// [WithLogger] logs the error, at most once a minute.
+//
+// A task that f has both run, or begun to run, and refused runs once. If f keeps a task
+// that it has refused, and calls it later, nothing runs then.
+type SubmitFunc func(task func()) error
+
+// Execute calls f(task) for each task. It runs those that f refuses on goroutines of their
+// own. Nothing counts or logs them: a wheel that has f itself as its executor does.
+func (f SubmitFunc) Execute(tasks []func()) { run.Refuser{Submit: f}.Execute(tasks) }
 
 // Goroutines returns an Executor that runs each task on a goroutine that is the
 // task's alone until it returns: a task that blocks delays no other, and one that

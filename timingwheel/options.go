@@ -86,9 +86,9 @@ func WithShards(n int) Option {
 }
 
 // WithExecutor sets the executor, which runs the tasks: [Goroutines] (the default),
-// [Inline], a pool.Pool, or one of your own. Your own may embed a pool.Pool: the wheel then
-// calls the Execute of your type. New panics on nil, and on a nil [ExecutorFunc] or
-// *Pool.
+// [Inline], a pool.Pool, the submit method of another pool ([SubmitFunc]), or one of your
+// own. Your own may embed a pool.Pool: the wheel then calls the Execute of your type. New
+// panics on nil, and on a nil [ExecutorFunc], [SubmitFunc] or *Pool.
 func WithExecutor(e Executor) Option {
 	return func(c *config) {
 		if isNil(e) {
@@ -105,6 +105,8 @@ func isNil(e Executor) bool {
 	case nil:
 		return true
 	case ExecutorFunc:
+		return e == nil
+	case SubmitFunc:
 		return e == nil
 	case door:
 		v := reflect.ValueOf(e)
@@ -126,6 +128,8 @@ func (c *config) resolve(e Executor) {
 		c.Executor, c.MayBlock = e, false
 	case ExecutorFunc:
 		c.Executor = run.Submitter{Submit: e}
+	case SubmitFunc:
+		c.Executor = run.Refuser{Submit: e}
 	case door:
 		b := e.Open(e)
 		if b == nil {
@@ -194,6 +198,9 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 //   - Warn "the executor holds the driver up", with the attributes for, a duration, and
 //     by, the function or the executor as far as known: no function has fired since. It
 //     is logged after 1, 10 and 60 seconds of one call. Not under [WithManualDrive].
+//   - Warn "the executor has refused a function", with the attributes error, and refused,
+//     the number of functions that it has refused so far: see [SubmitFunc]. It is logged at
+//     most once a minute.
 //   - Warn "precise wake-ups are not available": see [WithPreciseWakeups].
 //   - Warn "suspended time is not counted", with the attribute error: see
 //     [WithSuspendedTime].
@@ -318,10 +325,16 @@ func WithManualDrive() Option {
 // [TimingWheel.Now] returns its time. The start may be any time. The clock ends 292 years
 // later, and moves no more then.
 //
-// For a simulation, take [Inline] and one shard ([WithShards]): then each function sees
-// its own time in Now, and they run in the order of their deadlines, the same in each
-// run. With another executor a function may begin, or still run, while the clock goes on.
-// Advance does not wait for goroutines that wait for a channel or a context of the wheel.
+// Functions run on the executor, as in real time. Before the clock moves on, Advance waits
+// until they have returned: so each function sees its own time in Now, and a job runs as
+// often as in real time. Functions of one deadline run at the same time, in any order. For
+// a simulation, take [Inline] and one shard ([WithShards]): then functions run one after
+// the other, in the same order in each run.
+//
+// Advance waits for functions, and not for goroutines that wait for a channel or a context
+// of the wheel, or that a function has started. It does not wait for ever for a function
+// that blocks: [TimingWheel.Advance] says what happens then. A test with many such
+// functions or goroutines is better off in a bubble of testing/synctest.
 //
 // A stopped wheel's clock stands still for ever, so Stop and [TimingWheel.Shutdown] end
 // all waits on it at once. Later waits end at once, too. Channels and Sleep get the time

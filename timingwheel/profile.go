@@ -17,10 +17,11 @@ import (
 //
 // A sampled add takes about 1 us more, which at 512 is at most 5 % of the price of an
 // add. A cancel, a reset and a firing cost the same as without a profile. A sample takes
-// 24 bytes. Later samples replace samples of entries that have ended: at least about half
-// of all samples are of pending entries. A stack takes 400 bytes, once for each place in
-// the program and the way there, and stays. The profile keeps no function and no value of
-// the program alive.
+// 32 bytes. Samples of entries that have ended are dropped when later samples are taken,
+// and by WriteProfile. While the number of pending entries is steady, at most about half of
+// the samples are of entries that have ended. A stack takes 400 bytes, once for each place
+// in the program and the way there, as long as it has a sample. The profile keeps no
+// function and no value of the program alive.
 func WithProfileRate(n int) Option {
 	return func(c *config) {
 		if n < 0 {
@@ -53,12 +54,14 @@ func WithProfileRate(n int) Option {
 // A stack begins with the function that called this library, and has at most 44 frames or so.
 // A Reset does not change the stack, nor does a replaced function of a [Keyed] that was pending.
 // A Reset that arms a Timer that was not pending counts as an add. All ticks of a [Ticker], and
-// all runs of a [Job], belong to the call that made it; a job is not pending while it runs.
+// all runs of a [Job], belong to the call that made it: either all of them are sampled or
+// none. A job is not pending while it runs.
 //
 // WriteProfile delays no other call for long: after each 256 samples it releases the
-// lock. Entries that are added, fire or are canceled meanwhile may be in the profile or
-// not. It may be called at any time, by several goroutines, also on a stopped wheel,
-// where nothing is pending. O(samples). This serves it beside the profiles of package
+// lock, and once after 4096. Entries that are added, fire or are canceled meanwhile may be
+// in the profile or not; a ticker or a job that goes on is in it once, however often it
+// fires. It may be called at any time, by several goroutines, which take turns, also on a
+// stopped wheel, where nothing is pending. O(samples). This serves it beside the profiles of package
 // net/http/pprof:
 //
 //	http.HandleFunc("/debug/pprof/timers", func(rw http.ResponseWriter, r *http.Request) {

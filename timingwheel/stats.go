@@ -42,6 +42,7 @@ type Stats struct {
 
 	CallerRuns int64 // Tasks that the driver ran itself because a pool.Pool was full.
 	Discarded  int64 // Tasks that a full Pool discarded. Expired counts them, too.
+	Refused    int64 // Tasks that the executor refused, see [SubmitFunc]. Expired counts them, too.
 	Panicked   int64 // Tasks whose panic was recovered, including those of [Submit].
 
 	// Running counts the tasks that were handed to the executor and have not ended: those
@@ -131,6 +132,7 @@ func newStats(s engine.Stats) Stats {
 		Counts:      Counts(s.Counts),
 		CallerRuns:  s.CallerRuns,
 		Discarded:   s.Discarded,
+		Refused:     s.Refused,
 		Panicked:    s.Panicked,
 		Running:     s.Running,
 		Waiting:     s.Waiting,

@@ -249,7 +249,8 @@ func (w *TimingWheel) After(d time.Duration) <-chan time.Time { return w.NewTime
 // A task that runs inline ([Inline]) may call it, and delays the other functions of the
 // wheel by as much. With [WithManualDrive] or [WithManualClock], another goroutine has to
 // call Drive or Advance. There a task that runs inline must not call Sleep: the wheel
-// would wait for the task, and the task for the wheel.
+// would wait for the task, and the task for the wheel. (Under another executor Advance goes
+// on after a while.)
 func (w *TimingWheel) Sleep(d time.Duration) {
 	if d > 0 {
 		<-w.After(d)

@@ -45,7 +45,7 @@ func newSimulation(users int, limit time.Duration, seed uint64, out io.Writer) *
 		out:   out,
 		wheel: timingwheel.New(
 			timingwheel.WithManualClock(time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)),
-			timingwheel.WithExecutor(timingwheel.Inline()), // each function at its own time
+			timingwheel.WithExecutor(timingwheel.Inline()), // one function after the other
 			timingwheel.WithShards(1),                      // in the same order each time
 			timingwheel.WithTick(tick),
 		),

@@ -44,7 +44,7 @@ func newFake() *fake {
 	f := &fake{}
 	s := &f.stats
 	s.Counts = timingwheel.Counts{Pending: 1234, Scheduled: 10000, Expired: 6000, Stopped: 2766, Reset: 55, Cascaded: 4444, Rejected: 3}
-	s.Discarded, s.Panicked, s.Waiting, s.Running, s.Wakeups = 2, 1, 5, 7, 900
+	s.Discarded, s.Refused, s.Panicked, s.Waiting, s.Running, s.Wakeups = 2, 4, 1, 5, 7, 900
 	s.Now, s.Tick, s.Shards, s.ProfileRate = 83_456_789_012, time.Millisecond, 2, 512
 	s.Lateness.Counts[10], s.Lateness.Counts[11] = 5900, 100
 	s.Lateness.Max = 1_700_000

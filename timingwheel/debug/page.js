@@ -206,6 +206,7 @@ function showAccounts(w) {
     ["cascaded", count(s.Cascaded)],
     ["rejected", count(s.Rejected)],
     ["discarded", count(s.Discarded)],
+    ["refused by the executor", count(s.Refused)],
     ["run by the driver", count(s.CallerRuns)],
     ["panicked", count(s.Panicked)],
   ]);

@@ -94,10 +94,10 @@ func writeText(out io.Writer, s sample) {
 	}
 
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\nscheduled\texpired\tstopped\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\twaiting for room\tin executor\twake-ups\t")
-	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
+	fmt.Fprintln(table, "\nscheduled\texpired\tstopped\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\trefused\tpanicked\twaiting for room\tin executor\twake-ups\t")
+	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
 		stats.Scheduled, stats.Expired, stats.Stopped, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
-		stats.CallerRuns, stats.Discarded, stats.Panicked, stats.Waiting, stats.Running, stats.Wakeups)
+		stats.CallerRuns, stats.Discarded, stats.Refused, stats.Panicked, stats.Waiting, stats.Running, stats.Wakeups)
 	fmt.Fprintln(table, "\nslot\tring\tslots\thand at\tbuckets\tentries\tcascaded\t")
 	for _, l := range s.Snapshot.Levels {
 		fmt.Fprintf(table, "%v\t%v\t%d\t%v\t%d\t%d\t%d\t\n",

@@ -20,8 +20,8 @@ func TestText(t *testing.T) {
 	writeText(&out, s)
 	require.Equal(t, `"a": 1234 pending, made 1m23.46s ago, tick 1ms, shards 2
 
-  scheduled  expired  stopped  handed back  reset  cascaded  rejected  caller runs  discarded  panicked  waiting for room  in executor  wake-ups
-      10000     6000     2766            0     55      4444         3            0          2         1                 5            7       900
+  scheduled  expired  stopped  handed back  reset  cascaded  rejected  caller runs  discarded  refused  panicked  waiting for room  in executor  wake-ups
+      10000     6000     2766            0     55      4444         3            0          2        4         1                 5            7       900
 
    slot     ring  slots   hand at  buckets  entries  cascaded
     1ms    512ms    512  1m23.46s      100      234         0

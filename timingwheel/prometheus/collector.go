@@ -28,6 +28,7 @@
 //	timingwheel_rejections_total            counter
 //	timingwheel_caller_runs_total           counter
 //	timingwheel_discarded_total             counter
+//	timingwheel_refusals_total              counter
 //	timingwheel_panics_total                counter
 //	timingwheel_wakeups_total               counter
 //	timingwheel_running                     gauge

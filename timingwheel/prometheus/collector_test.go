@@ -110,7 +110,7 @@ func TestScrapeIsStats(t *testing.T) {
 		require.EqualValues(t, n, value(t, families, name, "wheel", "used"), name)
 	}
 	for name, n := range map[string]int64{"handed_back_total": st.HandedBack, "caller_runs_total": st.CallerRuns,
-		"discarded_total": st.Discarded, "wakeups_total": st.Wakeups, "running": st.Running, "waiting": 0, "held_up_seconds": 0, "closed": 0, "precise": 0, "shards": 1} {
+		"discarded_total": st.Discarded, "refusals_total": st.Refused, "wakeups_total": st.Wakeups, "running": st.Running, "waiting": 0, "held_up_seconds": 0, "closed": 0, "precise": 0, "shards": 1} {
 		require.EqualValues(t, n, value(t, families, name, "wheel", "used"), name)
 	}
 	require.Equal(t, 0.001, value(t, families, "tick_seconds", "wheel", "used"))
@@ -131,7 +131,7 @@ func TestScrapeIsStats(t *testing.T) {
 		require.EqualValues(t, l.Entries, level("entries"))
 		require.EqualValues(t, l.Cascaded, level("cascades_total"))
 	}
-	require.Len(t, families, 30, "every metric is there")
+	require.Len(t, families, 31, "every metric is there")
 	require.EqualValues(t, len(st.Levels), len(families["timingwheel_level_slots"].Metric))
 	checkLateness(t, &st.Lateness, find(families["timingwheel_lateness_seconds"], "wheel", "used").Histogram)
 }

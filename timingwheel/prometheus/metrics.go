@@ -36,6 +36,7 @@ func figures(describe describe) []metric[timingwheel.Stats] {
 		{describe("rejections_total", "What was refused because too much was pending."), counter, func(s *stats) float64 { return float64(s.Rejected) }},
 		{describe("caller_runs_total", "Tasks that the driver ran itself because a pool was full."), counter, func(s *stats) float64 { return float64(s.CallerRuns) }},
 		{describe("discarded_total", "Tasks that a full pool has discarded, a part of expired."), counter, func(s *stats) float64 { return float64(s.Discarded) }},
+		{describe("refusals_total", "Tasks that the executor has refused and goroutines of the wheel have run, a part of expired."), counter, func(s *stats) float64 { return float64(s.Refused) }},
 		{describe("panics_total", "Tasks that panicked and were recovered."), counter, func(s *stats) float64 { return float64(s.Panicked) }},
 		{describe("wakeups_total", "Wake-ups of the driver from its sleep."), counter, func(s *stats) float64 { return float64(s.Wakeups) }},
 		{describe("running", "Tasks that were handed to the executor and have not ended."), gauge, func(s *stats) float64 { return float64(s.Running) }},

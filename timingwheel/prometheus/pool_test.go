@@ -24,7 +24,7 @@ func TestPoolScrapeIsStats(t *testing.T) {
 		want := pool.Stats{Workers: 2, Queue: 3, Running: running, Queued: queued, Waiting: waiting, Closed: closed == 1}
 		require.Eventually(t, func() bool { return p.Stats() == want }, time.Minute, time.Millisecond, "%+v", want)
 		families := scrape(t, registry)
-		require.Len(t, families, 6+23, "those of a pool, and those of a wheel without levels")
+		require.Len(t, families, 6+24, "those of a pool, and those of a wheel without levels")
 		for name, n := range map[string]float64{"workers": 2, "queue_capacity": 3, "running": float64(running),
 			"queued": float64(queued), "waiting": float64(waiting), "closed": closed} {
 			require.Equal(t, n, value(t, families, "pool_"+name, "pool", "workers"), name)

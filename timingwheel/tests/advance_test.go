@@ -72,7 +72,7 @@ func TestAdvanceThatMakesNoSense(t *testing.T) {
 	require.Zero(t, w.Advance(time.Hour), "a stopped wheel")
 	require.Equal(t, moonLanding, w.Now())
 	for _, start := range []time.Time{{}, time.Now(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
-		w := timingwheel.New(timingwheel.WithManualClock(start), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithPreciseWakeups())
+		w := timingwheel.New(timingwheel.WithManualClock(start), timingwheel.WithPreciseWakeups())
 		require.Equal(t, start.Round(0), w.Now())
 		ran := false
 		w.ScheduleAt(start.Add(time.Hour), func() { ran = true })
@@ -137,7 +137,7 @@ func TestAllFollowTheManualClock(t *testing.T) {
 
 // A job at midnight runs 366 times in a leap year, each time at midnight.
 func TestCalendarFollowsTheManualClock(t *testing.T) {
-	w := timingwheel.New(timingwheel.WithManualClock(time.Date(2024, 1, 1, 12, 0, 0, 0, time.UTC)), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithTick(second))
+	w := timingwheel.New(timingwheel.WithManualClock(time.Date(2024, 1, 1, 12, 0, 0, 0, time.UTC)), timingwheel.WithTick(second))
 	defer w.Stop()
 	var days []time.Time
 	job := mustJob(t)(w.ScheduleFunc(midnight{}, func() { days = append(days, w.Now()) }))
@@ -163,7 +163,7 @@ func (midnight) Next(prev time.Time) time.Time {
 // A deadline in real time and one in virtual time do not hide each other; two in virtual
 // time are compared.
 func TestParentsOfAManualClock(t *testing.T) {
-	w := timingwheel.New(timingwheel.WithManualClock(time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)), timingwheel.WithExecutor(timingwheel.Inline()))
+	w := timingwheel.New(timingwheel.WithManualClock(time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)))
 	defer w.Stop()
 	realTime, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
@@ -196,7 +196,7 @@ func TestDeadlinesOfDifferentClocks(t *testing.T) {
 		return ctx.Err() != nil
 	}
 	for future := range start {
-		w := timingwheel.New(timingwheel.WithManualClock(start[future]), timingwheel.WithExecutor(timingwheel.Inline()))
+		w := timingwheel.New(timingwheel.WithManualClock(start[future]))
 		defer w.Stop()
 		long, cancel := w.WithTimeout(t.Context(), 10*time.Hour)
 		defer cancel()
@@ -206,7 +206,7 @@ func TestDeadlinesOfDifferentClocks(t *testing.T) {
 		w.Advance(2 * time.Minute)
 		require.True(t, ended(child, cancel), future)
 
-		other := timingwheel.New(timingwheel.WithManualClock(start[future].Add(20*time.Hour)), timingwheel.WithExecutor(timingwheel.Inline()))
+		other := timingwheel.New(timingwheel.WithManualClock(start[future].Add(20 * time.Hour)))
 		defer other.Stop()
 		onOther, cancelOnOther := other.WithTimeout(long, time.Minute)
 		other.Advance(time.Minute)

@@ -29,6 +29,8 @@ func executors() map[string]timingwheel.Executor {
 		"goroutines":               timingwheel.Goroutines(),
 		"inline":                   timingwheel.Inline(),
 		"func":                     timingwheel.ExecutorFunc(func(task func()) { task() }),
+		"func that refuses":        submitThatRefuses(0),
+		"func that refuses some":   submitThatRefuses(2),
 		"func that go":             timingwheel.ExecutorFunc(func(task func()) { go task() }),
 		"pool, block":              pool.New(2, 1, pool.Wait),
 		"pool, caller runs":        pool.New(1, 0, pool.CallerRuns),

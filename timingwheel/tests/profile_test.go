@@ -287,6 +287,179 @@ func TestProfileForgetsWhatHasEnded(t *testing.T) {
 	verify(t, w)
 }
 
+// While as many are pending, at most half of the samples are of entries that have ended.
+func TestProfileKeepsFewOfWhatHasEnded(t *testing.T) {
+	const n = 2000
+	r := rand.New(rand.NewPCG(1, 2))
+	for name, victim := range map[string]func(add int) int{
+		"first in, first out": func(add int) int { return add % n },
+		"at random":           func(int) int { return r.IntN(n) },
+		"the newest":          func(int) int { return 0 },
+		"mixed": func(add int) int {
+			if add%3 == 0 {
+				return r.IntN(n)
+			}
+			return r.IntN(n / 10)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := virtual(timingwheel.WithProfileRate(1))
+			defer w.Stop()
+			var pending [n]timingwheel.Timeout
+			for i := range pending {
+				pending[i], _ = w.Schedule(time.Hour, noop)
+			}
+			for add := range 20 * n {
+				at := victim(add)
+				pending[at].Cancel()
+				pending[at], _ = w.Schedule(time.Hour, noop)
+				if add > n && add%100 == 0 {
+					have, room := (*engine.Engine)(w).Samples()
+					require.LessOrEqual(t, have, 2*n+2, add)
+					require.LessOrEqual(t, room, have+3*64)
+				}
+			}
+			verify(t, w)
+			require.EqualValues(t, n, total(profileOf(t, w)))
+		})
+	}
+}
+
+// A stack is forgotten when nothing that it has added is pending.
+func TestProfileForgetsStacks(t *testing.T) {
+	w := virtual(timingwheel.WithProfileRate(1))
+	defer w.Stop()
+	heap := func() uint64 {
+		var m runtime.MemStats
+		for range 3 {
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const paths = 1 << 13
+	before := heap()
+	var timeouts []timingwheel.Timeout
+	ticker := w.NewTicker(time.Hour)
+	for path := range paths {
+		byPath(path, 13, func() {
+			timeout, _ := w.Schedule(time.Hour, noop)
+			timeouts = append(timeouts, timeout)
+		})
+	}
+	require.Len(t, profileOf(t, w), paths+1)
+	grown := heap() - before
+	require.Greater(t, grown, uint64(paths*300), "each path has a stack")
+	for _, timeout := range timeouts {
+		timeout.Cancel()
+	}
+	for range paths { // later samples replace those
+		w.AfterFunc(time.Hour, noop).Stop()
+	}
+	waitForGarbage(t, func() bool { return heap() < before+grown/4 })
+	all := profileOf(t, w)
+	require.Len(t, all, 1)
+	require.Contains(t, all[0].frames[0], "TestProfileForgetsStacks")
+	ticker.Stop()
+	require.Empty(t, profileOf(t, w))
+	for range 100 {
+		w.AfterFunc(time.Hour, noop).Stop()
+	}
+	ticker.Reset(time.Hour) // still under the stack of its creator
+	require.Equal(t, all[0].frames, profileOf(t, w)[0].frames)
+}
+
+// byPath calls f by one of 2^depth ways.
+func byPath(path, depth int, f func()) {
+	switch {
+	case depth == 0:
+		f()
+	case path&1 == 0:
+		byPath(path/2, depth-1, f)
+	default:
+		byPath(path/2, depth-1, f)
+	}
+}
+
+// Tickers of a short period are in a profile that takes many of their periods.
+func TestProfileSeesShortPeriods(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithProfileRate(1), timingwheel.WithShards(1))
+	defer w.Stop()
+	const long, tickers = 150_000, 50
+	for range long {
+		w.Schedule(time.Hour, noop)
+	}
+	for range tickers {
+		w.NewTicker(time.Millisecond)
+	}
+	seen := int64(0)
+	for range 10 {
+		for _, o := range profileOf(t, w) {
+			if o.pending != long {
+				require.LessOrEqual(t, o.pending, int64(tickers), "none is counted twice")
+				seen += o.pending
+			}
+		}
+	}
+	require.Greater(t, seen, int64(10*tickers/2))
+}
+
+// Profiles at the same time do not disturb each other, nor do those who add meanwhile: what is
+// pending all the time is in each of them, once.
+func TestProfilesAtTheSameTime(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithProfileRate(1), timingwheel.WithShards(1))
+	defer w.Stop()
+	const lasting = 3000
+	churn := func() { w.AfterFunc(time.Hour, noop).Stop() }
+	for range lasting {
+		w.Schedule(time.Hour, noop)
+		churn()
+	}
+	var churners, readers sync.WaitGroup
+	over := make(chan struct{})
+	churners.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				churn()
+			}
+		}
+	})
+	for range 3 {
+		readers.Go(func() {
+			for range 20 {
+				found := false
+				for _, o := range profileOf(t, w) {
+					found = found || o.pending == lasting
+				}
+				require.True(t, found)
+			}
+		})
+	}
+	readers.Wait()
+	close(over)
+	churners.Wait()
+	profileOf(t, w)
+	have, _ := (*engine.Engine)(w).Samples()
+	require.Equal(t, lasting, have, "a profile drops the others")
+}
+
+// What is overdue is due in no time, and not before.
+func TestProfileOfWhatIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := timingwheel.New(timingwheel.WithProfileRate(1), timingwheel.WithManualDrive())
+		defer w.Stop()
+		w.Schedule(time.Second, noop)
+		time.Sleep(time.Minute)
+		all := profileOf(t, w)
+		require.Len(t, all, 1)
+		require.Zero(t, all[0].remaining)
+		require.EqualValues(t, 60_000, all[0].waited)
+	})
+}
+
 // The profile keeps no function alive.
 func TestProfileKeepsNothing(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithShards(1), timingwheel.WithProfileRate(1))

@@ -179,6 +179,9 @@ func TestBadArgumentsPanic(t *testing.T) {
 		timingwheel.New(timingwheel.WithExecutor(timingwheel.ExecutorFunc(nil)))
 	})
 	require.PanicsWithValue(t, "timingwheel: WithExecutor(nil)", func() {
+		timingwheel.New(timingwheel.WithExecutor(timingwheel.SubmitFunc(nil)))
+	})
+	require.PanicsWithValue(t, "timingwheel: WithExecutor(nil)", func() {
 		timingwheel.New(timingwheel.WithExecutor((*pool.Pool)(nil)))
 	})
 }

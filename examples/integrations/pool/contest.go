@@ -20,7 +20,8 @@ type contestant struct {
 }
 
 var contestants = []contestant{
-	{"ants, blocking", startAnts},
+	{"ants, blocking", startAnts()},
+	{"ants, refusing", startAnts(ants.WithNonblocking(true))},
 	{"Wait", startPool(func(*result) pool.WhenFull { return pool.Wait })},
 	{"CallerRuns", startPool(func(*result) pool.WhenFull { return pool.CallerRuns })},
 	{"Discard", startPool(func(r *result) pool.WhenFull {
@@ -28,20 +29,17 @@ var contestants = []contestant{
 	})},
 }
 
-// startAnts plugs in a pool of ants by its Submit, which blocks while the pool is full.
-// The pool has no queue: the goroutine that calls Submit waits, and here that is the
-// driver. If Submit refuses a task, the caller has to handle that.
-func startAnts(r *result) (timingwheel.Executor, func(), error) {
-	pool, err := ants.NewPool(*workers)
-	if err != nil {
-		return nil, nil, err
-	}
-	return timingwheel.ExecutorFunc(func(task func()) {
-		if err := pool.Submit(task); err != nil {
-			task() // on the driver, as CallerRuns does
-			r.refused.Add(1)
+// startAnts plugs in a pool of ants by its Submit, which blocks while the pool is full. The
+// pool has no queue: the goroutine that calls Submit waits, and here that is the driver. A
+// nonblocking pool returns an error instead. Then the task runs on a goroutine of the wheel.
+func startAnts(options ...ants.Option) func(*result) (timingwheel.Executor, func(), error) {
+	return func(*result) (timingwheel.Executor, func(), error) {
+		pool, err := ants.NewPool(*workers, options...)
+		if err != nil {
+			return nil, nil, err
 		}
-	}), pool.Release, nil
+		return timingwheel.SubmitFunc(pool.Submit), pool.Release, nil
+	}
 }
 
 func startPool(full func(r *result) pool.WhenFull) func(*result) (timingwheel.Executor, func(), error) {
@@ -53,9 +51,9 @@ func startPool(full func(r *result) pool.WhenFull) func(*result) (timingwheel.Ex
 
 // result is what became of the tasks.
 type result struct {
-	byWorkers, byDriver, discarded int
+	byWorkers, byDriver, refused, discarded int
 
-	dropped, refused atomic.Int64
+	dropped atomic.Int64
 
 	mu       sync.Mutex
 	lateness []time.Duration // of those that ran; guarded by mu
@@ -90,9 +88,8 @@ func try(ctx context.Context, c contestant) (*result, error) {
 		return nil, err
 	}
 	st := w.Stats()
-	r.byDriver = int(st.CallerRuns + r.refused.Load())
-	r.discarded = int(st.Discarded)
-	r.byWorkers = len(r.lateness) - r.byDriver
+	r.byDriver, r.refused, r.discarded = int(st.CallerRuns), int(st.Refused), int(st.Discarded)
+	r.byWorkers = len(r.lateness) - r.byDriver - r.refused
 	slices.Sort(r.lateness)
 	return r, nil
 }

@@ -24,20 +24,21 @@ func TestProgram(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "300 timers due within 10ms, each a task of 1ms; 2 workers, room for 1 to wait.\n")
 	for _, line := range []string{
-		`ants, blocking +300 +0 +0 `,
-		`Wait +300 +0 +0 `,
-		`CallerRuns +\d+ +[1-9]\d* +0 `,
-		`Discard +\d+ +0 +[1-9]\d* `,
+		`ants, blocking +300 +0 +0 +0 `,
+		`ants, refusing +\d+ +0 +[1-9]\d* +0 `,
+		`Wait +300 +0 +0 +0 `,
+		`CallerRuns +\d+ +[1-9]\d* +0 +0 `,
+		`Discard +\d+ +0 +0 +[1-9]\d* `,
 	} {
 		require.Regexp(t, regexp.MustCompile(line), out)
 	}
 }
 
-// A pool with room for all tasks is never full.
+// A pool with room for all tasks is never full. The one that refuses has no queue.
 func TestNeverFull(t *testing.T) {
 	out, err := runWith(t.Context(), 200, 0, 0, 1, 200)
 	require.NoError(t, err)
-	require.Len(t, regexp.MustCompile(`200 +0 +0 `).FindAllString(out, -1), len(contestants))
+	require.Len(t, regexp.MustCompile(`200 +0 +0 +0 `).FindAllString(out, -1), len(contestants)-1)
 }
 
 func TestBadFlags(t *testing.T) {

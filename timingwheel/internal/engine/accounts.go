@@ -44,17 +44,18 @@ type LevelStats struct {
 // Stats are what timingwheel.Stats says, whose documentation says it.
 type Stats struct {
 	Counts
-	CallerRuns, Discarded, Panicked int64
-	Running, Waiting, Wakeups       int64
-	HeldUp                          time.Duration
-	HeldUpBy                        string
-	Now, Tick                       time.Duration
-	Shards, ProfileRate             int
-	Closed, Precise, Suspends       bool
-	Suspended                       time.Duration
-	Capacity, Free                  int64 // of the arenas
-	Lateness                        Histogram
-	Levels                          []LevelStats
+	CallerRuns, Discarded, Refused int64
+	Panicked                       int64
+	Running, Waiting, Wakeups      int64
+	HeldUp                         time.Duration
+	HeldUpBy                       string
+	Now, Tick                      time.Duration
+	Shards, ProfileRate            int
+	Closed, Precise, Suspends      bool
+	Suspended                      time.Duration
+	Capacity, Free                 int64 // of the arenas
+	Lateness                       Histogram
+	Levels                         []LevelStats
 }
 
 // Stats returns what the engine has done and what it holds.
@@ -78,6 +79,7 @@ func (e *Engine) look() Stats {
 	st := Stats{
 		CallerRuns:  r.CallerRuns.Load(),
 		Discarded:   r.Discarded.Load(),
+		Refused:     r.Refused.Load(),
 		Panicked:    r.Panicked.Load(),
 		Wakeups:     e.driver.queue.Wakeups(),
 		Precise:     e.driver.queue.Precise(),

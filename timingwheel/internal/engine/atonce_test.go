@@ -234,3 +234,25 @@ func TestAtOnceAgainstCancelAndStop(t *testing.T) {
 	require.Zero(t, st.Pending+st.Running)
 	e.verify(t)
 }
+
+// Functions that were due at once leave no chunk of the arena to the few entries among them.
+func TestAtOnceTidies(t *testing.T) {
+	w := newTestWheel(withShards(1))
+	defer w.Stop()
+	s := &w.shards[0]
+	const functions = 30_000
+	s.lock()
+	for i := range functions {
+		delay := time.Duration(0)
+		if i%1000 == 500 {
+			delay = time.Hour
+		}
+		_, err := s.accept(Delay{Now: s.clock.Now(), D: delay}, noop, OneShot)
+		require.NoError(t, err)
+	}
+	s.unlock()
+	waitUntil(t, func() bool { return w.Engine.Len() == functions/1000 && w.runner.Running.Load() == 0 })
+	s.lock()
+	defer s.unlock()
+	require.False(t, s.arena.IsSparse(), "room for %d of %d", s.arena.Cap(), s.arena.Len())
+}

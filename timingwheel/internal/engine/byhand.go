@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -86,10 +87,12 @@ func (e *Engine) flushUntil(end time.Duration) (handed int) {
 	d := &e.driver
 	handed = d.flushRest()
 	for {
-		d.dropEmpty()
-		b, at, ok := d.queue.Peek()
-		next := at.Sub(e.clock.Start)
-		if !ok || next > end {
+		b, next := d.next()
+		if e.clock.IsManual() && next > e.clock.Now() {
+			e.settle.now(e.runner)
+			b, next = d.next()
+		}
+		if next > end {
 			return handed
 		}
 		e.clock.advance(next)
@@ -97,6 +100,45 @@ func (e *Engine) flushUntil(end time.Duration) (handed int) {
 			d.flushFirst(b)
 			handed += d.flushRest()
 		}
+	}
+}
+
+// next returns the bucket that expires first, and when; the end of all time if there is none.
+func (d *driver) next() (b *slot, at time.Duration) {
+	d.dropEmpty()
+	b, t, ok := d.queue.Peek()
+	if !ok {
+		return nil, math.MaxInt64
+	}
+	return b, t.Sub(d.clock.Start)
+}
+
+// settle waits, before a manual clock moves, until the tasks that were handed on have ended. So all
+// that they add is on the wheel before time goes on.
+type settle struct {
+	blocked  int64         // tasks that are waited for no more
+	patience time.Duration // for how long the next one is waited for that blocks
+}
+
+// now settles the tasks of a runner.
+//
+// A task may never end, or only at a later time of this clock, and cannot be told from one that
+// takes long. So after a while settle takes the tasks that still run for blocked. It no longer
+// waits for as many, but gives them a moment each time, in case they have been unblocked.
+// Where tasks block again and again, it becomes less patient, or a year with one in each
+// hour would take hours.
+func (s *settle) now(r *run.Runner) {
+	if r.Running.Load() == 0 {
+		s.blocked = 0
+		return
+	}
+	if !r.WaitUntilRunning(s.blocked, s.patience) {
+		s.blocked = r.Running.Load()
+		s.patience = max(s.patience/2, 10*time.Millisecond)
+	}
+	if s.blocked > 0 {
+		r.WaitUntilRunning(0, time.Millisecond)
+		s.blocked = min(s.blocked, r.Running.Load())
 	}
 }
 

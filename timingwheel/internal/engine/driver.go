@@ -298,8 +298,12 @@ func (d *driver) runInternal(tasks []run.Task) {
 	if d.internal == nil {
 		d.internal = run.NewQueue(nil)
 	}
-	d.internal.Stranger.Admit(len(tasks))
-	d.internal.ExecuteTasks(tasks, &d.internal.Stranger)
+	r := &d.internal.Stranger
+	if d.clock.IsManual() {
+		r = d.runner // settle waits for these as well
+	}
+	r.Admit(len(tasks))
+	d.internal.ExecuteTasks(tasks, r)
 }
 
 // takeWaiting implements host: the slice is of the shard that has waited longest.

@@ -90,7 +90,7 @@ func (s *shard) stopSlice(chunk, most int, h heir) (next int, more bool) {
 	s.lockLast()
 	defer s.unlock()
 	if chunk >= s.arena.Chunks() {
-		s.arena, s.finest, s.turnEnds, s.sampler.samples = bucket.Arena{}, nil, 0, nil // it is empty: the pass has come to all
+		s.arena, s.finest, s.turnEnds, s.sampler = bucket.Arena{}, nil, 0, sampler{} // it is empty: the pass has come to all
 		return chunk, false
 	}
 	s.heir = h

@@ -32,6 +32,7 @@ type Engine struct {
 	ctx     context.Context         // ends when the engine stops
 	runner  *run.Runner             // apart, since an executor's queue may refer to it when nobody refers to the engine
 	driving chan struct{}           // holds a token while a Drive is under way; nil without manual drive
+	settle  settle                  // of the one who advances a manual clock
 
 	// batches is held for reading by a batch that is added in several slices, and for
 	// writing while the shards are closed. So a batch is accepted as a whole. Lock order:
@@ -94,6 +95,7 @@ func New(c *Config, attached any) *Engine {
 		e.shards[i].init(&d.hub, i)
 	}
 	if c.Manual {
+		e.settle.patience = time.Second
 		e.driving = make(chan struct{}, 1)
 	} else {
 		d.start()

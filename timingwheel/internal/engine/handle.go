@@ -86,7 +86,7 @@ func (h *Handle) Add(after Delay, f func(), kind bucket.Tag) {
 // stack of its first Add: the others are the wheel's own.
 type Recurring struct {
 	Handle
-	origin uint32 // in the profile; 0: the first entry was not sampled
+	recurrence *recurrence // in the profile; nil: the first entry was not sampled
 }
 
 // Add adds the task, for the first time or again.
@@ -94,13 +94,13 @@ func (h *Recurring) Add(after Delay, f func(), kind bucket.Tag) {
 	s := h.shard
 	if h.ref.generation == 0 {
 		h.Handle.Add(after, f, kind)
-		h.origin = s.sampler.originOf(h.ref)
+		h.recurrence = s.sampler.recurrence(h.ref)
 		return
 	}
 	s.nextSample++ // this add does not count
 	h.Handle.Add(after, f, kind)
-	if h.origin != 0 {
-		s.hub.profile.keep(s, h.ref, h.origin, after.Now)
+	if of := h.recurrence; of != nil {
+		s.hub.profile.keep(s, sample{*of, h.ref.index, h.ref.generation, after.Now})
 	}
 }
 

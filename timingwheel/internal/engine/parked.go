@@ -68,6 +68,6 @@ func (s *shard) finishParked(done func()) {
 func (s *shard) endParked(op parking.Op) {
 	if rest, by := op.Stop(parking.Held{}); rest != nil {
 		s.hub.runner.Admit(1)
-		by.Execute(s.hub.runner.Wrap([]run.Task{run.Function(rest)}))
+		by.Execute([]func(){s.hub.runner.Wrap(run.Function(rest))})
 	}
 }

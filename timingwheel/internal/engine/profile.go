@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/tickwheel/tickwheel/bucket"
 )
@@ -16,46 +17,31 @@ type profiler interface {
 	oneIn() int
 	gap() int64
 	note(s *shard, r ref)
-	keep(s *shard, r ref, origin uint32, now time.Duration)
+	keep(s *shard, sa sample)
 }
 
-// Profile has the stacks of those who added the entries that were sampled. One in rate
-// is, each by chance, so that no pattern of the adds escapes.
+// Profile samples the entries that are added, each with the stack of the caller. One in rate is
+// sampled, each by chance, so that no pattern of the adds escapes.
 //
 // Nothing tells a sample that its entry has ended: the entry's ref does. So a cancel, a reset
-// and a firing cost the same with a profile and without one. A shard has its samples, and a
-// sample has no pointer, so it keeps nothing alive.
+// and a firing cost the same with a profile and without one.
 type Profile struct {
 	rate int
 	mean float64 // of gap, but for the rounding
 
-	mu      sync.Mutex       // lock order: shard, mu
-	origins map[stack]uint32 // the number of each stack, from 1. A program has few, so they stay
+	pass sync.Mutex // held by the one who looks at the samples of all shards. Lock order: pass, shard
 }
+
+// origin is the stack of a caller. It is in memory once for all samples that have it, and is
+// garbage when none has it any more.
+type origin = unique.Handle[stack]
 
 // stack has the innermost frames of a stack, and zeros. More would make a sample dearer.
 type stack [48]uintptr
 
-// sampler has the samples of one shard, whose lock guards it. The shard's nextSample is what
-// Counts.Scheduled will be with the next one; without a profile it is far below.
-type sampler struct {
-	samples []sample
-	hand    int // the next of samples that sweep looks at
-}
-
-// sample is 24 bytes, an entry that may be pending and when it was added.
-type sample struct {
-	index      bucket.Index
-	origin     uint32 // the number of the stack
-	generation uint64
-	added      time.Duration
-}
-
-func (sa *sample) ref() ref { return ref{sa.index, sa.generation} }
-
 // NewProfile returns a profile for one engine, of one in rate adds.
 func NewProfile(rate int) *Profile {
-	return &Profile{rate: rate, mean: -1 / math.Log1p(-1/float64(rate)), origins: map[stack]uint32{}}
+	return &Profile{rate: rate, mean: -1 / math.Log1p(-1/float64(rate))}
 }
 
 func (p *Profile) oneIn() int { return p.rate }
@@ -66,62 +52,32 @@ func (p *Profile) gap() int64 {
 	return 1 + int64(rand.ExpFloat64()*p.mean)
 }
 
-// origin returns the number of its caller's stack.
-func (p *Profile) origin() uint32 {
-	var st stack
-	runtime.Callers(4, st[:]) // without Callers, origin, note and add
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n, ok := p.origins[st]
-	if !ok {
-		n = uint32(len(p.origins) + 1)
-		p.origins[st] = n
-	}
-	return n
-}
-
-// The caller of the methods that follow holds the shard's lock.
+// The caller of the next two methods holds the shard's lock.
 
 // note makes a sample of an entry that was just added.
 func (p *Profile) note(s *shard, r ref) {
 	s.nextSample += p.gap()
-	p.keep(s, r, p.origin(), s.clock.Now())
+	var st stack
+	runtime.Callers(3, st[:]) // without Callers, note and add
+	p.keep(s, sample{recurrence{origin: unique.Make(st)}, r.index, r.generation, s.clock.Now()})
 }
 
-// keep keeps a sample, and looks at two others. So the dead ones are half of all at most
-// while as many are pending, and no call looks at them all.
-func (p *Profile) keep(s *shard, r ref, origin uint32, now time.Duration) {
-	s.sweep()
-	s.sweep()
-	s.sampler.samples = append(s.sampler.samples, sample{r.index, origin, r.generation, now})
+// keep keeps a sample, and looks at two others. So while as many entries are pending, at
+// most about half of the samples are of entries that have ended, and no call looks at them all.
+func (p *Profile) keep(s *shard, sa sample) {
+	if !s.sampler.frozen {
+		s.sweep()
+		s.sweep()
+	}
+	s.sampler.push(sa)
 }
 
-// originOf returns the number of the stack of the entry that was just added, and 0 if it was
-// not sampled.
-func (s *sampler) originOf(r ref) uint32 {
-	if last := len(s.samples) - 1; last >= 0 && s.samples[last].ref() == r {
-		return s.samples[last].origin
+// ProfileRate returns of how many adds one is sampled, and 0 if none is.
+func (e *Engine) ProfileRate() int {
+	if p := e.driver.profile; p != nil {
+		return p.oneIn()
 	}
 	return 0
-}
-
-// sweep looks at one sample, and drops it if its entry has ended.
-func (s *shard) sweep() {
-	p := &s.sampler
-	if p.hand >= len(p.samples) {
-		p.hand = 0
-		if cap(p.samples) > 4*max(len(p.samples), 64) {
-			p.samples = slices.Clone(p.samples)
-		}
-	}
-	switch last := len(p.samples) - 1; {
-	case last < 0:
-	case s.isPending(p.samples[p.hand].ref()):
-		p.hand++
-	default:
-		p.samples[p.hand] = p.samples[last]
-		p.samples = p.samples[:last]
-	}
 }
 
 // Origin is a stack, and the samples of what it has added and is pending. The times are sums of
@@ -133,61 +89,202 @@ type Origin struct {
 	Waited    float64 // seconds since they were added
 }
 
-// ProfileRate returns of how many adds one is sampled, and 0 if none is.
-func (e *Engine) ProfileRate() int {
-	if p := e.driver.profile; p != nil {
-		return p.oneIn()
-	}
-	return 0
-}
-
 // Profile returns the samples of what is pending, by their stacks, in no order. The engine
 // must have a profile.
 func (e *Engine) Profile() []Origin {
-	byNumber := map[uint32]*Origin{}
-	for i := range e.shards {
-		e.shards[i].profileTo(byNumber)
-	}
 	p := e.driver.profile.(*Profile)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	origins := make([]Origin, 0, len(byNumber))
-	for st, n := range p.origins {
-		if o := byNumber[n]; o != nil {
-			o.Stack = slices.DeleteFunc(st[:], func(pc uintptr) bool { return pc == 0 })
-			origins = append(origins, *o)
-		}
+	p.pass.Lock()
+	defer p.pass.Unlock()
+	found := map[origin]*Origin{}
+	for i := range e.shards {
+		pass := pass{s: &e.shards[i], found: found, seen: map[uint32]bool{}}
+		pass.run()
+	}
+	origins := make([]Origin, 0, len(found))
+	for of, o := range found {
+		st := of.Value()
+		o.Stack = slices.DeleteFunc(st[:], func(pc uintptr) bool { return pc == 0 })
+		origins = append(origins, *o)
 	}
 	return origins
 }
 
-// profileTo adds the samples of what is pending. It looks at a copy, in slices, since there
-// may be many, and the lock is for callers that add.
-func (s *shard) profileTo(byNumber map[uint32]*Origin) {
-	s.lockLast()
-	samples := slices.Clone(s.sampler.samples)
-	s.unlock()
-	for slice := range slices.Chunk(samples, SliceLen) {
-		s.profileSlice(slice, byNumber)
+// pass looks at the samples of a shard, the newest first, and adds those of what is pending. After
+// every 256 it releases the lock. Meanwhile no sample leaves its place in the queue.
+//
+// A ticker or a job with a short period has a new sample before the pass has come to the old
+// one. So at the end the pass looks at the newest samples once more, and adds tickers and
+// jobs that it has not seen. Timers that their own functions reset have no such
+// second chance. But they are among the newest, to which the pass comes first.
+type pass struct {
+	s     *shard
+	found map[origin]*Origin
+	seen  map[uint32]bool // tickers and jobs, by their numbers
+	begun int             // where the queue ended when the pass began
+	now   time.Duration   // of the present slice
+}
+
+// lastLooks is how many samples a pass looks at under one lock at its end: 50 us.
+const lastLooks = 4096
+
+func (p *pass) run() {
+	next := p.begin()
+	for more := true; more; {
+		next, more = p.slice(next)
+	}
+	for looks := p.end(); looks > 0; looks -= SliceLen {
+		p.s.dropSamples(min(looks, SliceLen))
 	}
 }
 
-func (s *shard) profileSlice(samples []sample, byNumber map[uint32]*Origin) {
+func (p *pass) begin() (next int) {
+	p.s.lockLast()
+	defer p.s.unlock()
+	p.s.sampler.frozen = true
+	p.begun = p.s.sampler.end
+	return p.begun
+}
+
+// slice looks at the samples before next, and returns where it has come to.
+func (p *pass) slice(next int) (last int, more bool) {
+	p.s.lockLast()
+	defer p.s.unlock()
+	q := &p.s.sampler
+	p.now = p.s.clock.Now()
+	next = min(next, q.end) // the queue is empty if the wheel was stopped
+	last = max(q.begin, next-SliceLen)
+	for place := next - 1; place >= last; place-- {
+		p.look(q.at(place))
+	}
+	return last, last > q.begin
+}
+
+// end ends the pass, and returns how many samples there are.
+func (p *pass) end() (samples int) {
+	p.s.lockLast()
+	defer p.s.unlock()
+	q := &p.s.sampler
+	q.frozen = false
+	p.now = p.s.clock.Now()
+	for place := q.end - 1; place >= max(p.begun, q.end-lastLooks); place-- {
+		if sa := q.at(place); sa.number != 0 {
+			p.look(sa)
+		}
+	}
+	return q.end - q.begin
+}
+
+// look adds a sample if its entry is pending.
+func (p *pass) look(sa *sample) {
+	i, ok := p.s.arena.Find(sa.index, sa.generation)
+	if !ok || p.seen[sa.number] {
+		return
+	}
+	if sa.number != 0 {
+		p.seen[sa.number] = true
+	}
+	o := p.found[sa.origin]
+	if o == nil {
+		o = new(Origin)
+		p.found[sa.origin] = o
+	}
+	o.Pending++
+	o.Remaining += max(0, p.s.clock.duration(p.s.deadline(i))-p.now).Seconds()
+	o.Waited += max(0, p.now-sa.added).Seconds()
+}
+
+// dropSamples drops those of so many samples whose entries have ended: keep has dropped none since the pass
+// began.
+func (s *shard) dropSamples(looks int) {
 	s.lockLast()
 	defer s.unlock()
-	now := s.clock.Now()
-	for _, sa := range samples {
-		i, ok := s.arena.Find(sa.index, sa.generation)
-		if !ok {
-			continue
-		}
-		o := byNumber[sa.origin]
-		if o == nil {
-			o = new(Origin)
-			byNumber[sa.origin] = o
-		}
-		o.Pending++
-		o.Remaining += max(0, s.clock.duration(s.deadline(i))-now).Seconds()
-		o.Waited += max(0, now-sa.added).Seconds()
+	for range looks {
+		s.sweep()
 	}
+}
+
+// sampler has the samples of one shard, whose lock guards it, as a queue. The shard's nextSample is
+// what Counts.Scheduled will be with the next one; without a profile it is far below.
+//
+// The queue is in small chunks, so that no call of keep takes long: as a slice it would
+// be copied when it grows.
+type sampler struct {
+	chunks     []*sampleChunk
+	begin, end int    // of the queue, counted from the first chunk
+	frozen     bool   // a pass is under way, and no sample leaves its place
+	last       uint32 // number of a recurrence
+}
+
+type sampleChunk [sampleChunkLen]sample
+
+const sampleChunkLen = 64
+
+// sample is an entry that may be pending and when it was added, in 32 bytes. It keeps nothing alive
+// but the origin.
+type sample struct {
+	recurrence
+	index      bucket.Index
+	generation uint64
+	added      time.Duration
+}
+
+// recurrence is what all samples of one ticker or job have in common.
+type recurrence struct {
+	origin origin
+	number uint32 // among the tickers and jobs of the shard; 0: it is none
+}
+
+func (sa *sample) ref() ref { return ref{sa.index, sa.generation} }
+
+// at returns the sample at a place from begin to end.
+func (q *sampler) at(place int) *sample {
+	return &q.chunks[place/sampleChunkLen][place%sampleChunkLen]
+}
+
+func (q *sampler) push(sa sample) {
+	if q.end == len(q.chunks)*sampleChunkLen {
+		q.chunks = append(q.chunks, new(sampleChunk))
+	}
+	*q.at(q.end) = sa
+	q.end++
+}
+
+// pop takes the oldest sample. There must be one.
+func (q *sampler) pop() sample {
+	sa := *q.at(q.begin)
+	if q.begin++; q.begin == sampleChunkLen {
+		q.chunks[0] = nil
+		q.chunks, q.begin, q.end = q.chunks[1:], 0, q.end-sampleChunkLen
+	}
+	return sa
+}
+
+// The caller of the methods that follow holds the shard's lock.
+
+// sweep looks at the oldest sample. It drops the sample if its entry has ended. Otherwise it puts it
+// behind all others.
+func (s *shard) sweep() {
+	q := &s.sampler
+	if q.begin == q.end {
+		return
+	}
+	if sa := q.pop(); s.isPending(sa.ref()) {
+		q.push(sa)
+	}
+}
+
+// recurrence returns what all samples of a ticker or a job will have, whose first entry was just
+// added; nil if that was not sampled.
+func (q *sampler) recurrence(r ref) *recurrence {
+	if q.end == q.begin {
+		return nil
+	}
+	sa := q.at(q.end - 1)
+	if sa.ref() != r {
+		return nil
+	}
+	q.last++
+	sa.number = q.last
+	of := sa.recurrence
+	return &of
 }

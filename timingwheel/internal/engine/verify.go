@@ -180,13 +180,16 @@ func buckets(s *shard) iter.Seq[*bucket.Bucket] {
 // samples checks that with a rate of 1 all that is pending has one sample.
 func (v *verifier) samples(s *shard) {
 	if s.hub.profile == nil {
-		v.check(s.sampler.samples == nil, "samples without a profile")
+		v.check(s.sampler.chunks == nil, "samples without a profile")
 		return
 	}
 	v.check(s.nextSample > s.counts.Scheduled, "sample %d was due, and %d is", s.nextSample, s.counts.Scheduled)
 	found := map[bucket.Index]int{}
-	for _, sa := range s.sampler.samples {
-		v.check(sa.origin != 0, "a sample without a stack")
+	q := &s.sampler
+	v.check(q.begin <= q.end && q.begin < sampleChunkLen && (q.end+sampleChunkLen-1)/sampleChunkLen <= len(q.chunks), "a queue of samples from %d to %d in %d chunks", q.begin, q.end, len(q.chunks))
+	for place := q.begin; place < q.end; place++ {
+		sa := q.at(place)
+		v.check(sa.origin != origin{}, "a sample without a stack")
 		if i, ok := s.arena.Find(sa.index, sa.generation); ok {
 			found[i]++
 			v.check(found[i] == 1, "two samples of one entry")
@@ -200,7 +203,7 @@ func (e *Engine) Samples() (n, room int) {
 	for i := range e.shards {
 		s := &e.shards[i]
 		s.mu.Lock()
-		n, room = n+len(s.sampler.samples), room+cap(s.sampler.samples)
+		n, room = n+s.sampler.end-s.sampler.begin, room+len(s.sampler.chunks)*sampleChunkLen
 		s.mu.Unlock()
 	}
 	return n, room

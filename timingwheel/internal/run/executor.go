@@ -8,30 +8,6 @@ type Executor interface {
 	ExecuteTasks(tasks []Task, r *Runner) // sets to nil what it takes, and must not keep the slice
 }
 
-// UserExecutor is timingwheel.Executor.
-type UserExecutor interface{ Execute(tasks []func()) }
-
-// Foreign is an executor of a user's own.
-type Foreign struct{ UserExecutor }
-
-func (f Foreign) ExecuteTasks(tasks []Task, r *Runner) {
-	wrapped := r.Wrap(tasks)
-	clear(tasks) // the executor has them now, and no wheel is to keep them
-	f.Execute(wrapped)
-}
-
-// Submitter is a function of a user's own that gets one task after the other.
-type Submitter struct{ Submit func(task func()) }
-
-func (s Submitter) ExecuteTasks(tasks []Task, r *Runner) {
-	wrapped := r.Wrap(tasks)
-	clear(tasks)
-	Each(wrapped, func(task func()) {
-		r.begin(0) // each call of its own, see handoff.began
-		s.Submit(task)
-	})
-}
-
 // NameOf names an executor for a warning, as its user knows it.
 func NameOf(x Executor) string {
 	switch x := x.(type) {
@@ -39,6 +15,8 @@ func NameOf(x Executor) string {
 		return fmt.Sprintf("%T", x.UserExecutor)
 	case Submitter:
 		return "timingwheel.ExecutorFunc"
+	case Refuser:
+		return "timingwheel.SubmitFunc"
 	case Inline:
 		return "timingwheel.Inline"
 	case *Bounded:

@@ -42,7 +42,7 @@ func functions(fs []func()) []Task {
 
 // Runner is how the tasks of a wheel are run: all that must be around a task,
 // whichever executor runs it. Our own executors call Run for each task, so that it
-// costs no allocation; for others the driver wraps it in a closure.
+// costs no allocation; others get a closure: see handed.
 type Runner struct {
 	PanicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
 	Tracer       *Tracer
@@ -57,6 +57,8 @@ type Runner struct {
 	Panicked   atomic.Int64
 	Discarded  atomic.Int64
 	CallerRuns atomic.Int64
+	Refused    atomic.Int64
+	refuge     refuge // of those that were refused
 
 	Code     atomic.Uintptr            // code of the function that last ran on the driver; 0: unknown
 	Detached atomic.Pointer[Stopwatch] // of a call that is detached from the driver; nil: none
@@ -69,6 +71,24 @@ type Runner struct {
 // at any time a task is pending, running or ended, and never in between. Shutdown relies
 // on it: it looks for pending tasks first, with that lock, and then for running ones.
 func (r *Runner) Admit(n int) { r.Running.Add(int64(n)) }
+
+// WaitUntilRunning waits until no more than n tasks run, and reports whether that is so. It waits for
+// the given time at most, in whole milliseconds. Each of them is a sleep of its own: a
+// machine that is busy, or was suspended, makes them longer, instead of using up the time.
+func (r *Runner) WaitUntilRunning(n int64, most time.Duration) bool {
+	told := r.Ended.watch()
+	defer r.Ended.forget(told)
+	for ; r.Running.Load() > n; most -= time.Millisecond {
+		if most <= 0 {
+			return false
+		}
+		select {
+		case <-told:
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return true
+}
 
 // Run runs a task. The rest is deferred, since the task may end its goroutine.
 func (r *Runner) Run(t Task) {
@@ -143,18 +163,4 @@ func (r *Runner) recover() {
 		r.Panicked.Add(1)
 		r.PanicHandler(p, stack)
 	}
-}
-
-// Wrap returns tasks as functions, for executors that are not ours.
-func (r *Runner) Wrap(tasks []Task) []func() {
-	wrapped := make([]func(), len(tasks))
-	for i, t := range tasks {
-		wrapped[i] = func() {
-			if r.Tracer != nil {
-				defer ClearLabels()
-			}
-			r.Run(t)
-		}
-	}
-	return wrapped
 }

@@ -14,8 +14,6 @@ import (
 // both. The ring that an entry is in is its whole state. So there are no atomics on entries
 // and no retries, but for the deadline of a LazyTask.
 //
-// Its fields make a whole number of cache lines, on 64 bits, so that no shard's lock is in two.
-//
 // Lock order: the turnstile (see fairness), shard, queue.
 type shard struct {
 	hub   *hub
@@ -70,6 +68,8 @@ type shard struct {
 	// Fields that an add does not use, so that shards need no more room between them.
 	sampler sampler
 	id      int // its place among the shards; for ever the same
+
+	_ [48]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
 }
 
 func (s *shard) init(h *hub, id int) {

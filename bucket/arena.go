@@ -240,7 +240,7 @@ func (a *Arena) Chunk(c int) iter.Seq[Index] {
 
 // take takes an entry that is free, if there is no spare one.
 func (a *Arena) take() Index {
-	if len(a.open) == 0 && a.removed.dead.n > 0 {
+	if len(a.open) == 0 {
 		a.freeRemoved()
 	}
 	if len(a.open) == 0 {

@@ -67,7 +67,7 @@ func (c *calendarJobs) start() bool {
 func (c *calendarJobs) end() {
 	if c.stop != nil {
 		c.stop()
-		c.jobs, c.stop = nil, nil
+		c.stop = nil
 	}
 }
 

@@ -1,8 +1,11 @@
 package timingwheel
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -172,6 +175,30 @@ func TestCalendarWhoseWatchEnds(t *testing.T) {
 	})
 }
 
+// Jobs of all shards come and go at the same time, and notices come meanwhile.
+func TestCalendarJobsBesideEachOther(t *testing.T) {
+	w := New(WithShards(8))
+	defer w.Stop()
+	var notice notices
+	notice.giveTo(w)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range unlessShort(500, 100) {
+				job := mustJob(t)(w.ScheduleFunc(hourly, noop))
+				if i%8 == 0 {
+					notice.give(nil)
+				}
+				require.True(t, job.Stop())
+			}
+		})
+	}
+	all.Wait()
+	require.Nil(t, notice.f.Load())
+	require.Positive(t, notice.watches.Load())
+	require.Empty(t, w.attachment().calendarJobs.jobs)
+}
+
 // In virtual time there is nothing to watch, and in a bubble, also on a wheel that was made
 // outside, a goroutine that waits for a notice would keep time from passing.
 func TestWatchesOnlyRealTime(t *testing.T) {
@@ -198,20 +225,48 @@ func TestWatchesOnlyRealTime(t *testing.T) {
 	require.Zero(t, notice.watches.Load())
 }
 
-// Nobody keeps a wheel for its watch: here nothing else does.
+// Nobody keeps a wheel for its watch: here nothing else does. The watch ends with the wheel.
 func TestForgottenCalendarsAreGarbage(t *testing.T) {
+	var notice notices
 	forgotten := func() weak.Pointer[TimingWheel] {
 		w := New(WithManualDrive())
+		notice.giveTo(w)
 		mustJob(t)(w.ScheduleFunc(hourly, noop))
+		require.NotNil(t, notice.f.Load())
 		return weak.Make(w)
 	}
 	w := forgotten()
-	waitForGarbage(t, func() bool { return w.Value() == nil })
+	waitForGarbage(t, func() bool { return w.Value() == nil && notice.f.Load() == nil })
 }
 
-// The option does nothing where time is no system's.
+// The wheel keeps nothing of a watch that has ended, however it ended.
+func TestEndedWatchesAreGarbage(t *testing.T) {
+	w := New(WithManualDrive())
+	var watches []weak.Pointer[[64]byte]
+	var tell func(error)
+	w.attachment().calendarJobs.watch = func(f func(error)) (stop func(), err error) {
+		watch := new([64]byte)
+		watches, tell = append(watches, weak.Make(watch)), f
+		return func() { watch[0]++ }, nil
+	}
+	for range 3 {
+		job := mustJob(t)(w.ScheduleFunc(hourly, noop))
+		require.True(t, job.Stop())
+		mustJob(t)(w.ScheduleFunc(hourly, noop))
+		tell(errors.New("ended"))
+	}
+	require.Len(t, watches, 6)
+	for _, watch := range watches {
+		waitForGarbage(t, func() bool { return watch.Value() == nil })
+	}
+	w.Stop() // it lives until here
+}
+
+// The option does nothing where time is no system's. It does not complain either.
 func TestSuspendedTimeOfNoSystem(t *testing.T) {
-	w := New(WithManualClock(time.Unix(0, 0)), WithExecutor(Inline()), WithSuspendedTime())
+	var log bytes.Buffer
+	logger := WithLogger(slog.New(slog.NewTextHandler(&log, nil)))
+	w := New(WithManualClock(time.Unix(0, 0)), WithExecutor(Inline()), WithSuspendedTime(), logger)
 	defer w.Stop()
 	ran := false
 	w.AfterFunc(time.Hour, func() { ran = true })
@@ -219,13 +274,14 @@ func TestSuspendedTimeOfNoSystem(t *testing.T) {
 	require.True(t, ran)
 	require.Zero(t, w.Stats().Suspended)
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithSuspendedTime())
+		w := New(WithSuspendedTime(), logger)
 		start := time.Now()
 		w.Sleep(48 * time.Hour)
 		require.Equal(t, 48*time.Hour, time.Since(start))
 		require.Equal(t, runtime.GOOS == "windows", w.Stats().CountsSuspends)
 		w.Stop()
 	})
+	require.Empty(t, log.String())
 }
 
 // A wheel that counts suspends, made outside of a bubble, is used in it like any other.

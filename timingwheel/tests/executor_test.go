@@ -166,6 +166,38 @@ func TestLabelsOfTheCallerDoNotLeak(t *testing.T) {
 	}
 }
 
+// Neither must the labels of the goroutine that adds the task. It may start the goroutine that
+// runs the task, or the driver.
+func TestLabelsOfTheAdderDoNotLeak(t *testing.T) {
+	for name, executor := range executors() {
+		for trace, opts := range map[string][]timingwheel.Option{"": nil, ", trace": {timingwheel.WithTrace("sessions")}} {
+			t.Run(name+trace, func(t *testing.T) {
+				w := timingwheel.New(append(opts, timingwheel.WithExecutor(executor), timingwheel.WithShards(1))...)
+				defer w.Stop()
+				inside := make(chan string, 10)
+				look := func() { inside <- ownStanza(t) }
+				timer := w.AfterFunc(time.Hour, look)
+				batch := func(d time.Duration) []timingwheel.Delayed {
+					return []timingwheel.Delayed{{After: d, Func: look}, {After: d, Func: look}}
+				}
+				for _, d := range []time.Duration{0, time.Millisecond} {
+					for _, add := range []func() (n int){ // each alone, on a goroutine that is new
+						func() int { w.Schedule(d, look); return 1 },
+						func() int { timer.Reset(d); return 1 },
+						func() int { w.ScheduleBatch(nil, batch(d)); return 2 },
+					} {
+						n := 0
+						pprof.Do(t.Context(), pprof.Labels("adder", name), func(context.Context) { n = add() })
+						for range n {
+							require.NotContains(t, <-inside, `"adder"`)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
 // A panic in a task crashes the program, as with time.AfterFunc, and the trace
 // shows the task.
 func TestPanicCrashes(t *testing.T) {

@@ -98,6 +98,29 @@ func TestAtOnceIsTakenInOrder(t *testing.T) {
 	e.verify(t)
 }
 
+// Functions that are due at once give their room back, as others do, though some that stay are
+// among them.
+func TestAtOnceIsTidied(t *testing.T) {
+	const n, stay = 200 * SliceLen, 50
+	e := newTestWheel(withShards(1))
+	defer e.Stop()
+	s := &e.shards[0]
+	withhold(s)
+	for i := range n {
+		_, err := e.Schedule(0, noop)
+		require.NoError(t, err)
+		if i%(n/stay) == 0 {
+			e.Schedule(time.Hour, mustNotRun)
+		}
+	}
+	for more := true; more; {
+		_, _, more = s.takeAtOnce()
+	}
+	e.verify(t)
+	require.Equal(t, stay, s.arena.Len())
+	require.False(t, s.arena.IsSparse(), "room for %d", s.arena.Cap())
+}
+
 // Functions run while more of them are taken. Otherwise none would run as long as functions are
 // added faster than they are taken.
 func TestAtOnceRunsBetweenSlices(t *testing.T) {

@@ -192,18 +192,48 @@ func TestSuspendsAtAnyTime(t *testing.T) {
 	require.Positive(t, w.Stats().Suspended)
 }
 
-// A step of the wall clock alone counts as nothing.
+// A step of the wall clock alone, forward or back, counts as nothing. The next reading of the
+// clock finds it, without a notice: deadlines are right by the wall clock again.
 func TestStepIsNoSuspend(t *testing.T) {
-	w, e := suspendable(t)
-	timer := w.AfterFunc(time.Hour, func() {})
-	e.StepWallClock(8 * time.Hour)
-	e.StepWallClock(-3 * time.Hour)
-	w.Schedule(time.Hour, func() {})
-	wallclocktest.Notify(t)
-	require.Zero(t, w.Stats().Suspended)
-	at, ok := timer.Deadline()
-	require.True(t, ok)
-	require.InDelta(t, time.Hour, time.Until(at), float64(time.Minute))
+	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour, time.Second, -time.Second} {
+		t.Run(step.String(), func(t *testing.T) {
+			w, e := suspendable(t)
+			timer := w.AfterFunc(time.Hour, func() {})
+			near := func() {
+				t.Helper()
+				at, ok := timer.Deadline()
+				require.True(t, ok)
+				tolerance := float64(min(step.Abs()/2, time.Minute)) // of a loaded machine, but less than the step
+				require.InDelta(t, time.Hour, time.Until(at), float64(time.Minute))
+				require.InDelta(t, 0, time.Until(at.Round(0))-time.Until(at), tolerance, "by the wall clock")
+			}
+			near()
+			e.StepWallClock(step)
+			w.Schedule(time.Hour, func() {})
+			near()
+			wallclocktest.Notify(t)
+			near()
+			require.Zero(t, w.Stats().Suspended)
+		})
+	}
+}
+
+// A notice sets the start anew even if nobody reads the clock.
+func TestNoticeOfAStep(t *testing.T) {
+	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour} {
+		w, e := suspendable(t)
+		timer := w.AfterFunc(time.Hour, func() {})
+		e.StepWallClock(step)
+		wallclocktest.Notify(t)
+		for start := time.Now(); ; time.Sleep(time.Millisecond) {
+			at, _ := timer.Deadline()
+			if off := time.Until(at.Round(0)) - time.Until(at); off.Abs() < time.Minute {
+				break
+			}
+			require.Less(t, time.Since(start), time.Minute, "nobody was told")
+		}
+		require.Zero(t, w.Stats().Suspended)
+	}
 }
 
 // Stop gives the descriptor back, and so does the garbage collector for a wheel that was

@@ -135,17 +135,18 @@ func (s *shard) addAgain(i bucket.Index, deadline int64) bool {
 // reports whether the entry is due. If it is not, isLazyDue adds it to the wheels again.
 func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool) {
 	for l := lazyOf(s.arena.Task(i)); ; {
-		deadline, kept := l.deadline()
-		if !kept {
+		word := l.Word.Load()
+		if word == 0 {
 			deadline = s.arena.Deadline(i)
 			return deadline, c.allDue || !s.addAgain(i, deadline)
 		}
+		deadline = deadlineOf(word)
 		s.arena.SetDeadline(i, deadline)
 		if s.addAgain(i, deadline) {
 			return deadline, false
 		}
-		if pushes, ok := l.giveBackIf(deadline); ok { // or else it was pushed back just now
-			s.counts.Reset += pushes
+		if l.giveBackIf(word) { // or else it was pushed back just now
+			s.counts.Reset += pushesOf(word)
 			return deadline, true
 		}
 	}

@@ -46,6 +46,9 @@ func (l *LazyTask) PushBack(c *clock, after Delay) bool {
 	return l.Word.CompareAndSwap(old, deadline<<pushBits|old&mostPushes+1)
 }
 
+func deadlineOf(word uint64) int64 { return int64(word >> pushBits) }
+func pushesOf(word uint64) int64   { return int64(word & mostPushes) }
+
 // The caller of the methods that follow holds the shard's lock.
 
 // keep gives the deadline to the LazyTask.
@@ -54,20 +57,18 @@ func (l *LazyTask) keep(deadline int64) { l.Word.Store(uint64(deadline) << pushB
 // deadline returns the deadline, and false if the entry has it.
 func (l *LazyTask) deadline() (tick int64, kept bool) {
 	w := l.Word.Load()
-	return int64(w >> pushBits), w != 0
+	return deadlineOf(w), w != 0
 }
 
 // giveBack ends keep. It returns the deadline, and the pushes that were not counted yet.
 func (l *LazyTask) giveBack() (deadline, pushes int64, kept bool) {
 	w := l.Word.Swap(0)
-	return int64(w >> pushBits), int64(w & mostPushes), w != 0
+	return deadlineOf(w), pushesOf(w), w != 0
 }
 
-// giveBackIf is giveBack if the deadline is still the one that has come.
-func (l *LazyTask) giveBackIf(due int64) (pushes int64, ok bool) {
-	w := l.Word.Load()
-	return int64(w & mostPushes), int64(w>>pushBits) == due && l.Word.CompareAndSwap(w, 0)
-}
+// giveBackIf is giveBack if nobody has pushed it back since its word was read. Otherwise
+// it does nothing and returns false.
+func (l *LazyTask) giveBackIf(read uint64) bool { return l.Word.CompareAndSwap(read, 0) }
 
 // lazyOf returns the LazyTask of an entry that has one. The entry has a pointer to it in
 // disguise. With a field more, an entry would take 40 bytes instead of 32.

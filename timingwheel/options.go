@@ -120,7 +120,7 @@ type door interface{ Open(owner any) *run.Bounded }
 
 // resolve finds out how the wheel uses an executor.
 func (c *config) resolve(e Executor) {
-	c.Room, c.MayBlock = nil, true
+	c.Admission, c.MayBlock = nil, true
 	switch e := e.(type) {
 	case run.Inline:
 		c.Executor = e
@@ -138,7 +138,7 @@ func (c *config) resolve(e Executor) {
 		}
 		c.Executor = b
 		if b.Full == run.Waits {
-			c.Room, c.MayBlock = b, false
+			c.Admission, c.MayBlock = b, false
 		}
 	default:
 		c.Executor = run.Foreign{UserExecutor: e}
@@ -363,9 +363,9 @@ func newSettings(opts []Option) *engine.Config {
 	switch {
 	case c.Virtual && c.Manual:
 		panic("timingwheel: New: WithManualDrive excludes WithManualClock")
-	case c.Room != nil && c.Manual:
+	case c.Admission != nil && c.Manual:
 		panic("timingwheel: New: WithManualDrive excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard")
-	case c.Room != nil && c.Virtual:
+	case c.Admission != nil && c.Virtual:
 		panic("timingwheel: New: WithManualClock excludes a Pool with pool.Wait: use pool.CallerRuns or pool.Discard")
 	}
 	c.Manual = c.Manual || c.Virtual

@@ -29,7 +29,7 @@ const (
 // timingwheel/park, by which purgatory reaches the engine; dropin/time and dropin/context are
 // above it. Packages purgatory, timingwheel and bucket use internal/shrinking too, and
 // internal/parking, which imports nothing, is what purgatory and the engine share. Package
-// timingwheel and the engine use internal/wallclock, and the engine, delayqueue and internal/wallclock use internal/bubble. Types
+// timingwheel and the engine use internal/wallclock, and the engine, delayqueue and internal/wallclock use internal/bubble. The engine uses internal/stack, as module durable does. Types
 // that must not be copied have a field of internal/nocopy. Every package that is not named here uses the
 // library (the examples; timingwheel/debug, a module of its own). Such a package may import purgatory, timingwheel
 // and timingwheel/pool; an example may import dropin, too.
@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 
 	"timingwheel/park":            {surface, inside + "engine", module + "internal/parking"},
 	"timingwheel/pool":            {surface, inside + "engine", inside + "run", module + "internal/nocopy"},
-	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking", module + "internal/wallclock", module + "internal/bubble"},
+	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking", module + "internal/wallclock", module + "internal/bubble", module + "internal/stack"},
 	"timingwheel/internal/pprof":  {},
 	"timingwheel/internal/run":    {},
 
@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"internal/nocopy":    {},
 	"internal/parking":   {},
 	"internal/shrinking": {},
+	"internal/stack":     {},
 	"internal/wallclock": {module + "internal/bubble"},
 
 	"internal/wallclock/wallclocktest": {},

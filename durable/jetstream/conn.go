@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/stack"
+	"github.com/tickwheel/tickwheel/internal/stack"
 )
 
 // conn is a connection none of whose calls outlasts its context.

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/stack"
+	"github.com/tickwheel/tickwheel/internal/stack"
 )
 
 // Of the answers of a server, these have to be told apart.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable/internal/stack"
+	"github.com/tickwheel/tickwheel/internal/stack"
 )
 
 // Max is how many items a batch has at most: what a JetStream server takes in one atomic batch.

@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// withhold keeps addAtOnce from starting a goroutine: it seems to be on its way.
+// withhold keeps openAtOnce from starting a goroutine: it seems to be on its way.
 func withhold(s *shard) {
 	s.lock()
 	defer s.unlock()

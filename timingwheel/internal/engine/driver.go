@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tickwheel/tickwheel/internal/stack"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
@@ -32,7 +33,7 @@ type driver struct {
 
 	// Only the one who drives uses what follows.
 	onDue    func(b *slot) // live
-	stack    *stackRoom
+	stack    *stack.Habit
 	alone    run.Task   // for the workers, and not yet handed to them; nil: none
 	cascades []*cascade // under way, the innermost last
 	sliced   bool       // the last slice was one of a cascade that has more
@@ -44,16 +45,16 @@ type driver struct {
 
 // connect gives the driver its executor, and the executor's admission if it has one. If
 // the executor may run a user's function on the driver, the gate is the handoff.
-func (d *driver) connect(e run.Executor, room run.Admission, mayBlock bool) {
-	d.host, d.room = d, room
+func (d *driver) connect(e run.Executor, a run.Admission, mayBlock bool) {
+	d.host, d.admission = d, a
 	d.handoff = handoff{hub: &d.hub, executor: e, patience: time.Millisecond, began: run.Stopwatch{Made: d.clock.made()}}
 	d.workers, _ = e.(*run.Queue)
 	if !d.manual {
 		d.atOnce = d.workers
 	}
 	switch {
-	case room != nil:
-		d.gate = roomGate{&d.hub}
+	case a != nil:
+		d.gate = admissionGate{&d.hub}
 	case mayBlock && !d.manual:
 		d.gate = &d.handoff
 	}
@@ -61,7 +62,7 @@ func (d *driver) connect(e run.Executor, room run.Admission, mayBlock bool) {
 
 // start has the queue start the driver when the first bucket expires.
 func (d *driver) start() {
-	d.onDue, d.stack = d.live, new(stackRoom)
+	d.onDue, d.stack = d.live, new(stack.Habit)
 	d.queue.TakeFunc(d.onDue)
 }
 
@@ -73,16 +74,16 @@ func (d *driver) start() {
 // few entries takes less than that. When it took 1.13 KB, each wake-up made the stack
 // grow, which was 5 to 11 % of the processor time of timers that come due alone. So what is
 // seldom needed has a frame of its own: see shrinking.Map, and Tracer.StartFlush. And drive has
-// returned before a function runs, which then has 0.8 KB. For those that need more, see stackRoom.
+// returned before a function runs, which then has 0.8 KB. For those that need more, see stack.Habit.
 func (d *driver) live(b *slot) {
 	var here byte
-	room := d.stack // a function that blocks must not keep d, and so the wheel
-	begin, measure := position(&here), room.prepare()
+	habit := d.stack // a function that blocks must not keep d, and so the wheel
+	begin, measure := stack.Position(&here), habit.Begin()
 	if alone := d.drive(b); d.workers != nil {
 		d.workers.Work(alone, d.runner)
 	}
 	if measure {
-		room.note(position(&here) != begin)
+		habit.End(stack.Position(&here) != begin)
 	}
 }
 
@@ -241,8 +242,8 @@ func (d *driver) flushNext() {
 // tasks of the wheel's own run queue go first, since the executor may end the goroutine.
 func (d *driver) handOver() (driving bool) {
 	tasks, internal, late := d.found.tasks, d.found.internal, d.found.late
-	if d.found.held && d.room != nil {
-		d.room.Serve()
+	if d.found.held && d.admission != nil {
+		d.admission.Serve()
 	}
 	d.found = dueTasks{tasks: tasks[:0], internal: internal[:0], late: -1}
 	if late >= 0 && d.runner.Log != nil {

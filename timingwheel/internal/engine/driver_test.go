@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/tickwheel/tickwheel/delayqueue"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
@@ -142,4 +143,34 @@ func TestBucketsBetweenTheSlicesOfACascade(t *testing.T) {
 		}
 	}
 	require.Less(t, short[len(short)-1], 4*SliceLen)
+}
+
+// The driver finds that functions need a larger stack, whether they run on its goroutine after it
+// or inline.
+func TestDriverMakesRoomForFunctions(t *testing.T) {
+	for name, opts := range map[string][]option{"after": nil, "inline": {withExecutor(run.Inline{})}} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWheel(opts...)
+			defer w.Stop()
+			waitUntil(t, func() bool {
+				ran := make(chan bool, 1)
+				w.Schedule(time.Millisecond, func() {
+					needStack()
+					ran <- true
+				})
+				<-ran
+				return w.driver.stack.Grows()
+			})
+		})
+	}
+}
+
+// needStack needs more than the runtime begins with.
+//
+//go:noinline
+func needStack() {
+	var frame [64 << 10]byte
+	for i := range frame {
+		frame[i]++
+	}
 }

@@ -3,18 +3,18 @@
 //
 // Read wheel.go first (one level), then shard.go (a hierarchy and its lock), flush.go (its
 // buckets expire), driver.go (the loop), fairness.go (how callers and the driver share the
-// lock) and handoff.go (how the driver calls the executor). The surface reaches a shard
-// through a [Handle].
+// lock) and gate.go (how the driver calls the executor, and what waits for it). The surface
+// reaches a shard through a [Handle].
 package engine
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"log/slog"
 	"math"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
@@ -51,16 +51,16 @@ var (
 
 // Config says how an engine is made. They must have been checked.
 type Config struct {
-	Tick     time.Duration
-	Slots    int // of a wheel, rounded up to a power of two
-	Shards   int // rounded up to a power of two; 0: see shardPicker
-	Executor run.Executor
-	Room     run.Admission // of the executor; nil: it has room for everything
-	MayBlock bool          // the executor may run a user's function on the driver
-	Manual   bool          // Drive or Advance drives
-	Virtual  bool          // Advance does, and moves the clock
-	Start    time.Time     // from which time is counted; zero: now, unless it is virtual
-	Precise  bool
+	Tick      time.Duration
+	Slots     int // of a wheel, rounded up to a power of two
+	Shards    int // rounded up to a power of two; 0: see shardPicker
+	Executor  run.Executor
+	Admission run.Admission // of the executor; nil: it has room for everything
+	MayBlock  bool          // the executor may run a user's function on the driver
+	Manual    bool          // Drive or Advance drives
+	Virtual   bool          // Advance does, and moves the clock
+	Start     time.Time     // from which time is counted; zero: now, unless it is virtual
+	Precise   bool
 
 	// CountSuspends is (*Engine).CountSuspends, or nil. It is a field so that it is linked into
 	// programs with that option only: it takes 60 KB.
@@ -90,7 +90,7 @@ func New(c *Config, attached any) *Engine {
 	if c.CountSuspends != nil {
 		c.CountSuspends(e, c.Log)
 	}
-	d.connect(c.Executor, c.Room, c.MayBlock)
+	d.connect(c.Executor, c.Admission, c.MayBlock)
 	for i := range e.shards {
 		e.shards[i].init(&d.hub, i)
 	}
@@ -169,115 +169,56 @@ func (e *Engine) Len() int {
 	return n
 }
 
-// An heir gets what stop takes off the engine. First it is told how many entries there may
-// be. It is called under the lock of a shard.
-type heir interface {
-	Expect(n int64)
-	Take(deadline time.Time, f func())
+// hub is what the shards and their driver share. A shard knows the hub, and not the driver.
+type hub struct {
+	clock    *clock
+	queue    *delayqueue.DelayQueue[*slot] // of the open buckets of all shards
+	runner   *run.Runner
+	limit    *limit // nil: none
+	bits     uint   // log2 of the slots of a wheel
+	manual   bool   // somebody calls Drive or Advance, and no goroutine of ours drives
+	lateHint lateHint
+	host     host
+	atOnce   *run.Queue // runs what is due when it is added, without the driver; nil: the driver takes it
+
+	gate       gate          // what is due must pass it on its way to the executor; nil: none
+	admission  run.Admission // of the executor; nil: it has room for everything
+	numWaiting atomic.Int64  // entries that wait at the gate, of all shards
+	profile    profiler      // nil: none
 }
 
-// Stop lets nothing fire any more, and hands back what is pending.
-func (e *Engine) Stop(h heir) {
-	e.mustEndHere()
-	e.cancel(ErrStopped)
-	oneShots, contexts := e.stopShards()
-	for _, of := range contexts {
-		for place := of.Front(); place != nil; place = place.Next() {
-			place.Value.(context.CancelCauseFunc)(ErrStopped)
-		}
-	}
-	// Release the buckets too, for those who keep a handle.
-	for b, _, ok := e.driver.queue.Peek(); ok; b, _, ok = e.driver.queue.Peek() {
-		e.driver.queue.DropHead(b)
-	}
-	e.driver.queue.Close()
-	if boot := e.clock.boot; boot != nil {
-		boot.stop()
-	}
-	e.driver.lateHint.next(math.MaxInt64)
-	h.Expect(oneShots)
-	for i := range e.shards {
-		for chunk, more := 0, true; more; {
-			chunk, more = e.shards[i].stopSlice(chunk, SliceLen, h)
-		}
-	}
-	if room := e.driver.room; room != nil {
-		room.Leave(&e.driver)
-	}
+// host is what shards, gates and the handoff need of the driver.
+type host interface {
+	run.Waiter
+	startWorkers()                           // for what was handed on, before something that takes long
+	driveOn()                                // the goroutine that calls it becomes the driver
+	takeWaiting(tasks []run.Task) []run.Task // a slice of what waits, in the memory of tasks
 }
 
-// stopShards lets nothing fire any more. It returns how many one-shots are pending, and
-// the contexts of the Futures that run. These are for the caller to end, without a lock:
-// contexts call what others have registered.
-func (e *Engine) stopShards() (oneShots int64, contexts []*list.List) {
-	e.batches.Lock()
-	defer e.batches.Unlock()
-	for i := range e.shards {
-		n, c := e.shards[i].stop()
-		oneShots += n
-		if c != nil {
-			contexts = append(contexts, c)
-		}
-	}
-	return oneShots, contexts
+func (h *hub) init(c *clock, queue *delayqueue.DelayQueue[*slot], r *run.Runner, l *limit, bits uint, manual bool) {
+	h.clock, h.queue, h.runner, h.limit, h.bits, h.manual = c, queue, r, l, bits, manual
+	h.lateHint.oneOf = asked
+	h.lateHint.next(math.MaxInt64)
 }
 
-// Drain makes the engine refuse what comes later. It waits until nothing is pending that
-// is to run once, and nothing runs, and returns ctx.Err() if ctx ends first.
-//
-// A shard that is closed refuses a reset to a later time. The alternatives are worse. If
-// the reset were done, one connection that is never idle would keep drain waiting for
-// ever. If it were ignored and returned true, the function would run before the time
-// that its caller was promised. A caller that gets false knows that the function comes
-// sooner, and can stop it: callers do that anyway with a connection that closes.
-func (e *Engine) Drain(ctx context.Context) error {
-	e.mustEndHere()
-	e.closeShards(ctx)
-	if !e.runner.Ended.Until(ctx.Done(), e.isQuiet) {
-		return ctx.Err()
-	}
-	return nil
+// offer puts a bucket that was just opened into the queue, which counts from the clock's start.
+func (h *hub) offer(b *slot, at time.Duration) {
+	b.cascade.openBuckets++
+	h.lateHint.expect(at) // first, or the driver may have come and gone
+	h.queue.Offer(b, h.clock.Start.Add(at))
 }
 
-// closeShards makes the shards refuse what comes later, all at once. Then it takes off
-// them what nobody has to wait for. That may take long, with many channel timers and
-// contexts. If ctx ends in the middle of many, another goroutine does the rest.
-func (e *Engine) closeShards(ctx context.Context) {
-	e.markClosed()
-	i, chunk, within := 0, 0, false
-	slice := func() (more bool) {
-		if chunk, within = e.shards[i].closeSlice(chunk); !within {
-			i, chunk = i+1, 0
-		}
-		return i < len(e.shards)
+// after returns the delay d from now, see Handle.After.
+func (h *hub) after(d time.Duration) Delay {
+	var now time.Duration
+	if h.clock.plain { // as in Here
+		now = time.Since(h.clock.base)
+	} else {
+		now = h.clock.Now()
 	}
-	for slice() {
-		if within && ctx.Err() != nil {
-			go func() {
-				for slice() {
-				}
-			}()
-			return
-		}
+	if h.lateHint.isLate(now) {
+		h.clock.Check(now)
+		h.lateHint.yield(now)
 	}
-}
-
-func (e *Engine) markClosed() {
-	e.batches.Lock()
-	defer e.batches.Unlock()
-	for i := range e.shards {
-		e.shards[i].close()
-	}
-}
-
-// isQuiet reports whether no task is pending or running, on a wheel that accepts no more.
-// It looks at the pending tasks first and at the running ones next, because a task goes
-// that way.
-func (e *Engine) isQuiet() bool {
-	for i := range e.shards {
-		if e.shards[i].hasTasks() {
-			return false
-		}
-	}
-	return e.runner.Running.Load() == 0
+	return Delay{now, d}
 }

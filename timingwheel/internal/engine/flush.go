@@ -184,8 +184,8 @@ func (r *latenessRun) done() time.Duration {
 func (s *shard) passed(before int) {
 	out, r := s.out, s.hub.runner
 	r.Admit(len(out.tasks) - before)
-	if room := s.hub.room; room != nil && len(out.tasks) > 0 {
-		room.Pass(out.tasks, r)
+	if a := s.hub.admission; a != nil && len(out.tasks) > 0 {
+		a.Pass(out.tasks, r)
 		clear(out.tasks)
 		out.tasks = out.tasks[:0]
 	}
@@ -205,8 +205,8 @@ func (s *shard) fireInternal(i bucket.Index) {
 	f, kind := s.remove(i)
 	before := len(s.out.tasks)
 	s.call(f, kind)
-	if room := s.hub.room; room != nil && needsExecutor(kind) && len(s.out.tasks) == before {
-		room.Release() // a Job only had to look at its calendar
+	if a := s.hub.admission; a != nil && needsExecutor(kind) && len(s.out.tasks) == before {
+		a.Release() // a Job only had to look at its calendar
 		s.out.held = true
 	}
 }

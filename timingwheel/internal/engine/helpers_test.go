@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
@@ -30,13 +31,13 @@ func withLogger(l *slog.Logger) option { return func(c *Config) { c.Log = l } }
 
 func withExecutor(x run.Executor) option {
 	return func(c *Config) {
-		c.Executor, c.Room, c.MayBlock = x, nil, true
+		c.Executor, c.Admission, c.MayBlock = x, nil, true
 		switch x := x.(type) {
 		case *run.Queue:
 			c.MayBlock = false
 		case *run.Bounded:
 			if x.Full == run.Waits {
-				c.Room, c.MayBlock = x, false
+				c.Admission, c.MayBlock = x, false
 			}
 		}
 	}

@@ -34,10 +34,10 @@ type Profile struct {
 
 // origin is the stack of a caller. It is in memory once for all samples that have it, and is
 // garbage when none has it any more.
-type origin = unique.Handle[stack]
+type origin = unique.Handle[frames]
 
-// stack has the innermost frames of a stack, and zeros. More would make a sample dearer.
-type stack [48]uintptr
+// frames are the innermost of a stack, and zeros. More would make a sample dearer.
+type frames [48]uintptr
 
 // NewProfile returns a profile for one engine, of one in rate adds.
 func NewProfile(rate int) *Profile {
@@ -57,7 +57,7 @@ func (p *Profile) gap() int64 {
 // note makes a sample of an entry that was just added.
 func (p *Profile) note(s *shard, r ref) {
 	s.nextSample += p.gap()
-	var st stack
+	var st frames
 	runtime.Callers(3, st[:]) // without Callers, note and add
 	p.keep(s, sample{recurrence{origin: unique.Make(st)}, r.index, r.generation, s.clock.Now()})
 }

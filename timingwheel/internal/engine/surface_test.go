@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/tickwheel/tickwheel/internal/parking"
 	"github.com/tickwheel/tickwheel/timingwheel"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"

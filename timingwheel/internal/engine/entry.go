@@ -1,6 +1,64 @@
 package engine
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
+
+// Tag is bucket.Tag for the surface, which does not import package bucket.
+type Tag = bucket.Tag
+
+// An entry's tag says what it is, in its lowest bits (kind), and on which level it waits,
+// in the others.
+//
+//	OneShot                       a user's function
+//	OneShot|lazy                  of a Timer of AfterFunc
+//	Internal|OneShot              of a Future, a key, a Group or Pool.Schedule
+//	Internal                      a run of a Job
+//	Internal|NoExecutor           of a channel or a ticker
+//	Internal|NoExecutor|Disguised of a context
+//	Internal|OneShot|NoExecutor   of package purgatory
+const (
+	// Internal is a task of the wheel's own. It is called under s.mu: by fire when it is due,
+	// and by dismiss when close or stop comes first (s.dismissing tells). So
+	// whatever it does is one with the state of its entry, and whoever cancels it under
+	// s.mu knows that it is neither running nor about to. It must be short, never block,
+	// and run no code of a user.
+	Internal bucket.Tag = 1 << iota
+
+	// OneShot is an entry that becomes a user's function once. Shutdown waits for it, and
+	// the limit counts it. An Internal that is no OneShot is called when the shard is closed,
+	// and is off the wheel then. An Internal|OneShot is also called when its entry is canceled
+	// (s.canceling tells), since a Timeout or Timer may do that without it.
+	OneShot
+
+	// NoExecutor is a task of the wheel's own that has nothing for the executor when it is
+	// due. It never waits at the gate.
+	NoExecutor
+
+	// Disguised is an entry that has a pointer in disguise instead of a function. If it is a
+	// task of the wheel's own, shard.due takes the pointer. Otherwise the pointer is a
+	// LazyTask's, which knows the deadline.
+	Disguised
+
+	kind       = Internal | OneShot | NoExecutor | Disguised
+	levelShift = 4 // the level's lowest bit
+
+	levels       = 1 << (10 - levelShift)
+	levelDue     = levels - 1 // on no wheel. Ticks of 1us in 292 years are 54 levels of two slots
+	levelWaiting = levels - 2 // on no wheel, but at the gate
+)
+
+// isInternal reports whether an entry is a task of the wheel's own.
+func isInternal(tag bucket.Tag) bool { return tag&Internal != 0 }
+
+// isLazy reports whether an entry has a LazyTask.
+func isLazy(tag bucket.Tag) bool { return tag&(Internal|Disguised) == Disguised }
+
+// needsExecutor reports whether an entry has something for the executor when it is due.
+func needsExecutor(tag bucket.Tag) bool { return tag&NoExecutor == 0 }
 
 // LazyTask is a function that keeps its own deadline, so that it can be pushed back without
 // a lock: that of a Timer of AfterFunc, from its first Reset on. To push it back is one
@@ -73,3 +131,12 @@ func (l *LazyTask) giveBackIf(read uint64) bool { return l.Word.CompareAndSwap(r
 // lazyOf returns the LazyTask of an entry that has one. The entry has a pointer to it in
 // disguise. With a field more, an entry would take 40 bytes instead of 32.
 func lazyOf(task func()) *LazyTask { return Undisguise[LazyTask](task) }
+
+// Disguise returns a pointer that passes for a function. So a field for a function has room
+// for either, and what it is in can be smaller. Nobody may call it: something else must
+// tell what is in the field. A func value is a pointer. So nothing is converted, and the
+// garbage collector sees what it is.
+func Disguise[T any](p *T) func() { return *(*func())(unsafe.Pointer(&p)) }
+
+// Undisguise undoes disguise.
+func Undisguise[T any](f func()) *T { return *(**T)(unsafe.Pointer(&f)) }

@@ -3,6 +3,8 @@ package timingwheel
 import (
 	"fmt"
 	"runtime"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -168,10 +170,18 @@ func TestRareTimesAndAClockSetBack(t *testing.T) {
 					wall := func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
 					first := wall().Truncate(c.period).Add(c.period)
 					step.Store(int64(time.Until(first.Add(-time.Minute))))
-					var ran []time.Time
+					var mu sync.Mutex
+					var all []time.Time
+					ran := func() []time.Time {
+						mu.Lock()
+						defer mu.Unlock()
+						return slices.Clone(all)
+					}
 					mustJob(t)(w.ScheduleFunc(each(c.period), func() {
-						ran = append(ran, wall().Truncate(time.Hour))
-						if inRun && len(ran) == 1 {
+						mu.Lock()
+						all = append(all, wall().Truncate(time.Hour))
+						mu.Unlock()
+						if inRun && len(ran()) == 1 {
 							step.Add(-int64(c.back))
 							notice.give(nil)
 						}
@@ -184,7 +194,7 @@ func TestRareTimesAndAClockSetBack(t *testing.T) {
 					if !c.again { // before it has run: it comes, once
 						set(-c.back)
 						set(c.back)
-						require.Empty(t, ran)
+						require.Empty(t, ran())
 					}
 					time.Sleep(2 * time.Minute)
 					synctest.Wait()
@@ -197,11 +207,11 @@ func TestRareTimesAndAClockSetBack(t *testing.T) {
 							want = append(want, at)
 						}
 					}
-					for len(ran) < len(want) {
+					for len(ran()) < len(want) {
 						time.Sleep(c.period)
 						synctest.Wait()
 					}
-					require.Equal(t, want, ran[:len(want)])
+					require.Equal(t, want, ran()[:len(want)])
 				})
 			})
 		}

@@ -161,7 +161,7 @@ func TestRareTimesAndAClockSetBack(t *testing.T) {
 		again        bool
 	}{
 		{year, day, false}, {year, 100 * day, false}, {year, year, true}, {year, 10 * year, true},
-		{7 * day, day, false}, {day, 2 * time.Hour, false}, {day, 11 * time.Hour, false}, {day, day, true},
+		{7 * day, day, false}, {day, 2 * time.Hour, false}, {day, 11 * time.Hour, false}, {day, 20 * time.Hour, true}, {day, day, true},
 		{time.Hour, 2 * time.Hour, true},
 	} {
 		for _, inRun := range []bool{false, true} {

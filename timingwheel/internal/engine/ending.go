@@ -90,7 +90,10 @@ func (s *shard) stopSlice(chunk, most int, h heir) (next int, more bool) {
 	s.lockLast()
 	defer s.unlock()
 	if chunk >= s.arena.Chunks() {
-		s.arena, s.finest, s.sampler = bucket.Arena{}, nil, sampler{} // it is empty: the pass has come to all
+		s.arena, s.finest = bucket.Arena{}, nil // it is empty: the pass has come to all
+		if p := s.hub.profile; p != nil {
+			p.forget(s)
+		}
 		return chunk, false
 	}
 	s.heir = h

@@ -249,7 +249,7 @@ func (p *pass) look(sa *sample) {
 	}
 	o.Pending++
 	o.Remaining += max(0, p.s.clock.duration(p.s.deadline(i))-p.now).Seconds()
-	o.Waited += max(0, p.now-sa.added).Seconds()
+	o.Waited += (p.now - sa.added).Seconds()
 }
 
 // sampler has the samples of one shard as a queue. The shard's nextSample is

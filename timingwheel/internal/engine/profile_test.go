@@ -144,6 +144,43 @@ func TestPassIsInSlices(t *testing.T) {
 	require.Zero(t, left, "nothing is pending")
 }
 
+// At its end a pass looks at the newest samples again, for tickers that it has missed. It counts none
+// twice.
+func TestPassSeesTickersThatComeAgain(t *testing.T) {
+	for added, want := range map[int]int64{0: 3, lastLooks - 2: 3, lastLooks - 1: 2, lastLooks: 1} {
+		w, s, q := profiled(1)
+		var tickers [3]Recurring
+		arm := func(h *Recurring) {
+			h.LockShard()
+			defer h.UnlockShard()
+			h.Cancel()
+			h.Add(Delay{s.clock.Now(), time.Hour}, noop, Internal)
+		}
+		for i := range tickers {
+			h := &tickers[i]
+			h.Join(w.Engine)
+			h.UnlockShard()
+			arm(h)
+		}
+		p := &pass{s: s, q: q, found: map[origin]*Origin{}, seen: map[uint32]bool{}}
+		next := p.begin()
+		arm(&tickers[0])
+		arm(&tickers[1])
+		_, more := p.slice(next)
+		require.False(t, more)
+		arm(&tickers[2]) // was seen
+		for range added - 1 {
+			w.Engine.Schedule(w.Engine.After(time.Hour), noop, OneShot)
+		}
+		p.end()
+		total := int64(0)
+		for _, o := range p.found {
+			total += o.Pending
+		}
+		require.Equal(t, want, total, added)
+	}
+}
+
 // A wheel that is stopped in the middle of a pass ends it.
 func TestPassOverAStoppedWheel(t *testing.T) {
 	w, s, q := profiled(1)

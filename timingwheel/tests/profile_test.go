@@ -219,10 +219,10 @@ func TestProfileTimes(t *testing.T) {
 	of := func() origin { all := profileOf(t, w); require.Len(t, all, 1); return all[0] }
 	require.EqualValues(t, 10*59*60_000, of().remaining)
 	require.EqualValues(t, 10*60_000, of().waited)
-	for range 3 { // the later ones without the lock
-		timers[0].Reset(2 * time.Hour)
+	for hours := range 4 { // the later ones without the lock
+		timers[0].Reset(time.Duration(hours+1) * time.Hour)
 	}
-	require.EqualValues(t, (9*59+120)*60_000, of().remaining)
+	require.EqualValues(t, (9*59+240)*60_000, of().remaining)
 	require.EqualValues(t, 10*60_000, of().waited)
 	for range 1000 {
 		w.Schedule(math.MaxInt64, noop)

@@ -1,13 +1,17 @@
 package wallclock
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -57,6 +61,56 @@ func TestAllAreTold(t *testing.T) {
 	wallclocktest.Notify(t)
 	require.NoError(t, <-third)
 	require.Empty(t, second)
+}
+
+// Watches begin and end at the same time, and notices come meanwhile.
+func TestWatchesBesideEachOther(t *testing.T) {
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 500 {
+				stop, err := Watch(func(error) {})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				stop()
+			}
+		})
+	}
+	all.Go(func() {
+		for range 20 {
+			process.mu.Lock() // or else the descriptor may be another's by then
+			wallclocktest.Notify(t)
+			process.mu.Unlock()
+		}
+	})
+	all.Wait()
+	waitUntil(t, func() bool { return readers() == 0 && len(wallclocktest.Notices(t)) == 0 })
+}
+
+// The goroutine that waits has not the labels of whoever watches first.
+func TestReaderHasNoLabels(t *testing.T) {
+	pprof.Do(t.Context(), pprof.Labels("watches", "first"), func(context.Context) { watch(t) })
+	waitUntil(t, func() bool { return readers() == 1 })
+	waitUntil(t, func() bool {
+		var goroutines strings.Builder
+		require.NoError(t, pprof.Lookup("goroutine").WriteTo(&goroutines, 1))
+		for stanza := range strings.SplitSeq(goroutines.String(), "\n\n") {
+			if strings.Contains(stanza, "wallclock.waitForNotice+") {
+				return !strings.Contains(stanza, `"watches"`)
+			}
+		}
+		return false
+	})
+}
+
+// In a bubble there is no watch. It would own the goroutine that waits.
+func TestNoWatchInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := Watch(func(error) {})
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+	})
 }
 
 // The notified function may call stop.

@@ -202,6 +202,61 @@ func resetAboutWhenItFires(t *testing.T, w *timingwheel.TimingWheel, most time.D
 	}
 }
 
+// A Timer that Stop has returned for is not pending: Reset returns false, whatever Stop
+// returned, and however near the deadline it came (golang/go#80760: package time's Reset
+// may return true then, with no value received). Either a Stop returned true, or the
+// value was received, or the function ran.
+func TestResetAfterStop(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithTick(20 * time.Microsecond))
+	defer w.Stop()
+	for i := range unlessShort(2000, 400) {
+		var fired, stopped atomic.Int32
+		var timer *timingwheel.Timer
+		quit := make(chan bool)
+		var receiver, stops sync.WaitGroup
+		d := time.Duration(rand.Int64N(int64(100 * time.Microsecond)))
+		if i%3 == 0 {
+			timer = w.AfterFunc(d, func() { fired.Add(1) })
+		} else {
+			timer = w.NewTimer(d)
+		}
+		received := i%3 == 1 // otherwise nobody receives, and a Stop takes the value back
+		if received {
+			receiver.Go(func() {
+				select {
+				case <-timer.C:
+					fired.Add(1)
+				case <-quit:
+				}
+			})
+		}
+		for range i % 2 {
+			timer.Reset(d)
+		}
+		time.Sleep(time.Duration(rand.Int64N(int64(100 * time.Microsecond))))
+		for range 1 + i%4/2 {
+			stops.Go(func() {
+				if timer.Stop() {
+					stopped.Add(1)
+				}
+			})
+		}
+		stops.Wait()
+		require.False(t, timer.Stop())
+		require.False(t, timer.Reset(time.Hour))
+		require.True(t, timer.Stop(), "the Reset has armed it")
+		require.False(t, timer.Reset(time.Hour))
+		require.True(t, timer.Reset(time.Hour))
+		require.True(t, timer.Stop())
+		close(quit)
+		receiver.Wait()
+		// A Reset of what had fired fires again.
+		waitFor(t, func() bool { return stopped.Load()+fired.Load() >= 1 })
+		require.LessOrEqual(t, stopped.Load(), int32(1))
+		require.LessOrEqual(t, fired.Load(), int32(1+i%2))
+	}
+}
+
 func BenchmarkReset(b *testing.B) {
 	for name, n := range map[string]int{"hot": 10, "100k": 100_000, "1M": 1_000_000} {
 		b.Run(name, func(b *testing.B) {

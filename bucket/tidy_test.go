@@ -339,7 +339,7 @@ func scattered(t *testing.T, perMille int) *room {
 // Tidy begins only when 64 entries were handled. Then it moves one for four of them.
 func TestTidyWorksInBatches(t *testing.T) {
 	m := scattered(t, 380)
-	for range tidyBatch - 1 {
+	for range 63 {
 		m.a.Tidy(1)
 		require.False(t, m.a.tidy.active)
 	}
@@ -370,4 +370,36 @@ func TestTidyFreesWhatIsSparse(t *testing.T) {
 		require.False(t, m.a.IsSparse(), "%d of 1000", perMille)
 		m.verify()
 	}
+}
+
+// A pass ends where its source and its target meet, also if chunks that it has found full have room by
+// then: it would move entries up.
+func TestTidyMovesNothingUp(t *testing.T) {
+	m := newRoom(t, 5)
+	for range 50*chunkLen - 1 {
+		m.add()
+	}
+	thin := func(from, to Index, perMille int) {
+		kept := m.held[:0]
+		for _, h := range m.held {
+			if c := h.i >> chunkBits; c < from || c >= to || m.r.IntN(1000) < perMille {
+				kept = append(kept, h)
+			} else {
+				m.a.Unlink(h.i)
+				m.a.Free(h.i)
+			}
+		}
+		m.held = kept
+	}
+	thin(10, 50, 200)
+	require.True(t, m.a.IsSparse())
+	for m.a.tidy.numMoved() == 0 {
+		m.a.Tidy(tidyBatch)
+	}
+	require.EqualValues(t, 10, m.a.tidy.target)
+	thin(0, 10, 400)
+	for m.a.tidy.active {
+		m.a.Tidy(tidyBatch)
+	}
+	m.verify()
 }

@@ -252,6 +252,7 @@ func TestProfileEstimates(t *testing.T) {
 	require.Len(t, all, 1)
 	require.InDelta(t, n, all[0].pending, 7*rate*math.Sqrt(n/float64(rate)), "seven standard deviations")
 	require.Zero(t, all[0].pending%rate)
+	require.Equal(t, all[0].pending*time.Hour.Milliseconds(), all[0].remaining)
 }
 
 // The samples follow what is pending, up and down.
@@ -508,6 +509,7 @@ func TestProfileErrors(t *testing.T) {
 	w := virtual()
 	require.ErrorContains(t, w.WriteProfile(io.Discard), "WithProfileRate")
 	require.Zero(t, w.Stats().ProfileRate)
+	require.Zero(t, virtual(timingwheel.WithProfileRate(0)).Stats().ProfileRate)
 	w = virtual(timingwheel.WithProfileRate(3))
 	require.Equal(t, 3, w.Stats().ProfileRate)
 	refused := errors.New("refused")

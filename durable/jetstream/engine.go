@@ -130,7 +130,7 @@ type engine struct {
 	queue string
 	salt  string
 	close context.CancelCauseFunc
-	rules atomic.Pointer[knownRules]
+	flow  atomic.Pointer[knownFlowControl]
 
 	mu      sync.Mutex
 	workers []*worker // whose Fetch is under way: they are notified

@@ -17,7 +17,7 @@ import (
 type claiming struct {
 	h       *driver.Delivery
 	hd      *handle
-	barred  *driver.ClaimResult   // not nil: the rules do not let it be claimed
+	barred  *driver.ClaimResult   // not nil: the limits or pauses do not let it be claimed
 	limits  []*driver.StoredLimit // that cover it
 	quotas  []string              // of each
 	basis   basis
@@ -41,10 +41,10 @@ type draft struct {
 
 // newClaiming returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own permit: what became of it is read first.
-func newClaiming(rules *driver.FlowControl, h *driver.Delivery) *claiming {
+func newClaiming(flow *driver.FlowControl, h *driver.Delivery) *claiming {
 	j := &claiming{h: h, hd: h.Handle.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
-	limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
+	limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
 	switch {
 	case h.Record.Crashes > 0 && !h.Exact:
 		j.barred = &driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
@@ -547,11 +547,11 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 	return results
 }
 
-// obey looks at the rules once jobs are claimed, as of then. If they have changed, those of
-// the claims are given back that the rules as they are now would have judged otherwise, and
-// are asked for again. So who has stored a rule knows that each claim that is asked for later
-// obeys it, and a claim that no rule covers pays no more than a question for each batch.
-func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
+// applyLimits reads the limits and pauses once jobs are claimed, as of then. If they have changed, it gives
+// back the claims of jobs that are covered otherwise now, and these are asked for again. So each claim that
+// begins after a change of limits or pauses obeys it, and claims that none covers cost one read for each call
+// of Claim.
+func (w *worker) applyLimits(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
 	last := witness{}
 	for i, h := range held {
 		if hd := h.Handle.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
@@ -561,13 +561,13 @@ func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, res
 	if last.seq == 0 {
 		return
 	}
-	now, err := w.e.rulesSince(ctx, p, last)
+	now, err := w.e.flowControlSince(ctx, p, last)
 	if err == nil && now.Revision() == by.Revision() {
 		return
 	}
 	var back []*handle
 	for i, h := range held {
-		if results[i].Status == driver.Granted && (err != nil || !sameRules(by, now, &h.Record)) {
+		if results[i].Status == driver.Granted && (err != nil || !coveredAlike(by, now, &h.Record)) {
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
 			back = append(back, h.Handle.(*handle))
 		}
@@ -579,8 +579,8 @@ func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, res
 	}
 }
 
-// sameRules reports whether a job is judged alike by two rules.
-func sameRules(a, b *driver.FlowControl, r *driver.Record) bool {
+// coveredAlike reports whether two states of the limits and pauses cover a job alike.
+func coveredAlike(a, b *driver.FlowControl, r *driver.Record) bool {
 	x, pausedX := a.Covering(r.Kind, r.Lane)
 	y, pausedY := b.Covering(r.Kind, r.Lane)
 	if pausedX != pausedY || len(x) != len(y) {

@@ -239,8 +239,8 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
 }
 
-// A claim by rules that are not those any more is given back, and judged by those that are.
-func TestRulesAfterTheClaim(t *testing.T) {
+// A claim by limits and pauses that have changed is given back, and is judged by the present ones.
+func TestFlowControlAfterTheClaim(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
@@ -403,8 +403,8 @@ func TestCounterThatHasChanged(t *testing.T) {
 	}
 }
 
-// Deferred jobs are handed out again when the rules change.
-func TestPutOffUntilTheRulesChange(t *testing.T) {
+// Deferred jobs are handed out again when the limits or pauses change.
+func TestDeferredUntilFlowControlChanges(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})

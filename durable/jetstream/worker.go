@@ -125,7 +125,7 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 		defer cancel()
 		_ = w.notifyCanceled(asking, p) // or the next heartbeat does: the lease is renewed
 		if p == w.e.parts[0] {
-			_, _ = w.e.rulesSince(asking, p, written)
+			_, _ = w.e.flowControlSince(asking, p, written)
 		}
 		return nil
 	})
@@ -167,7 +167,7 @@ func (w *worker) noteHeartbeat(p *part, now stored) {
 }
 
 func (w *worker) Close(ctx context.Context) error {
-	w.recall() // nobody would when the rules change
+	w.recall() // nobody would when the limits or pauses change
 	return w.each(func(p *part) error { return p.purge(ctx, p.workerSubject(w.c.Name), 0) })
 }
 
@@ -276,11 +276,11 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 		}
 		return results
 	}
-	token, rules := rand.Text(), w.e.knows()
+	token, flow := rand.Text(), w.e.knows()
 	all := make([]*claiming, len(held))
 	var limited, free []*claiming
 	for i, h := range held {
-		if all[i] = newClaiming(rules, h); len(all[i].limits) > 0 {
+		if all[i] = newClaiming(flow, h); len(all[i].limits) > 0 {
 			limited = append(limited, all[i])
 		} else {
 			free = append(free, all[i])
@@ -291,7 +291,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 	for i, j := range all {
 		results[i] = j.result
 	}
-	w.obey(ctx, p, held, results, rules)
+	w.applyLimits(ctx, p, held, results, flow)
 	return results
 }
 

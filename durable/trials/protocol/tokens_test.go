@@ -25,8 +25,8 @@ import (
 //	plan           limits.go: survey, plan; package durable: Take
 //	commit, own    limits.go: compose, commitPlan; standing, TokenValidBy
 //	lapses         permits.go: counterWrite, whose message has a TTL
-//	call           rules.go: CancelRunning
-//	marks          rules.go: notifyCanceled
+//	call           flowcontrol.go: CancelRunning
+//	marks          flowcontrol.go: notifyCanceled
 //	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted
 
 const (

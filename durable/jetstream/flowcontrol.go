@@ -16,103 +16,103 @@ import (
 
 // Limits and pauses are one message of the first partition, r: a line with their revision,
 // and then their text. It is replaced on the condition that it is as it was read. Each
-// process keeps what it has read last, and looks whether it is still so after each batch of
-// claims (obey).
+// process keeps what it has read last, and looks whether it is still so after each call of
+// Claim (applyLimits).
 //
 // Messages that no stream keeps, below TWA_<queue>, say what others should know at once:
 // limits, freed, and cancel.<worker>. All of it is found out without them, too,
 // but later.
 
-func (p *part) rulesSubject() string { return p.subject("r") }
+func (p *part) flowControlSubject() string { return p.subject("r") }
 
 func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
-// knownRules are the rules as they were read.
-type knownRules struct {
-	rules *driver.FlowControl
-	seq   uint64 // of the message; 0 for none
+// knownFlowControl is the limits and pauses as they were read.
+type knownFlowControl struct {
+	flow *driver.FlowControl
+	seq  uint64 // of the message; 0 for none
 }
 
-// isOf reports whether the rules are those of a message. Both numbers count: after a restore
+// isOf reports whether the limits and pauses are those of a message. Both numbers count: after a restore
 // another message may have the same sequence.
-func (k *knownRules) isOf(m stored) bool {
+func (k *knownFlowControl) isOf(m stored) bool {
 	if m.Seq == 0 {
 		return k == nil || k.seq == 0
 	}
-	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.rules.Revision()))
+	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.flow.Revision()))
 }
 
 func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
-	k, err := e.readRules(ctx)
-	return k.rules, err
+	k, err := e.readFlowControl(ctx)
+	return k.flow, err
 }
 
-func (e *engine) readRules(ctx context.Context) (knownRules, error) {
-	p, known := e.parts[0], e.rules.Load()
-	m, err := p.last(ctx, p.rulesSubject())
+func (e *engine) readFlowControl(ctx context.Context) (knownFlowControl, error) {
+	p, known := e.parts[0], e.flow.Load()
+	m, err := p.last(ctx, p.flowControlSubject())
 	if err != nil {
-		return knownRules{}, err
+		return knownFlowControl{}, err
 	}
-	return e.learnRules(known, m, p.replicas == 1)
+	return e.learnFlowControl(known, m, p.replicas == 1)
 }
 
-// learnRules takes over the rules that were read. Known is as of before the read. Rules of a lower
-// sequence, or none, mean that the server is behind, or that the queue was restored from a
-// backup. They are taken over only if the answer is certain, since the server is not behind: after
+// learnFlowControl takes over the limits and pauses that were read. Known is as of before the read. A lower
+// sequence, or none, means that the server is behind, or that the queue was restored from a
+// backup. Those are taken over only if the answer is certain, since the server is not behind: after
 // each claim, and with each heartbeat of a worker.
-func (e *engine) learnRules(known *knownRules, m stored, certain bool) (knownRules, error) {
+func (e *engine) learnFlowControl(known *knownFlowControl, m stored, certain bool) (knownFlowControl, error) {
 	if known.isOf(m) {
 		if known == nil {
-			return knownRules{}, nil
+			return knownFlowControl{}, nil
 		}
 		return *known, nil
 	}
-	k := &knownRules{}
+	k := &knownFlowControl{}
 	if m.Seq > 0 {
 		var err error
-		if k, err = parseRules(m); err != nil {
-			return knownRules{}, err
+		if k, err = parseFlowControl(m); err != nil {
+			return knownFlowControl{}, err
 		}
 	}
 	for known == nil || known.seq < k.seq || certain {
-		if e.rules.CompareAndSwap(known, k) {
+		if e.flow.CompareAndSwap(known, k) {
 			e.recall()
 			break
 		}
-		known, certain = e.rules.Load(), false // others have read it since
+		known, certain = e.flow.Load(), false // others have read it since
 	}
 	return *k, nil
 }
 
-func parseRules(m stored) (*knownRules, error) {
+func parseFlowControl(m stored) (*knownFlowControl, error) {
 	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
 	n, err := parseInt(string(revision))
 	if err != nil || !ok {
 		return nil, fmt.Errorf("%w: cannot read the limits and pauses: %.100q", driver.ErrStorage, m.Data)
 	}
-	rules, err := driver.DecodeFlowControl(n, string(text))
-	return &knownRules{rules: rules, seq: m.Seq}, err
+	flow, err := driver.DecodeFlowControl(n, string(text))
+	return &knownFlowControl{flow: flow, seq: m.Seq}, err
 }
 
-// rulesSince returns the rules as of when a witness was written in a partition.
-func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.FlowControl, error) {
+// flowControlSince returns the limits and pauses as of when a witness was written in a partition.
+func (e *engine) flowControlSince(ctx context.Context, p *part, w witness) (*driver.FlowControl, error) {
 	first := e.parts[0]
 	if p != first { // sequences of two streams cannot be compared
 		return e.FlowControl(ctx)
 	}
-	known := e.rules.Load()
-	m, err := first.lastSince(ctx, w, first.rulesSubject(), false)
+	known := e.flow.Load()
+	m, err := first.lastSince(ctx, w, first.flowControlSubject(), false)
 	if err != nil {
 		return nil, err
 	}
-	k, err := e.learnRules(known, m, true)
-	return k.rules, err
+	k, err := e.learnFlowControl(known, m, true)
+	return k.flow, err
 }
 
-// knows are the rules as they are known here.
+// knows returns the limits and pauses as they are known here.
 func (e *engine) knows() *driver.FlowControl {
-	if k := e.rules.Load(); k != nil {
-		return k.rules
+	if k := e.flow.Load(); k != nil {
+		return k.flow
 	}
 	return nil
 }
@@ -123,32 +123,32 @@ func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 		return fmt.Errorf("%w: a queue of %d partitions cannot have limits, only pauses", driver.ErrInvalid, len(e.parts))
 	}
 	text := fmt.Appendf(nil, "%d\n%s", r.Revision(), r.Encode())
-	if len(text) > maxRules {
-		return fmt.Errorf("%w: the limits and pauses have %d bytes, more than %d", driver.ErrFull, len(text), maxRules)
+	if len(text) > maxFlowControl {
+		return fmt.Errorf("%w: the limits and pauses have %d bytes, more than %d", driver.ErrFull, len(text), maxFlowControl)
 	}
 	return p.change(ctx, "limits and pauses", func(error) (bool, error) {
-		there, err := e.readRules(ctx)
+		there, err := e.readFlowControl(ctx)
 		if err != nil {
 			return false, err
 		}
-		if done, err := revised(there.rules.Revision(), was, r.Revision()); done {
+		if done, err := revised(there.flow.Revision(), was, r.Revision()); done {
 			return true, err
 		}
-		err = p.write(ctx, write{subject: p.rulesSubject(), data: text, last: seq(there.seq), rollup: true})
+		err = p.write(ctx, write{subject: p.flowControlSubject(), data: text, last: seq(there.seq), rollup: true})
 		if err == nil {
-			e.ruled(ctx, there.rules, r)
+			e.flowControlChanged(ctx, there.flow, r)
 		}
 		return false, err
 	})
 }
 
-// maxRules is how large all rules may be together: a server takes messages of 1 MiB, unless
-// it is told otherwise.
-const maxRules = 768 << 10
+// maxFlowControl is how large all limits and pauses may be together: a server takes messages of 1 MiB by
+// default.
+const maxFlowControl = 768 << 10
 
-// ruled tells all workers that the rules have changed, and removes what was counted for
-// limits that are no more. An ID does not come again.
-func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
+// flowControlChanged notifies all workers of changed limits and pauses, and removes the counters and permits of
+// limits that were deleted. An ID is not used again.
+func (e *engine) flowControlChanged(ctx context.Context, was, now *driver.FlowControl) {
 	_, _ = e.FlowControl(ctx) // else the next claim finds out
 	e.publish("limits", nil)
 	e.notifyAll(driver.Notice{FlowControl: true})
@@ -163,12 +163,12 @@ func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
 }
 
 func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
-	rules, err := e.FlowControl(ctx)
+	flow, err := e.FlowControl(ctx)
 	if err != nil {
 		return nil, err
 	}
 	counted := map[driver.LimitKey]*driver.Counter{}
-	for _, l := range rules.Limits() {
+	for _, l := range flow.Limits() {
 		for _, p := range e.parts {
 			if err := p.usage(ctx, l.ID, counted); err != nil {
 				return nil, err

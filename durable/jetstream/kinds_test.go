@@ -234,7 +234,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, queue), data: encode(&r, nil)}))
 		had, err := f.contents(t.Context(), "q.>")
 		require.NoError(t, err)
-		got, err := f.fetchOf(t.Context(), f.w.read, firstTurn, at, &reader{}, pullRequest{MaxBytes: share, NoWait: true})
+		got, err := f.fetchOf(t.Context(), f.w.read, firstTurn, at, &reader{}, pullRequest{MaxBytes: readSize, NoWait: true})
 		require.NoError(t, err)
 		require.Equal(t, 1, got)
 		require.Eventually(t, func() bool {

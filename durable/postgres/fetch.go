@@ -38,9 +38,9 @@ const (
 	// million of them, against 0.05 ms.
 	recent = time.Second
 
-	// share is the pause after a full poll, in multiples of its time. It is no longer than
+	// idleFactor is the pause after a full poll, in multiples of its time. It is no longer than
 	// longestPause. A full poll also passes what has ended and is remembered.
-	share = 50
+	idleFactor = 50
 
 	longestPause = 5 * time.Second // between full polls
 
@@ -141,7 +141,7 @@ func (f *fetcher) poll(ctx context.Context, give func([]*driver.Delivery)) ([]*d
 	f.notified, f.all, f.far = false, false, f.far && f.hasMore()
 	if full {
 		f.owed = false
-		f.fullFrom = time.Now().Add(min(share*time.Since(began), longestPause))
+		f.fullFrom = time.Now().Add(min(idleFactor*time.Since(began), longestPause))
 	}
 	if left != nil {
 		f.notified, f.announced = true, *left

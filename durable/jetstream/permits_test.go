@@ -94,7 +94,7 @@ func (l *limited) taken() (n int) {
 
 // The permit of a worker that is no more is free after its lease, though nobody is handed its
 // job: another that waits for a permit frees it. That job is a suspect then.
-func TestPlaceOfTheDead(t *testing.T) {
+func TestPermitOfTheDead(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	l.lease = limitedLease
@@ -179,7 +179,7 @@ func TestClaimWaitsNotForItself(t *testing.T) {
 
 // A permit that no claim names, since the status was removed with its bucket, is freed; not if
 // it was taken since it was looked at.
-func TestPlaceOfNobody(t *testing.T) {
+func TestPermitOfNobody(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	first, second := l.held(""), l.held("")
@@ -202,7 +202,7 @@ func TestPlaceOfNobody(t *testing.T) {
 }
 
 // A claim of what has ended, in a bucket that is closed, is taken back with its permit.
-func TestPlaceInClosedBucket(t *testing.T) {
+func TestPermitInClosedBucket(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	h := l.held("")
@@ -215,7 +215,7 @@ func TestPlaceInClosedBucket(t *testing.T) {
 }
 
 // What could not be claimed since another took the permit is given back without that permit.
-func TestPlaceOfAnothersClaim(t *testing.T) {
+func TestPermitOfAnothersClaim(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "k", Running: 1})
@@ -282,7 +282,7 @@ func TestFlowControlAfterTheClaim(t *testing.T) {
 }
 
 // Of a claim whose answer is lost the permit counts once.
-func TestPlaceWithoutAnAnswer(t *testing.T) {
+func TestPermitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	l := newLimited(t, connectPart(t, srv), durable.Limit{Kind: "k", Running: 2})
@@ -351,7 +351,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 }
 
 // Who waits for a token looks for no permits of the dead: that takes long where many run.
-func TestTokenIsNoPlace(t *testing.T) {
+func TestTokenIsNoPermit(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 0.001, Burst: 1})
 	w := l.worker("w")

@@ -242,13 +242,13 @@ func (f *fetcher) startNear(v *view) {
 		f.start(spot{first, queue}, f.attend)
 	}
 	if v.all {
-		f.plan(v, max(ahead, first))
+		f.planRounds(v, max(ahead, first))
 		f.startRounds()
 	}
 }
 
-// plan finds out what is to be read in rounds: first what was not read yet. f.mu is held.
-func (f *fetcher) plan(v *view, last int64) {
+// planRounds finds out what is to be read in rounds: first what was not read yet. f.mu is held.
+func (f *fetcher) planRounds(v *view, last int64) {
 	var again []spot
 	f.todo = nil
 	for _, b := range sorted(v.near) {

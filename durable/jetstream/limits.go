@@ -13,8 +13,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// claiming is a job that is to be claimed.
-type claiming struct {
+// claimRequest is a job that is to be claimed.
+type claimRequest struct {
 	h       *driver.Delivery
 	hd      *handle
 	barred  *driver.ClaimResult   // not nil: the limits or pauses do not let it be claimed
@@ -29,7 +29,7 @@ type claiming struct {
 	refused bool     // its claim: what it was based on is to be read
 }
 
-// draft is what becomes of a quota if a plan is written.
+// draft is the counter of a quota as claims would change it, and the permits that they take.
 type draft struct {
 	of      *quota
 	c       driver.Counter
@@ -39,10 +39,10 @@ type draft struct {
 	rated   bool         // tokens are counted
 }
 
-// newClaiming returns a job that is to be claimed. One that may be claimed already must not wait
+// newClaimRequest returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own permit: what became of it is read first.
-func newClaiming(flow *driver.FlowControl, h *driver.Delivery) *claiming {
-	j := &claiming{h: h, hd: h.Handle.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
+func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery) *claimRequest {
+	j := &claimRequest{h: h, hd: h.Handle.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
 	limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
 	switch {
@@ -67,7 +67,7 @@ const (
 )
 
 // claimLimited claims jobs under limits.
-func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*claiming, token string) {
+func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*claimRequest, token string) {
 	if len(jobs) == 0 {
 		return
 	}
@@ -80,7 +80,7 @@ func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*claiming, to
 
 // claimAll claims jobs. It chooses permits and tokens by what is known here of the limits, and
 // takes each job for one that waits; the conditions of the commit tell whether that is so.
-func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token string) {
+func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claimRequest, token string) {
 	swept := false
 	for tries := 0; len(jobs) > 0; {
 		some, err := w.survey(ctx, p, jobs, token)
@@ -90,8 +90,8 @@ func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token 
 			}
 			return
 		}
-		drafts, won, full := w.plan(p, some)
-		jobs = w.commitPlan(ctx, p, drafts, won, token, tries == 0)
+		drafts, won, full := w.planClaims(p, some)
+		jobs = w.commitClaims(ctx, p, drafts, won, token, tries == 0)
 		if len(jobs) > 0 {
 			tries++
 		}
@@ -104,10 +104,10 @@ func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token 
 
 // survey reads, at one time, what is not known of the limits, and of the jobs. It returns
 // those jobs that may be claimed, and sets the results of the others.
-func (w *worker) survey(ctx context.Context, p *part, jobs []*claiming, token string) (rest []*claiming, err error) {
+func (w *worker) survey(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest []*claimRequest, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { err = p.readQuotasOf(ctx, jobs, w.others.Load() == 0) })
-	var unseen, refused []*claiming
+	var unseen, refused []*claimRequest
 	for _, j := range jobs {
 		switch {
 		case j.refused:
@@ -125,11 +125,11 @@ func (w *worker) survey(ctx context.Context, p *part, jobs []*claiming, token st
 }
 
 // readKeys finds out which jobs leave their key when they begin.
-func (p *part) readKeys(ctx context.Context, jobs []*claiming) error {
+func (p *part) readKeys(ctx context.Context, jobs []*claimRequest) error {
 	var mu sync.Mutex
 	var failed error
-	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claiming) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
-	inParallel(leave, func(j *claiming) {
+	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claimRequest) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
+	inParallel(leave, func(j *claimRequest) {
 		key, err := p.leaveKey(ctx, &j.h.Record, nil)
 		j.key = key
 		mu.Lock()
@@ -142,7 +142,7 @@ func (p *part) readKeys(ctx context.Context, jobs []*claiming) error {
 // left returns the jobs that have not ended, and are not another's who lives, by what was
 // looked up. Each of those would have all that is written with it be refused, and is no less
 // another's if that was a moment ago. It sets their results.
-func (w *worker) left(ctx context.Context, p *part, jobs []*claiming, statuses []status) (rest []*claiming) {
+func (w *worker) left(ctx context.Context, p *part, jobs []*claimRequest, statuses []status) (rest []*claimRequest) {
 	leases := map[string]time.Duration{}
 	for i, j := range jobs {
 		s := statuses[i]
@@ -166,7 +166,7 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*claiming, statuses [
 	return rest
 }
 
-func deliveriesOf(jobs []*claiming) []*driver.Delivery {
+func deliveriesOf(jobs []*claimRequest) []*driver.Delivery {
 	held := make([]*driver.Delivery, len(jobs))
 	for i, j := range jobs {
 		held[i] = j.h
@@ -174,7 +174,7 @@ func deliveriesOf(jobs []*claiming) []*driver.Delivery {
 	return held
 }
 
-func (p *part) readQuotasOf(ctx context.Context, jobs []*claiming, alone bool) error {
+func (p *part) readQuotasOf(ctx context.Context, jobs []*claimRequest, alone bool) error {
 	wanted, lanes := map[string]*driver.StoredLimit{}, map[string]string{}
 	for _, j := range jobs {
 		for k, l := range j.limits {
@@ -186,7 +186,7 @@ func (p *part) readQuotasOf(ctx context.Context, jobs []*claiming, alone bool) e
 
 // sweepFor frees what dead workers have of the quotas that are full, and returns the jobs
 // that may be claimed now.
-func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*claiming) (again []*claiming) {
+func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*claimRequest) (again []*claimRequest) {
 	n := 0
 	for key, jobs := range full {
 		if n++; n > sweptAtOnce {
@@ -221,13 +221,13 @@ func (d *draft) differs(alone bool) bool {
 	return was != d.c
 }
 
-// plan decides which jobs are claimed, and with which permits. Full are the quotas that have
+// planClaims decides which jobs are claimed, and with which permits. Full are the quotas that have
 // no permit, and the jobs that wait for one there.
-func (w *worker) plan(p *part, jobs []*claiming) (drafts map[string]*draft, won []*claiming, full map[string][]*claiming) {
+func (w *worker) planClaims(p *part, jobs []*claimRequest) (drafts map[string]*draft, won []*claimRequest, full map[string][]*claimRequest) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	now := p.now()
-	drafts, full = map[string]*draft{}, map[string][]*claiming{}
+	drafts, full = map[string]*draft{}, map[string][]*claimRequest{}
 	for _, j := range jobs {
 		if j.barred != nil {
 			j.result = *j.barred
@@ -280,20 +280,20 @@ func (s status) permitAt(quota string) string {
 	return ""
 }
 
-// compose returns what a plan writes. The count of a limit is written with all claims
+// compose returns the writes of planned claims. The count of a limit is written with all claims
 // that are counted there, so these are written together; where only permits are taken each
 // claim is for itself.
-func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, token string) (groups []planned) {
+func (w *worker) compose(p *part, drafts map[string]*draft, won []*claimRequest, token string) (groups []claimGroup) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
-	var together planned
+	var together claimGroup
 	now := p.now()
 	for _, j := range won {
 		j.hd.status = w.claimOf(j.h, token, j.basis.begun, j.basis.crashes)
 		j.hd.status.permits = j.permits
 		pl := &together
 		if !j.counted(drafts) {
-			groups = append(groups, planned{})
+			groups = append(groups, claimGroup{})
 			pl = &groups[len(groups)-1]
 		}
 		pl.add(w, p, j, drafts)
@@ -309,7 +309,7 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, tok
 			}
 			together.group = append(together.group, wr)
 		case d.of.counter.ReservedFor != d.c.ReservedFor || d.c.ReservedUntil-d.of.counter.ReservedUntil > int64(driver.ReservationLasts/2):
-			groups = append(groups, planned{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
+			groups = append(groups, claimGroup{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
 		}
 	}
 	if len(together.group) > 0 {
@@ -318,11 +318,11 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, tok
 	return groups
 }
 
-// commitPlan writes claims, and returns those that were refused. It sets the results of the
+// commitClaims writes claims, and returns those that were refused. It sets the results of the
 // others. A batch is refused as a whole when one of its jobs has a status, and where many are
 // canceled most batches have some. So the first batch of claims of one message is not tried again
 // in halves: which these are is looked up.
-func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*claiming, token string, first bool) (again []*claiming) {
+func (w *worker) commitClaims(ctx context.Context, p *part, drafts map[string]*draft, won []*claimRequest, token string, first bool) (again []*claimRequest) {
 	groups := w.compose(p, drafts, won, token)
 	all, writes := make([]group, len(groups)), 0
 	for i := range groups {
@@ -351,7 +351,7 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 }
 
 // counted reports whether something is counted with the claim but its permits.
-func (j *claiming) counted(drafts map[string]*draft) (is bool) {
+func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 	for _, key := range j.quotas {
 		if drafts[key].changed {
 			drafts[key].written, is = true, true
@@ -360,16 +360,16 @@ func (j *claiming) counted(drafts map[string]*draft) (is bool) {
 	return is
 }
 
-// planned is what is written together.
-type planned struct {
+// claimGroup is what is written together.
+type claimGroup struct {
 	group  group
-	jobs   []*claiming
+	jobs   []*claimRequest
 	first  []int // where in the group the messages of each begin: its status, and its permits
 	drafts []*draft
 }
 
 // add has a claim be written. p.quotas.mu is held.
-func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft) {
+func (pl *claimGroup) add(w *worker, p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.over.seq)})
 	for _, name := range j.permits {
@@ -391,7 +391,7 @@ func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft
 
 // settle notes what a commit has come to: what it has written, or that all it is about is to
 // be read.
-func (pl *planned) settle(p *part, res result) {
+func (pl *claimGroup) settle(p *part, res result) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	for k, j := range pl.jobs {
@@ -417,7 +417,7 @@ func (pl *planned) settle(p *part, res result) {
 }
 
 // confirmAll is confirm of claims that are written.
-func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claiming, open map[int64]error) {
+func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claimRequest, open map[int64]error) {
 	for _, j := range jobs {
 		if _, asked := open[j.hd.at.bucket]; !asked && !j.hd.stale() {
 			open[j.hd.at.bucket] = p.stillOpen(ctx, j.hd)
@@ -430,8 +430,8 @@ func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claiming, open
 
 // restand reads what became of jobs that could not be claimed, and returns those that are to
 // be tried again. Where there are many it is looked up first, rather than to ask for each.
-func (w *worker) restand(ctx context.Context, p *part, jobs []*claiming, token string) (again []*claiming) {
-	unknown := map[*claiming]bool{}
+func (w *worker) restand(ctx context.Context, p *part, jobs []*claimRequest, token string) (again []*claimRequest) {
+	unknown := map[*claimRequest]bool{}
 	if len(jobs) > 1 {
 		statuses := p.statusesOf(ctx, deliveriesOf(jobs))
 		for i, j := range jobs {

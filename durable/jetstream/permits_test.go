@@ -390,15 +390,15 @@ func TestCounterThatHasChanged(t *testing.T) {
 		l := newLimited(t, newPart(t), limit)
 		w := l.worker("w")
 		w.others.Store(1)
-		jobs := []*claiming{newClaiming(l.e.knows(), l.held(""))}
+		jobs := []*claimRequest{newClaimRequest(l.e.knows(), l.held(""))}
 		rest, err := w.survey(t.Context(), l.p, jobs, "token")
 		require.NoError(t, err)
-		drafts, won, _ := w.plan(l.p, rest)
+		drafts, won, _ := w.planClaims(l.p, rest)
 		require.Len(t, won, 1)
 		q := &quota{key: driver.LimitKey{Limit: l.e.knows().Limits()[0].ID}}
 		c := driver.Counter{LastHolder: "other", TAT: l.p.now().Add(time.Second).UnixNano()}
 		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
-		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token", true), refused)
+		require.Len(t, w.commitClaims(t.Context(), l.p, drafts, won, "token", true), refused)
 		require.Equal(t, 1-refused, l.taken())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -220,7 +221,7 @@ func (p *part) usage(ctx context.Context, id int64, counted map[driver.LimitKey]
 	return nil
 }
 
-// CancelRunning leaves a mark for the worker of a claim: a message of the subject
+// CancelRunning stores a request for the worker of a claim: a message of the subject
 // a.<worker>.<id>, with the sequence of the claim's status, on the condition that this is the
 // last one.
 func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
@@ -239,7 +240,7 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 		}
 		err = p.write(ctx, write{
 			subject: p.cancelSubject(s.worker, a.id), data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
-			last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: markTTL,
+			last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: cancelTTL,
 		})
 		if ok = err == nil; ok {
 			e.publish("cancel."+s.worker, []byte(ref))
@@ -250,6 +251,9 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 	return ok, err
 }
 
+// cancelTTL is for how long a request to cancel is kept.
+const cancelTTL = 24 * time.Hour
+
 func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }
 
 // notifyCanceled notifies a worker of the requests to cancel its claims, and removes the requests
@@ -258,12 +262,12 @@ func (w *worker) notifyCanceled(ctx context.Context, p *part) error {
 	if w.c.Notify == nil {
 		return nil
 	}
-	marks, err := p.lasts(ctx, []string{p.cancelSubject(w.c.Name, "*")})
-	if err != nil || len(marks) == 0 {
+	requests, err := p.lasts(ctx, []string{p.cancelSubject(w.c.Name, "*")})
+	if err != nil || len(requests) == 0 {
 		return err
 	}
 	var refs []driver.Ref
-	for subject, m := range marks {
+	for subject, m := range requests {
 		var at location
 		var claim uint64
 		var ref string
@@ -370,7 +374,7 @@ func (e *engine) listen(ctx context.Context, w *worker) (stop func()) {
 	e.mu.Unlock()
 	c := e.parts[0].nc
 	sub, err := call(ctx, c, func() (*nats.Subscription, error) {
-		return c.nc.Subscribe(e.noticePrefix()+">", func(m *nats.Msg) { e.noticed(ctx, w, m) })
+		return c.nc.Subscribe(e.noticePrefix()+">", func(m *nats.Msg) { e.receive(ctx, w, m) })
 	})
 	return func() {
 		if err == nil {
@@ -382,8 +386,8 @@ func (e *engine) listen(ctx context.Context, w *worker) (stop func()) {
 	}
 }
 
-// noticed passes on what another process has published.
-func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
+// receive passes on what another process has published.
+func (e *engine) receive(ctx context.Context, w *worker, m *nats.Msg) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	switch what := strings.TrimPrefix(m.Subject, e.noticePrefix()); what {

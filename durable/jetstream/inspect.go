@@ -12,21 +12,21 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// marked is a job, and where it is in a listing.
-type marked struct {
-	info driver.Info
-	mark driver.Cursor
+// listed is a job and its cursor in a listing.
+type listed struct {
+	info   driver.Info
+	cursor driver.Cursor
 }
 
-// firsts collects the first n jobs after a mark, in any order.
+// firsts collects the first n jobs after a cursor, in any order.
 type firsts struct {
 	after driver.Cursor
 	n     int
-	jobs  []marked
+	jobs  []listed
 }
 
-func (f *firsts) add(m marked) {
-	if m.mark.Compare(f.after) <= 0 {
+func (f *firsts) add(m listed) {
+	if m.cursor.Compare(f.after) <= 0 {
 		return
 	}
 	if f.jobs = append(f.jobs, m); len(f.jobs) > 2*f.n {
@@ -36,14 +36,14 @@ func (f *firsts) add(m marked) {
 
 // cut leaves the first n, sorted.
 func (f *firsts) cut() {
-	slices.SortFunc(f.jobs, func(a, b marked) int { return a.mark.Compare(b.mark) })
+	slices.SortFunc(f.jobs, func(a, b listed) int { return a.cursor.Compare(b.cursor) })
 	f.jobs = f.jobs[:min(len(f.jobs), f.n)]
 }
 
 // isFull reports whether what begins at a time cannot be among them.
 func (f *firsts) isFull(begins time.Time) bool {
 	f.cut()
-	return len(f.jobs) == f.n && f.jobs[f.n-1].mark.At.Before(begins)
+	return len(f.jobs) == f.n && f.jobs[f.n-1].cursor.At.Before(begins)
 }
 
 // Page reads the buckets in their order, and all dead jobs.
@@ -57,7 +57,7 @@ func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	found.cut()
 	var next driver.Cursor
 	if len(found.jobs) > n {
-		next = found.jobs[n-1].mark
+		next = found.jobs[n-1].cursor
 		found.jobs = found.jobs[:n]
 	}
 	infos := make([]driver.Info, len(found.jobs))
@@ -67,14 +67,14 @@ func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	return infos, next, nil
 }
 
-// span is a bucket of either level.
-type span struct {
+// filledBucket is a bucket of either level that has something.
+type filledBucket struct {
 	filter     string
 	start, end time.Time
 }
 
-// spans returns the buckets that have something, by their start.
-func (p *part) spans(ctx context.Context) ([]span, error) {
+// filledBuckets returns the buckets that have something, by their start.
+func (p *part) filledBuckets(ctx context.Context) ([]filledBucket, error) {
 	far, err := p.buckets(ctx, "h")
 	if err != nil {
 		return nil, err
@@ -83,21 +83,21 @@ func (p *part) spans(ctx context.Context) ([]span, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []span
+	var all []filledBucket
 	for h := range far {
-		all = append(all, span{p.farSubject(h), time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
+		all = append(all, filledBucket{p.farSubject(h), time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
 	}
 	for b := range near {
-		all = append(all, span{p.queueSubject(b, "*"), p.start(b), p.end(b)})
+		all = append(all, filledBucket{p.queueSubject(b, "*"), p.start(b), p.end(b)})
 	}
-	slices.SortFunc(all, func(a, b span) int { return a.start.Compare(b.start) })
+	slices.SortFunc(all, func(a, b filledBucket) int { return a.start.Compare(b.start) })
 	return all, nil
 }
 
 // claimedAhead is more than the time before it is due when a job may be claimed.
 const claimedAhead = time.Minute
 
-// page adds what a partition has. A job's mark is no earlier than its bucket, where it may
+// page adds what a partition has. A job's cursor is no earlier than its bucket, where it may
 // have come late: so a bucket has none that belongs before.
 func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 	add := func(jobs iter.Seq2[driver.Info, error], begins time.Time) error {
@@ -109,26 +109,26 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 			if at.Before(begins) {
 				at = begins
 			}
-			found.add(marked{i, driver.Cursor{At: at, Ref: i.Ref}})
+			found.add(listed{i, driver.Cursor{At: at, Ref: i.Ref}})
 		}
 		return nil
 	}
 	if f.State == driver.Dead {
 		return add(p.deadJobs(ctx, f), time.Time{})
 	}
-	spans, err := p.spans(ctx)
+	filled, err := p.filledBuckets(ctx)
 	if err != nil {
 		return err
 	}
 	last, seen := p.now().Add(claimedAhead), map[location]bool{}
-	for _, s := range spans {
-		if !s.end.After(found.after.At) {
+	for _, b := range filled {
+		if !b.end.After(found.after.At) {
 			continue
 		}
-		if found.isFull(s.start) || f.State == driver.Running && s.start.After(last) {
+		if found.isFull(b.start) || f.State == driver.Running && b.start.After(last) {
 			return nil
 		}
-		if err := add(p.kept(ctx, f, seen, s.filter), s.start); err != nil {
+		if err := add(p.kept(ctx, f, seen, b.filter), b.start); err != nil {
 			return err
 		}
 	}

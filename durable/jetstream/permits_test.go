@@ -304,7 +304,7 @@ func TestPermitWithoutAnAnswer(t *testing.T) {
 	require.Equal(t, 0, l.taken())
 }
 
-// A mark for a claim is none for the one that follows.
+// A request to cancel a claim does not cancel the next one.
 func TestCancelRunningOfOneClaim(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "other", Running: 1})

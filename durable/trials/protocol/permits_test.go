@@ -391,7 +391,7 @@ func (m *permitMoves) befall(s permitState, w int) {
 		case offered, looked, took:
 			n.workers[w] = permitWorker{lease: true, sweep: me.sweep}
 		}
-		m.do(n, "the worker notices, and beats", w, int(me.job))
+		m.do(n, "the worker notices, and writes a heartbeat", w, int(me.job))
 	}
 	if s.left.crashes > 0 && (me.phase != sitsOut || me.sweep.permit > 0) {
 		n = s

@@ -105,8 +105,8 @@ var wrong = []struct {
 
 	// The lease is lost between the claim and the begin.
 	{"what was canceled begins", world{name: "nobody looks at the lease", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leases: 1}, faults: faults{beginsBlind: true}}},
-	{"what was canceled begins", world{name: "a beat hides that the lease was over", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leases: 1}, faults: faults{beatHides: true}}},
-	{"what was canceled begins", world{name: "a lease is over when the server's clock says so", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leaps: 1}, faults: faults{beatsExpire: true}}},
+	{"what was canceled begins", world{name: "a heartbeat hides that the lease was over", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leases: 1}, faults: faults{heartbeatHides: true}}},
+	{"what was canceled begins", world{name: "a lease is over when the server's clock says so", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leaps: 1}, faults: faults{heartbeatsExpire: true}}},
 
 	// What else was learnt.
 	{"what was canceled begins", world{name: "a condition does not see what is under way", jobs: 1, users: 1, cancel: true, start: 1, faults: faults{wildcard: true}}},

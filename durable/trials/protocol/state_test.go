@@ -183,7 +183,7 @@ type state struct {
 	closing   uint8 // bit b: p.<b> is there
 	watermark uint8 // the highest near bucket that was ever closed
 	farClosed bool  // the far bucket was ever closed
-	leapt     bool  // what has a TTL is gone, also the beats of living workers
+	leapt     bool  // what has a TTL is gone, also the heartbeats of living workers
 	left      budget
 	jobs      [jobs]job
 	workers   [workers]worker

@@ -26,7 +26,7 @@ import (
 //	commit, own    limits.go: compose, commitClaims, standing; package driver: TokenValidBy
 //	lapses         permits.go: counterWrite, whose message has a TTL
 //	call           flowcontrol.go: CancelRunning
-//	marks          flowcontrol.go: notifyCanceled
+//	requests       flowcontrol.go: notifyCanceled
 //	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted
 
 const (
@@ -40,14 +40,14 @@ const (
 
 // tokenJob is a job, its status, and what a user does.
 type tokenJob struct {
-	held   uint8 // by a worker from 1, or died; 0: nobody
-	came   int8  // when its token comes
-	ended  bool
-	stop   bool  // its handler was canceled and has returned
-	call   uint8 // of CancelRunning: whose claim it has read; 0: it does not run
-	same   bool  // that is as it was read
-	mark   uint8 // 1: of the claim that is there; 2: of one before
-	markBy uint8 // whose claim that was
+	held      uint8 // by a worker from 1, or died; 0: nobody
+	came      int8  // when its token comes
+	ended     bool
+	stop      bool  // its handler was canceled and has returned
+	call      uint8 // of CancelRunning: whose claim it has read; 0: it does not run
+	same      bool  // that is as it was read
+	request   uint8 // 1: of the claim that is there; 2: of one before
+	requestBy uint8 // whose claim that was
 }
 
 // tokenWorker is a worker.
@@ -75,10 +75,10 @@ type tokenFaults struct {
 	writesBlind  bool // what is counted is written without a condition
 	lapsesEarly  bool // its message lapses before the last token is there
 	forgetsToken bool // after a lost answer nobody knows of the token
-	cancelsBlind bool // the mark is written without a condition
-	obeysOld     bool // a mark is of a job, and not of one claim
+	cancelsBlind bool // the request is written without a condition
+	obeysOld     bool // a request is of a job, and not of one claim
 	triesAgain   bool // what was canceled and returns an error is tried again
-	neverTells   bool // nobody looks for marks
+	neverTells   bool // nobody looks for requests
 }
 
 var tokenPromises = []string{
@@ -112,8 +112,8 @@ func (m *tokenMoves) wrong(to tokenState, what string, w int, j uint8) {
 func (s *tokenState) set(j, holder uint8) {
 	q := &s.jobs[j]
 	q.held, q.same = holder, false
-	if q.mark > 0 {
-		q.mark = 2
+	if q.request > 0 {
+		q.request = 2
 	}
 	for w := range s.workers {
 		if s.workers[w].job == j {
@@ -135,7 +135,7 @@ func (m *tokenMoves) from(s tokenState) []stepTo[tokenState] {
 	}
 	for w := range s.workers {
 		m.work(s, w)
-		m.marks(s, w)
+		m.requests(s, w)
 		m.befall(s, w)
 	}
 	return m.out
@@ -158,7 +158,7 @@ func (s tokenState) tick() tokenState {
 	return s
 }
 
-// call is a step of CancelRunning: it reads a claim, and leaves a mark for it on the condition
+// call is a step of CancelRunning: it reads a claim, and leaves a request for it on the condition
 // that it is there still.
 func (m *tokenMoves) call(s tokenState, j uint8) {
 	q := s.jobs[j]
@@ -166,39 +166,39 @@ func (m *tokenMoves) call(s tokenState, j uint8) {
 	my := &n.jobs[j]
 	switch {
 	case !s.endless:
-	case q.call == 0 && q.held > 0 && q.held != died && q.mark != 1:
+	case q.call == 0 && q.held > 0 && q.held != died && q.request != 1:
 		my.call, my.same = q.held, true
 		m.do(n, "CancelRunning reads its status", 0, j)
 	case q.call > 0 && (q.same || m.faults.cancelsBlind):
-		my.call, my.mark, my.markBy = 0, 1, q.call
+		my.call, my.request, my.requestBy = 0, 1, q.call
 		if !q.same {
 			n.broken = 5
 		}
-		m.do(n, "CancelRunning leaves a mark, and returns true", 0, j)
+		m.do(n, "CancelRunning leaves a request, and returns true", 0, j)
 	case q.call > 0:
 		my.call = 0
 		m.do(n, "CancelRunning finds it changed", 0, j)
 	}
 }
 
-// marks is a worker's look at what it is to end, with each beat.
-func (m *tokenMoves) marks(s tokenState, w int) {
+// requests is a worker's read of the requests, with each heartbeat.
+func (m *tokenMoves) requests(s tokenState, w int) {
 	r := s.workers[w]
 	q := s.jobs[r.job]
-	if m.faults.neverTells || (r.phase != awaits && r.phase != works) || q.mark == 0 || int(q.markBy) != w+1 || !r.lease {
+	if m.faults.neverTells || (r.phase != awaits && r.phase != works) || q.request == 0 || int(q.requestBy) != w+1 || !r.lease {
 		return
 	}
 	n := s
 	switch {
-	case q.mark == 1 && r.same:
+	case q.request == 1 && r.same:
 		n.workers[w].told = true
 		m.do(n, "its handler is canceled", w, r.job)
 	case m.faults.obeysOld:
 		n.broken = 4
-		m.do(n, "its handler is canceled by an old mark", w, r.job)
+		m.do(n, "its handler is canceled by an old request", w, r.job)
 	default:
-		n.jobs[r.job].mark, n.jobs[r.job].markBy = 0, 0
-		m.do(n, "an old mark is removed", w, r.job)
+		n.jobs[r.job].request, n.jobs[r.job].requestBy = 0, 0
+		m.do(n, "an old request is removed", w, r.job)
 	}
 }
 
@@ -330,7 +330,7 @@ func (m *tokenMoves) befall(s tokenState, w int) {
 				n.set(r.job, 0)
 			}
 		}
-		m.do(n, "the worker notices, hands back what has not begun, and beats", w, r.job)
+		m.do(n, "the worker notices, hands back what has not begun, and writes a heartbeat", w, r.job)
 	}
 	if s.left.crashes > 0 && r.phase != rests {
 		n = s
@@ -370,7 +370,7 @@ func (s tokenState) canon() tokenState {
 	s.workers[0], s.workers[1] = s.workers[1], s.workers[0]
 	for j := range s.jobs {
 		q := &s.jobs[j]
-		for _, who := range []*uint8{&q.held, &q.markBy, &q.call} {
+		for _, who := range []*uint8{&q.held, &q.requestBy, &q.call} {
 			if *who == 1 || *who == 2 {
 				*who = 3 - *who
 			}

@@ -138,7 +138,7 @@ func (m *moves) over(w int, holder uint8) bool {
 	switch {
 	case holder == died, int(holder) == w+1:
 		return true
-	case m.faults.beatsExpire && s.leapt:
+	case m.faults.heartbeatsExpire && s.leapt:
 		return true
 	}
 	return !s.workers[holder-1].lease
@@ -246,11 +246,11 @@ func (m *moves) live(w int) {
 			switch t := &n.workers[w].tasks[j]; {
 			case t.phase == running:
 				t.phase = cut
-			case t.phase < running && !m.faults.beatHides && !m.faults.beginsBlind:
+			case t.phase < running && !m.faults.heartbeatHides && !m.faults.beginsBlind:
 				*t = task{}
 			}
 		}
-		m.do(&n, 0, "{w} notices that its lease was over, drops what has not begun, and beats", w, 0, 0)
+		m.do(&n, 0, "{w} notices that its lease was over, drops what has not begun, and writes a heartbeat", w, 0, 0)
 	}
 	if s.left.crashes > 0 && (holds || wk.chore != chore{}) {
 		n = *s

@@ -362,22 +362,22 @@ func TestTokenIsNoPermit(t *testing.T) {
 	require.Zero(t, q.swept)
 }
 
-// What another has claimed who lives is left to that one, and the rest of a batch is claimed.
-func TestBatchWithWhatIsAnothers(t *testing.T) {
+// What another has claimed who lives is left to that one, and the rest of the call is claimed.
+func TestClaimBesideAnothers(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 1000, Burst: 1000})
 	other, w := l.worker("other"), l.worker("w")
 	mine, theirs := l.held(""), l.held("")
 	require.Equal(t, driver.Granted, l.claim(other, theirs).Status)
 	for _, again := range []bool{false, true} { // it is known at first, or once the batch is refused
-		batch := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
-		batch[1].Handle.(*handle).again = again
-		results := w.Claim(t.Context(), batch)
+		held := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
+		held[1].Handle.(*handle).again = again
+		results := w.Claim(t.Context(), held)
 		require.Equal(t, driver.Granted, results[0].Status)
 		require.Equal(t, driver.RetryLater, results[1].Status)
 		require.Positive(t, results[1].After)
 		require.LessOrEqual(t, results[1].After, l.lease+time.Second)
-		require.NoError(t, w.Release(t.Context(), batch[:1], 0))
+		require.NoError(t, w.Release(t.Context(), held[:1], 0))
 	}
 	require.Equal(t, 1, l.taken())
 }

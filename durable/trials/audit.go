@@ -129,10 +129,10 @@ func begins(all []*bout, kind string) (at []time.Time) {
 	return at
 }
 
-// mostIn returns how many of some times, which are sorted, are in one span at most.
-func mostIn(at []time.Time, span time.Duration) (most int) {
+// mostIn returns how many of some times, which are sorted, are in one period of a length at most.
+func mostIn(at []time.Time, length time.Duration) (most int) {
 	for i, from := range at {
-		to, _ := slices.BinarySearchFunc(at, from.Add(span), time.Time.Compare)
+		to, _ := slices.BinarySearchFunc(at, from.Add(length), time.Time.Compare)
 		most = max(most, to-i)
 	}
 	return most

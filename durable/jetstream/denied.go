@@ -34,8 +34,8 @@ type caller struct {
 	deny     context.CancelCauseFunc
 }
 
-// watch calls report for each error of a connection, and then the handler that was set before.
-func watch(nc *nats.Conn) *denials {
+// watchDenials calls report for each error of a connection, and then the handler that was set before.
+func watchDenials(nc *nats.Conn) *denials {
 	d := &denials{nc: nc, callers: map[*caller]bool{}, inbox: cmp.Or(nc.Opts.InboxPrefix, "_INBOX") + "."}
 	next := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {

@@ -92,7 +92,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 			err = denial
 		}
 		if p.closed.Err() != nil {
-			err = p.over()
+			err = p.closedBy()
 		}
 		if err != nil {
 			cancel() // the others are of no use alone: the Queue begins anew

@@ -110,8 +110,8 @@ func (e *engine) flowControlSince(ctx context.Context, p *part, w witness) (*dri
 	return k.flow, err
 }
 
-// knows returns the limits and pauses as they are known here.
-func (e *engine) knows() *driver.FlowControl {
+// lastFlowControl returns the limits and pauses that were read last.
+func (e *engine) lastFlowControl() *driver.FlowControl {
 	if k := e.flow.Load(); k != nil {
 		return k.flow
 	}
@@ -317,7 +317,7 @@ func (w *worker) notifyFreed(p *part, groups []group, results []result, lane fun
 	if len(freed.Permits) == 0 {
 		return
 	}
-	p.freed(freed.Permits)
+	p.learnFreed(freed.Permits)
 	if data, err := json.Marshal(freed); err == nil {
 		w.e.publish("freed", data)
 	}
@@ -398,7 +398,7 @@ func (e *engine) receive(ctx context.Context, w *worker, m *nats.Msg) {
 	case "freed":
 		var freed wireFreed
 		if json.Unmarshal(m.Data, &freed) == nil && freed.Part >= 0 && freed.Part < len(e.parts) {
-			e.parts[freed.Part].freed(freed.Permits)
+			e.parts[freed.Part].learnFreed(freed.Permits)
 			w.c.Notify(driver.Notice{Freed: freed.Limits})
 		}
 	case "cancel." + w.c.Name:

@@ -119,7 +119,7 @@ func (w *worker) survey(ctx context.Context, p *part, jobs []*claimRequest, toke
 		}
 		j.seen, j.refused = true, false
 	}
-	rest = slices.Concat(w.restand(ctx, p, refused, token), rest, w.left(ctx, p, unseen, p.statusesAmong(ctx, deliveriesOf(unseen))))
+	rest = slices.Concat(w.restand(ctx, p, refused, token), rest, w.claimable(ctx, p, unseen, p.statusesAmong(ctx, deliveriesOf(unseen))))
 	wg.Wait()
 	return rest, cmp.Or(err, p.readKeys(ctx, rest))
 }
@@ -139,10 +139,10 @@ func (p *part) readKeys(ctx context.Context, jobs []*claimRequest) error {
 	return failed
 }
 
-// left returns the jobs that have not ended, and are not another's who lives, by what was
-// looked up. Each of those would have all that is written with it be refused, and is no less
-// another's if that was a moment ago. It sets their results.
-func (w *worker) left(ctx context.Context, p *part, jobs []*claimRequest, statuses []status) (rest []*claimRequest) {
+// claimable returns the jobs that have not ended, and are not claimed by another worker that lives, by their
+// statuses. Any other job would make the server refuse all that is written with it, and its status stays so
+// for a while. claimable sets the results of these.
+func (w *worker) claimable(ctx context.Context, p *part, jobs []*claimRequest, statuses []status) (rest []*claimRequest) {
 	leases := map[string]time.Duration{}
 	for i, j := range jobs {
 		s := statuses[i]
@@ -192,7 +192,7 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*claim
 		if n++; n > sweptAtOnce {
 			break
 		}
-		if w.sweep(ctx, p, key) {
+		if w.sweepPermits(ctx, p, key) {
 			again = append(again, jobs...)
 		}
 	}
@@ -242,11 +242,11 @@ func (w *worker) planClaims(p *part, jobs []*claimRequest) (drafts map[string]*d
 				drafts[key] = d
 			}
 			counters[k] = &d.c
-			if kept := j.basis.over.permitAt(key); kept != "" {
+			if kept := j.basis.replaces.permitAt(key); kept != "" {
 				has[k], j.permits = true, append(j.permits, kept)
 			}
 		}
-		if j.result = (driver.ClaimResult{Status: driver.Granted}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
+		if j.result = (driver.ClaimResult{Status: driver.Granted}); j.basis.replaces.worker != w.c.Name || slices.Contains(has, false) {
 			j.result = driver.Take(j.limits, counters, has, w.c.Name, now)
 		} else { // the answer was lost: it has all it needs
 			j.result.At = driver.TokenValidBy(j.limits, now)
@@ -338,7 +338,7 @@ func (w *worker) commitClaims(ctx context.Context, p *part, drafts map[string]*d
 	}
 	open := map[int64]error{} // what is known of the buckets, after the commit
 	for i, res := range results {
-		if groups[i].settle(p, res); res.err == nil {
+		if groups[i].learn(p, res); res.err == nil {
 			w.confirmAll(ctx, p, groups[i].jobs, open)
 			continue
 		}
@@ -371,7 +371,7 @@ type claimGroup struct {
 // add has a claim be written. p.quotas.mu is held.
 func (pl *claimGroup) add(w *worker, p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
-	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.over.seq)})
+	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.replaces.seq)})
 	for _, name := range j.permits {
 		key, i, _ := parsePermit(name)
 		lane := drafts[key].of.key.Lane
@@ -381,7 +381,7 @@ func (pl *claimGroup) add(w *worker, p *part, j *claimRequest, drafts map[string
 		}
 		pl.group = append(pl.group, wr)
 	}
-	for _, name := range j.basis.over.permits {
+	for _, name := range j.basis.replaces.permits {
 		if !slices.Contains(j.permits, name) {
 			pl.group = append(pl.group, grave(p.permitSubject(name)))
 		}
@@ -389,9 +389,8 @@ func (pl *claimGroup) add(w *worker, p *part, j *claimRequest, drafts map[string
 	pl.group = append(pl.group, j.key...)
 }
 
-// settle notes what a commit has come to: what it has written, or that all it is about is to
-// be read.
-func (pl *claimGroup) settle(p *part, res result) {
+// learn notes the result of a commit: its sequences, or that all that it is about is to be read again.
+func (pl *claimGroup) learn(p *part, res result) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	for k, j := range pl.jobs {
@@ -435,9 +434,9 @@ func (w *worker) restand(ctx context.Context, p *part, jobs []*claimRequest, tok
 	if len(jobs) > 1 {
 		statuses := p.statusesOf(ctx, deliveriesOf(jobs))
 		for i, j := range jobs {
-			unknown[j] = statuses[i].fate == none && j.basis.over.fate == none
+			unknown[j] = statuses[i].fate == none && j.basis.replaces.fate == none
 		}
-		jobs = w.left(ctx, p, jobs, statuses)
+		jobs = w.claimable(ctx, p, jobs, statuses)
 	}
 	for _, j := range jobs {
 		if unknown[j] {
@@ -458,9 +457,9 @@ func (w *worker) restand(ctx context.Context, p *part, jobs []*claimRequest, tok
 	return again
 }
 
-// basis is what a claim replaces, and what was before it.
+// basis is the status that a claim replaces, and the attempts and crashes before it.
 type basis struct {
-	over           status
+	replaces       status
 	begun, crashes int
 }
 
@@ -474,7 +473,7 @@ func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string)
 		return b, &driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 	}
 	hd.unsure = false
-	b = basis{over: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
+	b = basis{replaces: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
 	switch s.fate {
 	case claimed:
 		if s.token == hd.token(token) {
@@ -503,7 +502,7 @@ func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string)
 }
 
 // takeBack removes a claim of what has ended before. One that has permits leaves them first, in
-// one commit with the claim; if others have removed that meanwhile, sweep finds the permits.
+// one commit with the claim; if others have removed that meanwhile, sweepPermits finds the permits.
 func (w *worker) takeBack(ctx context.Context, hd *handle) error {
 	upTo := hd.status.seq
 	if len(hd.status.permits) > 0 {

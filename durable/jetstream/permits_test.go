@@ -187,7 +187,7 @@ func TestPermitOfNobody(t *testing.T) {
 	require.Equal(t, driver.Granted, l.claim(w, first).Status)
 	hd := first.Handle.(*handle)
 	name := hd.status.permits[0]
-	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})].permits[0]
+	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})].permits[0]
 	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
 	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
 
@@ -336,7 +336,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 10, Burst: 2})
 	h := l.held("")
 	w := l.worker("w")
-	id := l.e.knows().Limits()[0].ID
+	id := l.e.lastFlowControl().Limits()[0].ID
 	q := &quota{key: driver.LimitKey{Limit: id}}
 	c := driver.Counter{TAT: time.Now().Add(time.Hour).UnixNano()}
 	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
@@ -357,7 +357,7 @@ func TestTokenIsNoPermit(t *testing.T) {
 	w := l.worker("w")
 	require.Equal(t, driver.Granted, l.claim(w, l.held("")).Status)
 	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
-	q := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})]
+	q := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})]
 	require.Equal(t, 1, q.used)
 	require.Zero(t, q.swept)
 }
@@ -390,12 +390,12 @@ func TestCounterThatHasChanged(t *testing.T) {
 		l := newLimited(t, newPart(t), limit)
 		w := l.worker("w")
 		w.others.Store(1)
-		jobs := []*claimRequest{newClaimRequest(l.e.knows(), l.held(""))}
+		jobs := []*claimRequest{newClaimRequest(l.e.lastFlowControl(), l.held(""))}
 		rest, err := w.survey(t.Context(), l.p, jobs, "token")
 		require.NoError(t, err)
 		drafts, won, _ := w.planClaims(l.p, rest)
 		require.Len(t, won, 1)
-		q := &quota{key: driver.LimitKey{Limit: l.e.knows().Limits()[0].ID}}
+		q := &quota{key: driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID}}
 		c := driver.Counter{LastHolder: "other", TAT: l.p.now().Add(time.Second).UnixNano()}
 		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
 		require.Len(t, w.commitClaims(t.Context(), l.p, drafts, won, "token", true), refused)

@@ -234,7 +234,7 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 			return 0, fmt.Errorf("%w: cannot read a worker's lease: %w", driver.ErrStorage, err)
 		}
 	}
-	unchanged := p.watch(worker, m.Seq)
+	unchanged := p.unchangedFor(worker, m.Seq)
 	switch step := p.clock.Step(); {
 	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
 		return l.Lease - unchanged, nil
@@ -244,9 +244,9 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
 }
 
-// watch returns for how long a worker's heartbeat has been the same, as far as it was polled
+// unchangedFor returns for how long a worker's heartbeat has been the same, as far as it was polled
 // from here.
-func (p *part) watch(worker string, seq uint64) time.Duration {
+func (p *part) unchangedFor(worker string, seq uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, ok := p.sightings[worker]; ok && s.seq == seq {
@@ -276,7 +276,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 		}
 		return results
 	}
-	token, flow := rand.Text(), w.e.knows()
+	token, flow := rand.Text(), w.e.lastFlowControl()
 	all := make([]*claimRequest, len(held))
 	var limited, free []*claimRequest
 	for i, h := range held {

@@ -26,7 +26,7 @@ import (
 //	unknown          limits.go: restand, standing, after an answer that was lost
 //	confirm, undo    worker.go: confirm; limits.go: takeBack
 //	finish, release  worker.go: end, freeGroup; permits.go: leave
-//	sweep            permits.go: sweep, freeDead
+//	sweep            permits.go: sweepPermits, freeDead
 
 const permits = 2 // at most
 

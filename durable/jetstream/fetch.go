@@ -45,7 +45,7 @@ type fetcher struct {
 	*part
 	w       *worker
 	give    func([]*driver.Delivery)
-	kinds   map[string][]string // of this worker, by token
+	kinds   map[string][]string // of this worker, by hash
 	ctx     context.Context     // ends with the Fetch
 	readers sync.WaitGroup
 
@@ -411,7 +411,7 @@ func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 		}
 		kind := h.Record.Kind
 		switch early := f.early(h); {
-		case !f.w.c.Kinds.Has(kind), !isToken(at.queue) && !has(open, kind):
+		case !f.w.c.Kinds.Has(kind), !isOneKind(at.queue) && !has(open, kind):
 			aside = append(aside, h)
 		case early > 0:
 			h.Handle.(*handle).nak(min(early, f.w.c.Lease))
@@ -448,10 +448,10 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 		to := fl.queueOf(kind)
 		if f.w.c.Kinds.Has(kind) {
 			f.w.setApart(kind)
-			to = tokenOf(kind)
+			to = hashOf(kind)
 		}
 		if to == anyQueue || to == from.queue {
-			to = tokenOf(kind)
+			to = hashOf(kind)
 		}
 		if to == from.queue || closed || hd.stale() {
 			f.giveBack(hd)

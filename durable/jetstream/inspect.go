@@ -146,7 +146,7 @@ type backlog struct {
 
 	waiting int64
 	kinds   map[string]*driver.Overdue
-	tokens  map[string]string // the kinds of some
+	hashes  map[string]string // kinds by their hashes
 	read    int64
 
 	// Of queues of several kinds: what was read and is due, and how much was not read.
@@ -178,7 +178,7 @@ func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
 
 // overdue returns the kinds that have jobs that are due, those that wait longest first.
 func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, error) {
-	b.kinds, b.tokens, b.mixed = map[string]*driver.Overdue{}, map[string]string{}, map[*driver.Overdue]int64{}
+	b.kinds, b.hashes, b.mixed = map[string]*driver.Overdue{}, map[string]string{}, map[*driver.Overdue]int64{}
 	for _, p := range e.parts {
 		if err := p.backlog(ctx, b); err != nil {
 			return nil, err
@@ -215,18 +215,18 @@ func (p *part) backlog(ctx context.Context, b *backlog) error {
 	for _, bucket := range sorted(near) {
 		seen := map[location]bool{} // copies count once
 		for queue, n := range near[bucket] {
-			kind, known := b.tokens[queue]
+			kind, known := b.hashes[queue]
 			switch {
 			// While a worker lives, what it cannot run is in the queues of one kind.
-			case b.unhandled && (handled[queue] || known || !isToken(queue) && len(handled) > 0):
+			case b.unhandled && (handled[queue] || known || !isOneKind(queue) && len(handled) > 0):
 			case p.start(bucket).After(now):
 				b.waiting += int64(n)
-			case b.read < mostRead || isToken(queue) && !known && len(b.tokens) < 4*mostOverdue:
+			case b.read < mostRead || isOneKind(queue) && !known && len(b.hashes) < 4*mostOverdue:
 				if err := p.backlogOf(ctx, b, spot{bucket, queue}, int64(n), now, handled, seen); err != nil {
 					return err
 				}
 			default:
-				b.count(b.kinds[kind], isToken(queue), int64(n))
+				b.count(b.kinds[kind], isOneKind(queue), int64(n))
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 // backlogOf reads a queue of n messages, as far as there is reason to: a page at least.
 func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[location]bool) error {
 	var last *driver.Overdue
-	one, least := isToken(at.queue), b.read+pageSize
+	one, least := isOneKind(at.queue), b.read+pageSize
 	for v, err := range p.versions(ctx, p.queueSubject(at.bucket, at.queue)) {
 		if err != nil {
 			return err
@@ -277,9 +277,9 @@ func (b *backlog) add(r *driver.Record, ref driver.Ref, handled map[string]bool)
 	kind := r.Kind
 	o := b.kinds[kind]
 	if o == nil {
-		token := tokenOf(kind)
-		o = &driver.Overdue{Kind: kind, Handled: handled[token]}
-		b.kinds[kind], b.tokens[token] = o, kind
+		hash := hashOf(kind)
+		o = &driver.Overdue{Kind: kind, Handled: handled[hash]}
+		b.kinds[kind], b.hashes[hash] = o, kind
 	}
 	if o.Jobs++; o.Due.IsZero() || r.Due.Before(o.Due) {
 		o.Oldest, o.Due = ref, r.Due

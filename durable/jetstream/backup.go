@@ -47,7 +47,7 @@ type backup struct {
 // and an error if the directory has a backup of it. After an error the directory is of no use.
 func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Backup", nc, opts)
-	d := watch(nc)
+	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
 		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
 		b, err := c.backUp(ctx, d, stream, filepath.Join(dir, stream))
@@ -66,7 +66,7 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 // Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Restore", nc, opts)
-	d := watch(nc)
+	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
 		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
 		b, err := c.restore(ctx, d, stream, filepath.Join(dir, stream))

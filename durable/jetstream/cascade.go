@@ -56,12 +56,12 @@ func (f *fetcher) cascade(ctx context.Context, h int64) {
 
 // movePage moves what one request brings, and returns how many that is.
 func (f *fetcher) movePage(ctx context.Context, h int64) (int, error) {
-	if !f.w.move.take(ctx, share, h) {
+	if !f.w.move.take(ctx, readSize, h) {
 		return 0, ctx.Err()
 	}
-	defer f.w.move.give(share)
+	defer f.w.move.give(readSize)
 	var page []*nats.Msg
-	got, err := f.pull(farConsumer(h), pullRequest{Batch: pageSize, MaxBytes: share, NoWait: true}, func(msgs []*nats.Msg) {
+	got, err := f.pull(farConsumer(h), pullRequest{Batch: pageSize, MaxBytes: readSize, NoWait: true}, func(msgs []*nats.Msg) {
 		page = append(page, msgs...)
 	})
 	if err != nil || got == 0 {

@@ -121,7 +121,7 @@ const (
 )
 
 // patiently calls f, which may be called any number of times, until it succeeds, is
-// refused or ctx ends. A question that nobody answers is the rule while servers start or
+// refused or ctx ends. A question that nobody answers is usual while servers start or
 // elect a leader: what was sent to the one that is gone is lost, and to wait for its
 // answer as long as ctx lasts is to wait for nothing.
 func patiently(ctx context.Context, f func(try context.Context) error) error {

@@ -147,5 +147,5 @@ package jetstream
 //
 // Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and rules.go (limits,
+// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and flowcontrol.go (limits,
 // pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

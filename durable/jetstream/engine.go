@@ -130,7 +130,7 @@ type engine struct {
 	queue string
 	salt  string
 	close context.CancelCauseFunc
-	rules atomic.Pointer[knownRules]
+	flow  atomic.Pointer[knownFlowControl]
 
 	mu      sync.Mutex
 	workers []*worker // whose Fetch is under way: they are notified
@@ -205,7 +205,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	}
 	closed, cancel := context.WithCancelCause(c.alive())
 	bound := newConn(nc, closed)
-	denials := watch(nc)
+	denials := watchDenials(nc)
 	e := &engine{queue: c.Queue, close: cancel}
 	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
 		err := patiently(ctx, func(try context.Context) error {
@@ -307,7 +307,7 @@ const (
 // readServer reads the server's clock, and how full the stream is.
 func (p *part) readServer(ctx context.Context) (time.Time, time.Duration, error) {
 	if p.closed.Err() != nil {
-		return time.Time{}, 0, p.over()
+		return time.Time{}, 0, p.closedBy()
 	}
 	info, err := p.info(ctx, "")
 	if err != nil {
@@ -385,8 +385,8 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	}
 }
 
-// over is the error of what is asked of an engine that has ended.
-func (p *part) over() error { return context.Cause(p.closed) }
+// closedBy is the error of a call to an engine that has ended.
+func (p *part) closedBy() error { return context.Cause(p.closed) }
 
 // now returns the server's time.
 func (p *part) now() time.Time {

@@ -39,10 +39,10 @@ func (c meteredConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// fetching is a worker's Fetch, whose jobs are handed on while the gate is open.
+// fetching is a worker's Fetch, whose jobs are handed on unless it is paused.
 type fetching struct {
-	meter meter
-	gate  sync.RWMutex
+	meter  meter
+	paused sync.RWMutex
 
 	mu    sync.Mutex
 	got   map[string]bool
@@ -50,8 +50,8 @@ type fetching struct {
 }
 
 func (f *fetching) give(held []*driver.Delivery) {
-	f.gate.RLock()
-	defer f.gate.RUnlock()
+	f.paused.RLock()
+	defer f.paused.RUnlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range held {
@@ -106,7 +106,7 @@ func TestFetchedIsBounded(t *testing.T) {
 	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 20 * time.Second, Ahead: 2 * time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	f.meter.n.Store(0)
-	f.gate.Lock()
+	f.paused.Lock()
 	ctx, stop := context.WithCancel(t.Context())
 	fed := make(chan error, 1)
 	go func() { // again where the server did not answer in time
@@ -119,16 +119,16 @@ func TestFetchedIsBounded(t *testing.T) {
 		}
 	}()
 	const most = 11 << 20 // and a little for what is said besides
-	last, since, waiting := int64(0), time.Now(), int64(0)
-	for end := time.Now().Add(patience); (waiting <= 1<<20 || time.Since(since) < 3*time.Second) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		_, waiting = f.have()
-		require.Less(t, waiting, int64(most), "fetched, and not handed on")
-		if waiting > last+200<<10 { // a job has more, and what is said besides is less
-			last, since = waiting, time.Now()
+	last, since, pending := int64(0), time.Now(), int64(0)
+	for end := time.Now().Add(patience); (pending <= 1<<20 || time.Since(since) < 3*time.Second) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		_, pending = f.have()
+		require.Less(t, pending, int64(most), "fetched, and not handed on")
+		if pending > last+200<<10 { // a job has more, and what is said besides is less
+			last, since = pending, time.Now()
 		}
 	}
-	require.Greater(t, waiting, int64(1<<20), "it fetches")
-	f.gate.Unlock()
+	require.Greater(t, pending, int64(1<<20), "it fetches")
+	f.paused.Unlock()
 	insert(t, e, largeJobs(ahead, -4*time.Second)) // some are moved from a far bucket, some waited for
 	require.Eventually(t, func() bool {
 		n, _ := f.have()

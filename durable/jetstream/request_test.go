@@ -29,7 +29,7 @@ func TestRequestUsedUp(t *testing.T) {
 	f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, anyQueue)))
 	bytes := 0
-	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: share}
+	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: readSize}
 	got, err := p.pull("c", request, func(some []*nats.Msg) {
 		for _, m := range some {
 			bytes += m.Size()
@@ -46,7 +46,7 @@ func TestRequestUsedUp(t *testing.T) {
 	require.Less(t, time.Since(began), request.Expires)
 }
 
-// A reader that waits at a queue takes a share only to read a job that does not fit into its request.
+// A reader that waits at a queue takes readSize only to read a job that does not fit into its request.
 func TestFetchNeedsNoShare(t *testing.T) {
 	p := newPart(t, Buckets(time.Hour, 24*time.Hour, time.Minute, time.Minute))
 	now := p.now().Truncate(time.Microsecond)
@@ -70,14 +70,14 @@ func TestFetchNeedsNoShare(t *testing.T) {
 	store("small", 10)
 	require.NoError(t, f.fetch(t.Context(), at, &r))
 	require.Equal(t, "small", <-given)
-	store("large", 2*waitShare)
+	store("large", 2*waitSize)
 	fetched := make(chan error, 1)
 	go func() { fetched <- f.fetch(t.Context(), at, &r) }()
 	require.Eventually(t, func() bool {
 		w.read.mu.Lock()
 		defer w.read.mu.Unlock()
 		return len(w.read.turns) == 1
-	}, 2*time.Minute, time.Millisecond, "it waits for a share")
+	}, 2*time.Minute, time.Millisecond, "it waits for the budget")
 	w.read.give(readBytes)
 	require.NoError(t, <-fetched)
 	require.Equal(t, "large", <-given)

@@ -180,7 +180,7 @@ func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint6
 	defer stop()
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
 		if p.closed.Err() != nil {
-			return 0, p.over()
+			return 0, p.closedBy()
 		}
 		if err := p.checkVersion(ctx); err != nil {
 			return 0, err
@@ -450,7 +450,7 @@ func (p *part) request(ctx context.Context, subject string, body []byte) (*nats.
 // requestOnce returns the answer, or why there is none: also that the server denies the question.
 func (p *part) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	if p.closed.Err() != nil {
-		return nil, p.over()
+		return nil, p.closedBy()
 	}
 	ctx, stop := p.denials.during(ctx, about(subject))
 	defer stop()
@@ -472,7 +472,7 @@ func (p *part) direct(ctx context.Context, request map[string]any) (all []stored
 		return nil, err
 	}
 	if p.closed.Err() != nil {
-		return nil, p.over()
+		return nil, p.closedBy()
 	}
 	api := p.api + "DIRECT.GET." + p.stream
 	ctx, stop := p.denials.during(ctx, about(api))

@@ -125,7 +125,7 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 		defer cancel()
 		_ = w.notifyCanceled(asking, p) // or the next heartbeat does: the lease is renewed
 		if p == w.e.parts[0] {
-			_, _ = w.e.rulesSince(asking, p, written)
+			_, _ = w.e.flowControlSince(asking, p, written)
 		}
 		return nil
 	})
@@ -167,7 +167,7 @@ func (w *worker) noteHeartbeat(p *part, now stored) {
 }
 
 func (w *worker) Close(ctx context.Context) error {
-	w.recall() // nobody would when the rules change
+	w.recall() // nobody would when the limits or pauses change
 	return w.each(func(p *part) error { return p.purge(ctx, p.workerSubject(w.c.Name), 0) })
 }
 
@@ -234,7 +234,7 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 			return 0, fmt.Errorf("%w: cannot read a worker's lease: %w", driver.ErrStorage, err)
 		}
 	}
-	unchanged := p.watch(worker, m.Seq)
+	unchanged := p.unchangedFor(worker, m.Seq)
 	switch step := p.clock.Step(); {
 	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
 		return l.Lease - unchanged, nil
@@ -244,9 +244,9 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
 }
 
-// watch returns for how long a worker's heartbeat has been the same, as far as it was polled
+// unchangedFor returns for how long a worker's heartbeat has been the same, as far as it was polled
 // from here.
-func (p *part) watch(worker string, seq uint64) time.Duration {
+func (p *part) unchangedFor(worker string, seq uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, ok := p.sightings[worker]; ok && s.seq == seq {
@@ -276,11 +276,11 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 		}
 		return results
 	}
-	token, rules := rand.Text(), w.e.knows()
-	all := make([]*claiming, len(held))
-	var limited, free []*claiming
+	token, flow := rand.Text(), w.e.lastFlowControl()
+	all := make([]*claimRequest, len(held))
+	var limited, free []*claimRequest
 	for i, h := range held {
-		if all[i] = newClaiming(rules, h); len(all[i].limits) > 0 {
+		if all[i] = newClaimRequest(flow, h); len(all[i].limits) > 0 {
 			limited = append(limited, all[i])
 		} else {
 			free = append(free, all[i])
@@ -291,7 +291,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 	for i, j := range all {
 		results[i] = j.result
 	}
-	w.obey(ctx, p, held, results, rules)
+	w.applyLimits(ctx, p, held, results, flow)
 	return results
 }
 

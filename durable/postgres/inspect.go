@@ -48,7 +48,7 @@ func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	return infos, next, nil
 }
 
-// listed is a job and its position in a listing.
+// listed is a job and its cursor in a listing.
 type listed struct {
 	info   driver.Info
 	cursor driver.Cursor

@@ -63,10 +63,10 @@ func TestLockedRow(t *testing.T) {
 	both := []*driver.Delivery{locked, free}
 
 	unlock := s.lockRow(t, "locked")
-	verdicts := w.Claim(ctx, all)
+	results := w.Claim(ctx, all)
 	for i, h := range all {
 		want := map[*driver.Delivery]driver.ClaimStatus{locked: driver.RetryLater, free: driver.Granted, gone: driver.Gone}[h]
-		require.Equal(t, want, verdicts[i].Status, h.Record.ID)
+		require.Equal(t, want, results[i].Status, h.Record.ID)
 	}
 	unlock()
 	for i, v := range w.Claim(ctx, both) {

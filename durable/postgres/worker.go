@@ -130,7 +130,7 @@ const claimTimeout = 5 * time.Second
 func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	ctx, cancel := uncut(ctx, claimTimeout)
 	defer cancel()
-	verdicts, todo := make([]driver.ClaimResult, len(held)), make([]int, len(held))
+	results, todo := make([]driver.ClaimResult, len(held)), make([]int, len(held))
 	for i := range held {
 		todo[i] = i
 	}
@@ -141,18 +141,18 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 		}
 		if err != nil || try > 3 { // others change them all the time
 			for _, i := range todo {
-				verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
+				results[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 			}
 			break
 		}
-		todo = w.claimBy(ctx, flow, held, todo, verdicts)
+		todo = w.claimBy(ctx, flow, held, todo, results)
 	}
-	return verdicts
+	return results
 }
 
 // claimBy claims some by the limits and pauses, and returns those for which these have changed.
-func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
-	var plain, limited asking
+func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*driver.Delivery, todo []int, results []driver.ClaimResult) (stale []int) {
+	var plain, limited claimArgs
 	limited.needs.limits = map[driver.LimitKey]*driver.StoredLimit{}
 	for _, i := range todo {
 		h := held[i]
@@ -161,9 +161,9 @@ func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*
 		case len(limits) == 0 && !paused:
 			plain.add(i, h)
 		case !h.Exact:
-			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
+			results[i] = driver.ClaimResult{Status: driver.Throttled}
 		case paused:
-			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
+			results[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
 		default:
 			limited.add(i, h)
 			limited.needs.add(handleOf(h).id, h.Record.Lane, limits)
@@ -171,19 +171,19 @@ func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*
 	}
 	var beside sync.WaitGroup
 	if len(limited.ids) > 0 && len(plain.ids) > 0 {
-		beside.Go(func() { w.claimSome(ctx, flow, &limited, held, verdicts) })
+		beside.Go(func() { w.claimSome(ctx, flow, &limited, held, results) })
 	} else if len(limited.ids) > 0 {
-		w.claimSome(ctx, flow, &limited, held, verdicts)
+		w.claimSome(ctx, flow, &limited, held, results)
 	}
 	if len(plain.ids) > 0 {
-		w.claimSome(ctx, flow, &plain, held, verdicts)
+		w.claimSome(ctx, flow, &plain, held, results)
 	}
 	beside.Wait()
 	return append(plain.stale, limited.stale...)
 }
 
-// asking is a claim of jobs, as arrays.
-type asking struct {
+// claimArgs are the jobs of one statement that claims, as arrays.
+type claimArgs struct {
 	index    []int // of each in the call
 	ids      []string
 	versions []int32
@@ -192,14 +192,14 @@ type asking struct {
 	stale    []int
 }
 
-func (a *asking) add(i int, h *driver.Delivery) {
+func (a *claimArgs) add(i int, h *driver.Delivery) {
 	a.index, a.ids = append(a.index, i), append(a.ids, handleOf(h).id)
 	a.versions, a.exact = append(a.versions, int32(h.Record.Version)), append(a.exact, h.Exact)
 }
 
 // claimSome asks for one statement.
-func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
-	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.e.statements.claim, readVerdict
+func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *claimArgs, held []*driver.Delivery, results []driver.ClaimResult) {
+	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.e.statements.claim, readPlain
 	var err error
 	if len(c.needs.id) > 0 {
 		args, statement, read = append(args, c.needs.args()...), w.e.claimLimited, readLimited
@@ -210,7 +210,7 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *ask
 	}
 	var rows []answer
 	if err == nil {
-		rows, err = ask(ctx, w.e, read, statement, args, w.e.claiming)
+		rows, err = ask(ctx, w.e, read, statement, args, w.e.claimSettings)
 	}
 	answers := make(map[string]answer, len(rows))
 	for _, a := range rows {
@@ -220,10 +220,10 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *ask
 		a, ok := answers[c.ids[k]]
 		switch {
 		case err != nil:
-			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 			w.unanswered(handleOf(held[i]))
 		case !ok:
-			verdicts[i] = driver.ClaimResult{Status: driver.Gone}
+			results[i] = driver.ClaimResult{Status: driver.Gone}
 		case a.stale && a.Status != driver.Gone && a.Status != driver.Granted:
 			c.stale = append(c.stale, i)
 		default:
@@ -231,8 +231,8 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *ask
 				limits, _ := flow.Covering(held[i].Record.Kind, held[i].Record.Lane)
 				a.At = driver.TokenValidBy(limits, w.e.now())
 			}
-			verdicts[i] = a.ClaimResult
-			handleOf(held[i]).note(a)
+			results[i] = a.ClaimResult
+			handleOf(held[i]).learn(a)
 		}
 		if h := handleOf(held[i]); err == nil && (!ok || h.claim != unknown) {
 			w.lost.CompareAndDelete(h.id, h)
@@ -254,9 +254,9 @@ func (w *worker) supersede(h *handle) {
 	}
 }
 
-// note keeps what a claim has said. Of a row that was locked it has said nothing: who has
+// learn keeps the answer to a claim. Of a row that was locked it has said nothing: who has
 // it locked may be an earlier claim of this handle, whose answer was lost.
-func (h *handle) note(a answer) {
+func (h *handle) learn(a answer) {
 	switch {
 	case a.Status == driver.Granted:
 		h.claim, h.limited = a.claim, a.limited
@@ -274,7 +274,7 @@ type answer struct {
 	limited bool
 }
 
-func readVerdict(row pgx.CollectableRow) (answer, error) { return readAnswer(row) }
+func readPlain(row pgx.CollectableRow) (answer, error) { return readAnswer(row) }
 
 // readLimited reads a row of claim.sql with limits.
 func readLimited(row pgx.CollectableRow) (a answer, err error) {
@@ -486,11 +486,11 @@ func (w *worker) announceEnds(outs []driver.Completion, errs []error) {
 			freed = append(freed, o.Delivery)
 		}
 	}
-	w.noticeFreed(freed)
+	w.notifyFreed(freed)
 }
 
-// noticeFreed notifies workers of the limits that may have a free permit.
-func (w *worker) noticeFreed(held []*driver.Delivery) {
+// notifyFreed notifies workers of the limits that may have a free permit.
+func (w *worker) notifyFreed(held []*driver.Delivery) {
 	var n driver.Notice
 	for _, h := range held {
 		if !handleOf(h).limited {
@@ -539,7 +539,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 				w.lost.CompareAndDelete(ids[i], handleOf(held[i]))
 			}
 		}
-		w.noticeFreed(held)
+		w.notifyFreed(held)
 	}
 	return err
 }

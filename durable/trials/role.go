@@ -134,7 +134,7 @@ func (p *process) do(ctx context.Context, stop func()) {
 	case "tool":
 		p.operate(ctx)
 	case "ruler":
-		p.rule(ctx)
+		p.limit(ctx)
 	case "producer":
 	default:
 		defer stop()
@@ -437,23 +437,23 @@ func (p *process) operateOn(ctx context.Context, ref durable.Ref) {
 
 // The limits of the kinds that have some. More jobs come than they let run.
 const (
-	capped = "capped" // at most places at once, and perLane of each lane
+	capped = "capped" // at most permits jobs at once, and perLane of each lane
 	paced  = "paced"  // at most perSecond begin
 
-	places    = 6
+	permits   = 6
 	perLane   = 2
 	perSecond = 25
 	burst     = 5
 )
 
 var limits = map[string]durable.Limit{
-	"places":   {Kind: capped, Running: places},
+	"permits":  {Kind: capped, Running: permits},
 	"per lane": {Kind: capped, PerLane: true, Running: perLane},
 	"rate":     {Kind: paced, Rate: perSecond, Burst: burst},
 }
 
-// rule sets the limits, pauses this and that until ctx ends, and removes all of it.
-func (p *process) rule(ctx context.Context) {
+// limit sets the limits, pauses this and that until ctx ends, and removes all of it.
+func (p *process) limit(ctx context.Context) {
 	for name, limit := range limits {
 		must(p.q.SetLimit(ctx, name, limit))
 	}

@@ -62,9 +62,9 @@ func (e *Engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 	return e.awaitClaims(ctx)
 }
 
-// claiming is hot for a claim. The lock is shared, and waits for nobody: it tells who changes
+// claimSettings is hot for a claim. The lock is shared, and waits for nobody: it tells who changes
 // the limits that a claim is under way which may be by those of before.
-func claiming(schema string) string {
+func claimSettings(schema string) string {
 	return fmt.Sprintf("%s, pg_advisory_xact_lock_shared(%d)", hot, claimKey(schema))
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
@@ -43,7 +44,9 @@ func (q *Queue) Handle(kind string, h Handler) {
 	if q.handlers[kind] != nil {
 		panic(fmt.Sprintf("durable: Handle(%q): the kind has a handler already", kind))
 	}
-	q.handlers[kind] = func(ctx context.Context, a *attempt.Attempt) error { return h(ctx, attemptOf(a)) }
+	q.handlers[kind] = func(ctx context.Context, a *attempt.Attempt) error {
+		return h(ctx, driver.NewAttempt(a.Delivery, a.Number, a.Occurrence, a.Complete))
+	}
 }
 
 // HandleJSON is Handle for payloads that are a T in JSON. If a payload is anything else,

@@ -152,7 +152,7 @@ const noHandler = "due jobs wait, since no worker handles their kind"
 func storeSchedule(t *testing.T, s *sick, definition string) {
 	daily := driver.Schedule{Name: "daily", Definition: definition, Revision: 1}
 	require.NoError(t, s.SetSchedule(t.Context(), 0, daily, func(time.Time, *driver.Record) (*driver.Record, error) {
-		rec, err := durable.Job{Kind: "good"}.Record(time.Now())
+		rec, err := driver.NewRecord(durable.Job{Kind: "good"}, time.Now())
 		rec.Key, rec.Schedule, rec.Occurrence = driver.OccurrenceKey("daily"), "daily", definition
 		return &rec, err
 	}))
@@ -279,7 +279,7 @@ func TestMessages(t *testing.T) {
 					return context.Cause(ctx)
 				})
 				q.Handle("lost", func(ctx context.Context, a *durable.Attempt) error {
-					require.NoError(t, a.Complete(ctx, written(ctx)))
+					require.NoError(t, driver.Complete(ctx, a, written(ctx)))
 					return errors.New("the answer to commit was lost")
 				})
 				switch { // what is asked once, at the start

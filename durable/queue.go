@@ -230,7 +230,7 @@ func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error)
 	recs := make([]driver.Record, len(jobs))
 	now := q.now()
 	for i, j := range jobs {
-		if recs[i], err = j.Record(now); err != nil {
+		if recs[i], err = driver.NewRecord(j, now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
 		}
 	}
@@ -446,11 +446,7 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
 	}
-	i, err := q.engine.Get(ctx, r)
-	if err != nil {
-		return Info{}, err
-	}
-	return infoOf(i), nil
+	return q.engine.Get(ctx, r)
 }
 
 // All iterates over the jobs that are kept and selected, in no order; [Engine] says how
@@ -462,11 +458,11 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			yield(Info{}, ErrClosed)
 			return
 		}
-		if !f.possible() {
+		if !isPossible(f) {
 			return
 		}
-		for i, err := range q.engine.Scan(ctx, driver.Filter(f)) {
-			if !yield(infoOf(i), err) {
+		for i, err := range q.engine.Scan(ctx, f) {
+			if !yield(i, err) {
 				return
 			}
 		}

@@ -164,12 +164,12 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule,
 	if name == "" {
 		return fmt.Errorf("%w: the name is empty", ErrInvalid)
 	}
-	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, driver.OccurrenceKey(name), time.Time{}
-	rec, err := j.record(q.now())
+	j.At, j.After, j.Expires = time.Time{}, 0, time.Time{}
+	rec, err := driver.NewOccurrence(j, name, q.now())
 	if err != nil {
 		return err
 	}
-	p.Job = recur.TemplateOf(&rec)
+	p.Job = recur.TemplateOf(&rec.Job)
 	for range recur.Tries {
 		s, old, err := q.schedule(ctx, name)
 		if err != nil && !errors.Is(err, ErrNotFound) {
@@ -388,8 +388,7 @@ func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, 
 		Jitter: time.Duration(p.Jitter) * time.Microsecond, Start: recur.FromMicros(p.Start), End: recur.FromMicros(p.End),
 	}
 	if p.Job != nil {
-		r := p.Job.Record()
-		i.Job = jobOf(&r)
+		i.Job = p.Job.Restore()
 	}
 	o, err := q.occurrence(ctx, s.Name)
 	if o.State != 0 {
@@ -464,7 +463,7 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}
-	rec, err := driver.NewRecord(p.Job.Record(), q.now())
+	rec, err := driver.NewRecord(p.Job.Restore(), q.now())
 	if err != nil {
 		return "", err
 	}

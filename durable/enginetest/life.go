@@ -97,7 +97,7 @@ func grace(t *testing.T, s Store) {
 // record returns a record as a Queue makes it.
 func record(id string, due, born time.Time) driver.Record {
 	due, born = due.Truncate(time.Microsecond), born.Truncate(time.Microsecond)
-	return driver.Record{ID: id, Kind: kind, At: due, MaxAttempts: 3, Due: due, Born: born}
+	return driver.Record{ID: id, Job: driver.Job{Kind: kind, At: due, MaxAttempts: 3}, Due: due, Born: born}
 }
 
 // An insert that is repeated, since its answer was lost, stores one job, and has found no other, also
@@ -111,7 +111,7 @@ func repeatedInsert(t *testing.T, s Store) {
 		var recs []driver.Record
 		for _, job := range []durable.Job{{}, {Key: fmt.Sprint("refuse", after)}, {Key: fmt.Sprint("replace", after), OnKey: durable.Replace, Found: &found}} {
 			job.Kind, job.At = kind, now.Add(after)
-			rec, err := job.Record(now)
+			rec, err := driver.NewRecord(job, now)
 			require.NoError(t, err)
 			recs = append(recs, rec)
 		}

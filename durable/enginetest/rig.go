@@ -411,7 +411,7 @@ func await(t testing.TB, what string, cond func() bool) {
 
 // matches reports whether a Filter selects a job.
 func matches(f durable.Filter, i durable.Info) bool {
-	return driver.Filter(f).Match(driver.Info{State: i.State, Record: driver.Record{Kind: i.Job.Kind, Lane: i.Job.Lane, Meta: i.Job.Meta}})
+	return f.Match(i)
 }
 
 // atOnce calls f with each number below n at once, and waits until all have returned.

@@ -388,7 +388,7 @@ func scheduleFailed(t *testing.T, s Store) {
 func (r *rig) store(name, definition, occurrence string) durable.Ref {
 	s := driver.Schedule{Name: name, Revision: r.now().UnixMicro(), Definition: definition}
 	r.ok(r.engine.SetSchedule(within(r.t), 0, s, func(time.Time, *driver.Record) (*driver.Record, error) {
-		rec, err := durable.Job{Kind: kind}.Record(r.now())
+		rec, err := driver.NewRecord(durable.Job{Kind: kind}, r.now())
 		rec.Key, rec.Schedule = driver.OccurrenceKey(name), name
 		rec.Occurrence = strings.ReplaceAll(occurrence, "REV", fmt.Sprint(s.Revision))
 		rec.Occurrence = strings.ReplaceAll(rec.Occurrence, "AT", fmt.Sprint(rec.Due.UnixMicro()))

@@ -221,7 +221,7 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 	require.NoError(t, err)
 	for _, out := range []driver.Completion{{End: driver.Done}, {End: driver.Retry, At: time.Now().Add(time.Hour)}, {End: driver.DeadLetter}} {
 		now := time.Now().Truncate(time.Microsecond)
-		_, errs := e.Insert(t.Context(), []driver.Record{{ID: fmt.Sprint("x", out.End), Kind: "k", At: now, MaxAttempts: 3, Due: now, Born: now}})
+		_, errs := e.Insert(t.Context(), []driver.Record{{ID: fmt.Sprint("x", out.End), Job: driver.Job{Kind: "k", At: now, MaxAttempts: 3}, Due: now, Born: now}})
 		require.NoError(t, errs[0])
 		feeding, stop := context.WithCancel(t.Context())
 		require.NoError(t, w.Fetch(feeding, func(held []*driver.Delivery) { out.Delivery = held[0]; stop() }))

@@ -73,7 +73,7 @@ func largeJobs(n int, ago time.Duration) []driver.Record {
 	now := time.Now().Truncate(time.Microsecond)
 	for i := range recs {
 		at := now.Add(-ago * time.Duration(i+1) / time.Duration(n)).Truncate(time.Microsecond)
-		recs[i] = driver.Record{ID: rand.Text(), Kind: "k", At: at, MaxAttempts: 1, Payload: make([]byte, 250<<10), Due: at, Born: now}
+		recs[i] = driver.Record{ID: rand.Text(), Job: driver.Job{Kind: "k", At: at, MaxAttempts: 1, Payload: make([]byte, 250<<10)}, Due: at, Born: now}
 	}
 	return recs
 }

@@ -89,7 +89,7 @@ func TestPageLost(t *testing.T) {
 	l := &swallowing{srv: newServer(t)}
 	p := connectPart(t, l)
 	now := p.now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

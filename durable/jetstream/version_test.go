@@ -106,7 +106,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	config, before := contentsOf(t, p)
 	now := time.Now()
 	record := func(key string) driver.Record {
-		r, err := driver.NewRecord(driver.Record{Kind: "k", Key: key}, now)
+		r, err := driver.NewRecord(driver.Job{Kind: "k", Key: key}, now)
 		require.NoError(t, err)
 		return r
 	}

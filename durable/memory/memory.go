@@ -351,8 +351,8 @@ func (e *engine) Lookup(_ context.Context, key string) (driver.Ref, error) {
 }
 
 func (j *entry) info(ref driver.Ref) driver.Info {
-	i := driver.Info{Ref: ref, State: j.state, Record: j.rec}
-	i.Attempt = min(i.Attempt, i.MaxAttempts)
+	i := j.rec.Info(ref, j.state)
+	i.Attempt = min(i.Attempt, j.rec.MaxAttempts)
 	return i
 }
 

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -89,19 +88,17 @@ func (e *Engine) infos(ctx context.Context, settings, statement string, args ...
 }
 
 // info reads a row of get.sql or scan.sql, and what comes after that.
-func (e *Engine) info(row pgx.CollectableRow, rest ...any) (i driver.Info, err error) {
+func (e *Engine) info(row pgx.CollectableRow, rest ...any) (driver.Info, error) {
 	var id string
 	var key *string
 	var state int16
-	var at, due time.Time
+	var r driver.Record
 	var more extras
-	err = row.Scan(append([]any{&id, &key, &i.Kind, &i.Payload, &at, &i.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
-		&i.Lane, &i.Priority, &i.Meta, &more.timeout, &more.expires, &i.Errors, &more.flags}, rest...)...)
-	more.addTo(&i.Record)
-	i.Ref, i.At, i.Due = e.refOf(id), at, due
-	i.State = driver.Waiting + driver.State(state)
+	err := row.Scan(append([]any{&id, &key, &r.Kind, &r.Payload, &r.At, &r.MaxAttempts, &state, &r.Attempt, &r.Due, &r.LastError,
+		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags}, rest...)...)
+	more.addTo(&r)
 	if key != nil {
-		i.Key = *key
+		r.Key = *key
 	}
-	return i, err
+	return r.Info(e.refOf(id), driver.Waiting+driver.State(state)), err
 }

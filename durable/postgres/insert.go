@@ -38,17 +38,17 @@ type columns struct {
 
 // more is what few records have, as JSON. The names are those of the table, where it has them.
 type more struct {
-	Key        string     `json:"key,omitempty"`
-	Schedule   string     `json:"schedule,omitempty"`
-	Occurrence string     `json:"occurrence,omitempty"`
-	Lane       string     `json:"lane,omitempty"`
-	Priority   int8       `json:"priority,omitempty"`
-	Meta       string     `json:"meta,omitempty"`
-	Timeout    int64      `json:"timeout,omitempty"`
-	Expires    *time.Time `json:"expires,omitempty"`
-	Flags      int16      `json:"flags,omitempty"`
-	OnKey      int8       `json:"on_key,omitempty"`
-	MaxWait    int64      `json:"max_wait,omitempty"`
+	Key        string          `json:"key,omitempty"`
+	Schedule   string          `json:"schedule,omitempty"`
+	Occurrence string          `json:"occurrence,omitempty"`
+	Lane       string          `json:"lane,omitempty"`
+	Priority   driver.Priority `json:"priority,omitempty"`
+	Meta       string          `json:"meta,omitempty"`
+	Timeout    int64           `json:"timeout,omitempty"`
+	Expires    *time.Time      `json:"expires,omitempty"`
+	Flags      int16           `json:"flags,omitempty"`
+	OnKey      int8            `json:"on_key,omitempty"`
+	MaxWait    int64           `json:"max_wait,omitempty"`
 }
 
 func (c *columns) add(r *driver.Record) {

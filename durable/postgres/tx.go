@@ -76,7 +76,7 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 	all := make([]driver.Record, len(jobs))
 	for i, j := range jobs {
 		var err error
-		if all[i], err = j.Record(now); err != nil {
+		if all[i], err = driver.NewRecord(j, now); err != nil {
 			return refs, fmt.Errorf("job %d: %w", i, err)
 		}
 	}

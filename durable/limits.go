@@ -23,8 +23,7 @@ const (
 )
 
 // SetLimit stores a limit under a name, or changes the limit of that name. It holds in
-// all processes together, from the next claim on, until it is removed. A zero Limit
-// removes it.
+// all processes together, from the next claim on, until [Queue.DeleteLimit].
 //
 // A job that waits for a limit takes no handler and no attempt. It begins when another
 // job gives back its permit, or when its token comes. The lanes that a limit covers take
@@ -40,42 +39,50 @@ const (
 // Kind or PerLane differ. If more jobs run than the limit allows, no further job begins
 // until enough have ended.
 //
-// A Limit with neither Running nor Rate pauses its jobs, and a log message says so; but
-// the zero Limit removes. [ErrInvalid]: the name is empty, unprintable or too long;
-// Running or Burst is negative; Rate is not a number from 0 to a million; only one of
+// [ErrInvalid]: the name is empty, unprintable or too long; neither Running nor Rate is
+// set; Running or Burst is negative; Rate is not a number from 0 to a million; only one of
 // Rate and Burst is set; there would be more than 1000 limits and pauses; or the queue is
-// on JetStream and has several partitions. [ErrNotFound]: no limit has the name.
+// on JetStream and has several partitions. [Queue.Pause] stops jobs.
 func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 	if err := checkLimit(name, l); err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
 	err := q.changeFlowControl(ctx, func(t *flowControl, revision int64) error {
-		i, there := slices.BinarySearchFunc(t.limits, name, func(r *driver.StoredLimit, name string) int { return strings.Compare(r.Name, name) })
+		i, there := t.find(name)
 		stored := &driver.StoredLimit{Name: name, ID: revision, Limit: l}
-		switch {
-		case l == Limit{} && !there:
-			return ErrNotFound
-		case l == Limit{}:
-			t.limits = slices.Delete(t.limits, i, i+1)
-		case !there:
+		if !there {
 			t.limits = slices.Insert(t.limits, i, stored)
-		default:
-			old := t.limits[i]
-			if old.Limit == stored.Limit {
-				return errUnchanged
-			}
-			if old.Kind == l.Kind && old.PerLane == l.PerLane {
-				stored.ID = old.ID
-			}
-			t.limits[i] = stored
+			return nil
 		}
+		old := t.limits[i]
+		if old.Limit == stored.Limit {
+			return errUnchanged
+		}
+		if old.Kind == l.Kind && old.PerLane == l.PerLane {
+			stored.ID = old.ID
+		}
+		t.limits[i] = stored
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
-	if l != (Limit{}) && l.Pauses() {
-		q.log.Warn("durable: a limit with Running 0 pauses its jobs", "limit", name, "kind", l.Kind)
+	return nil
+}
+
+// DeleteLimit removes the limit of a name, and the counts of its jobs. [ErrNotFound]: no
+// limit has the name.
+func (q *Queue) DeleteLimit(ctx context.Context, name string) error {
+	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
+		i, there := t.find(name)
+		if !there {
+			return ErrNotFound
+		}
+		t.limits = slices.Delete(t.limits, i, i+1)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("durable: DeleteLimit(%.300q): %w", name, err)
 	}
 	return nil
 }
@@ -96,6 +103,8 @@ func checkLimit(name string, l Limit) error {
 		return fmt.Errorf("%w: Burst %d is negative", ErrInvalid, l.Burst)
 	case l.Rate > 0 && l.Burst == 0:
 		return fmt.Errorf("%w: Burst is 0, and Rate %v needs at least 1", ErrInvalid, l.Rate)
+	case l.Running == 0 && l.Rate == 0:
+		return fmt.Errorf("%w: set Running or Rate; Pause stops jobs, and DeleteLimit removes a limit", ErrInvalid)
 	case l.Rate == 0 && l.Burst > 0:
 		return fmt.Errorf("%w: Burst %d without a Rate", ErrInvalid, l.Burst)
 	case l.Rate > 0 && float64(l.Burst)/l.Rate > maxReturn.Seconds():
@@ -111,6 +120,11 @@ var errUnchanged = errors.New("durable: unchanged")
 type flowControl struct {
 	limits []*driver.StoredLimit // by name
 	pauses []driver.Pausable
+}
+
+// find returns where the limit of a name is, or belongs.
+func (t *flowControl) find(name string) (at int, there bool) {
+	return slices.BinarySearchFunc(t.limits, name, func(l *driver.StoredLimit, name string) int { return strings.Compare(l.Name, name) })
 }
 
 // changeFlowControl changes the limits and pauses that are stored.

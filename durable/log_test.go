@@ -244,9 +244,6 @@ var messages = map[string]struct {
 		}
 	}},
 	"Run ended before the engine made a worker": {"WARN", []string{"error"}, func(*testing.T, *durable.Queue, *sick) {}},
-	"a limit with Running 0 pauses its jobs": {"WARN", []string{"limit", "kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
-		require.NoError(t, q.SetLimit(t.Context(), "none", durable.Limit{Kind: "good"}))
-	}},
 	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
 	}},

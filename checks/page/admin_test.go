@@ -372,7 +372,7 @@ func TestAdminFlow(t *testing.T) {
 	tb.press(`$("states").querySelector("[value=running]").parentNode`)
 	tb.confirm(line("jobs", "runs") + `?.querySelector(".stop")`)
 	tb.until(`$("said").textContent.endsWith(": asked to end.")`)
-	require.Equal(t, []string{"resume", "limit-remove", "pause", "resume", "stop"}, s.asked())
+	require.Equal(t, []string{"resume", "limit-delete", "pause", "resume", "stop"}, s.asked())
 }
 
 // The queue of a new program is empty, and nobody runs it.

@@ -52,6 +52,6 @@
 //	POST stop       {"refs": [...]}: asks that the handlers of jobs that run end
 //	POST pause, resume {"kind": "...", "lane": "..."}, or one of these, or for the whole queue {"all": true}
 //	POST limit-set  {"names": [...], "limit": {"kind": "...", "perLane": true, "running": 3, "rate": 2.5, "burst": 10}}
-//	POST limit-remove {"names": [...]}
+//	POST limit-delete {"names": [...]}
 //	POST schedule-pause, schedule-resume, schedule-run-now, schedule-delete {"names": [...]}
 package admin

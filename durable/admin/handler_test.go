@@ -436,8 +436,8 @@ func TestFlow(t *testing.T) {
 	require.Equal(t, evil, limits[0].Name)
 	require.Equal(t, hourly, limits[0].Limit)
 	require.InDelta(t, 3600, time.Until(*limits[0].Next).Seconds(), 600)
-	require.True(t, do("limit-remove", admin.Command{Names: []string{evil}}).Done)
-	require.Contains(t, do("limit-remove", admin.Command{Names: []string{evil}}).Error, "not found")
+	require.True(t, do("limit-delete", admin.Command{Names: []string{evil}}).Done)
+	require.Contains(t, do("limit-delete", admin.Command{Names: []string{evil}}).Error, "not found")
 
 	var pauses []durable.Pausable
 	require.JSONEq(t, "[]", get(t, h, "/pauses", &pauses).Body.String())
@@ -453,7 +453,7 @@ func TestFlow(t *testing.T) {
 	require.Equal(t, admin.Result{Ref: string(waiting), Why: "it does not run"}, do("stop", admin.Command{Refs: []durable.Ref{waiting}}))
 	require.True(t, do("stop", admin.Command{Refs: []durable.Ref{running}}).Done)
 	for path, body := range map[string]string{
-		"/pause": `{}`, "/resume": `{"all": true, "lane": "l"}`, "/limit-set": `{"names": ["n"]}`, "/limit-remove": `{}`, "/stop": `{}`,
+		"/pause": `{}`, "/resume": `{"all": true, "lane": "l"}`, "/limit-set": `{"names": ["n"]}`, "/limit-delete": `{}`, "/stop": `{}`,
 	} {
 		require.Equal(t, 400, post(t, h, path, body, nil).Code, path)
 	}

@@ -19,8 +19,8 @@ type Limit struct {
 	// jobs without a lane.
 	PerLane bool `json:"perLane,omitempty"`
 
-	// Running is how many may run at once, at most 1<<20. 0 means no bound with a Rate,
-	// and without a Rate none, so that the limit pauses the jobs that it covers.
+	// Running is how many may run at once, at most 1<<20; 0 means any number. A Limit needs
+	// Running or Rate.
 	Running int `json:"running,omitempty"`
 
 	// Rate is how many may be claimed in a second; 0 means any number. In any t seconds,
@@ -33,9 +33,6 @@ type Limit struct {
 	Rate  float64 `json:"rate,omitempty"`
 	Burst int     `json:"burst,omitempty"`
 }
-
-// Pauses reports whether the limit lets nothing run.
-func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
 
 // Pausable selects jobs to pause: a kind, a lane, or a lane of a kind. The zero value
 // selects all jobs of the queue.
@@ -251,7 +248,7 @@ const (
 
 // Gap is the time between two tokens, 0 if there is no Rate: rounded up to nanoseconds, so
 // that the rate is never above.
-func (l Limit) Gap() time.Duration {
+func (l *StoredLimit) Gap() time.Duration {
 	if l.Rate == 0 {
 		return 0
 	}
@@ -356,7 +353,7 @@ func (c *Counter) isReserved(now time.Time) bool {
 // hasPermit reports whether there is a permit for a worker. One may be reserved for another.
 func (l *StoredLimit) hasPermit(c *Counter, worker string, now time.Time) bool {
 	if l.Running == 0 {
-		return !l.Pauses()
+		return true
 	}
 	taken := c.Taken
 	if c.ReservedFor != "" && c.ReservedFor != worker && c.isReserved(now) {

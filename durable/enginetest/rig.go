@@ -311,6 +311,9 @@ func (r *rig) reschedule(ref durable.Ref, at time.Time, want bool) {
 // limit sets a limit.
 func (r *rig) limit(name string, l durable.Limit) { r.ok(r.SetLimit(within(r.t), name, l)) }
 
+// unlimit deletes a limit.
+func (r *rig) unlimit(name string) { r.ok(r.DeleteLimit(within(r.t), name)) }
+
 func (r *rig) pause(what durable.Pausable) { r.ok(r.Pause(within(r.t), what)) }
 
 func (r *rig) resume(what durable.Pausable) { r.ok(r.Resume(within(r.t), what)) }

@@ -163,7 +163,7 @@ func (n *needs) args() []any {
 	for _, p := range order {
 		l, gap := n.limits[p], int64(n.limits[p].Gap())
 		most := int32(l.Running)
-		if most == 0 && !l.Pauses() {
+		if most == 0 {
 			most = -1
 		}
 		n.counterLimit, n.counterLane, n.most = append(n.counterLimit, p.Limit), append(n.counterLane, p.Lane), append(n.most, most)

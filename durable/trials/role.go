@@ -464,7 +464,7 @@ func (p *process) rule(ctx context.Context) {
 	}
 	p.l.write(limitsEnd, "all")
 	for name := range limits {
-		must(patiently(func(ctx context.Context) error { return p.q.SetLimit(ctx, name, durable.Limit{}) }))
+		must(patiently(func(ctx context.Context) error { return p.q.DeleteLimit(ctx, name) }))
 	}
 }
 

@@ -33,8 +33,8 @@
 //	workers           prints the workers, the kinds that each runs, and its jobs
 //	limits            prints the limits, with the running jobs of all processes and the waiting jobs of
 //	                  the process that answers, and the pauses
-//	limits set [-kind KIND] [-per-lane] [-running N] [-rate R -burst B] [-none] NAME
-//	limits remove NAME...
+//	limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B NAME
+//	limits delete NAME...
 //	pause|resume [-kind KIND] [-lane LANE] | -all
 //	schedules         prints the schedules
 //	schedules pause|resume|run-now|delete NAME...
@@ -85,7 +85,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   stop REF...                          asks the handlers of running jobs to end
   stats                                counts of jobs, kinds without a worker, handlers that hang
   workers                              the workers and their kinds
-  limits | limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B|-none NAME | limits remove NAME...
+  limits | limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B NAME | limits delete NAME...
   pause|resume [-kind KIND] [-lane LANE] | -all
   schedules | schedules pause|resume|run-now|delete NAME...
   migrate [-print] [-create]           brings the schema of -postgres to this version

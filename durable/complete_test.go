@@ -113,7 +113,7 @@ func TestCompleteOccurrence(t *testing.T) {
 			began = append(began, time.Since(opened).Round(time.Second))
 			switch len(began) {
 			case 2:
-				require.NoError(t, q.Schedule(ctx, "s", "@every 10s", durable.Job{Kind: "a"}))
+				require.NoError(t, q.SetSchedule(ctx, "s", "@every 10s", durable.Job{Kind: "a"}))
 			case 3:
 				require.NoError(t, driver.Complete(ctx, a, undone))
 				return durable.RetryAfter(3*time.Second, errNo)
@@ -121,7 +121,7 @@ func TestCompleteOccurrence(t *testing.T) {
 			return driver.Complete(ctx, a, written(ctx))
 		})
 		stop := start(t, q)
-		require.NoError(t, q.Schedule(t.Context(), "s", "@every 1m", durable.Job{Kind: "a"}))
+		require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1m", durable.Job{Kind: "a"}))
 		time.Sleep(2*time.Minute + 25*time.Second)
 		stop()
 		for i, s := range []time.Duration{60, 120, 130, 133, 140} {

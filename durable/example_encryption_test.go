@@ -116,7 +116,7 @@ func ExampleWithMiddleware_encryption() {
 	go q.Run(ctx)
 	_, err = q.Add(ctx, durable.Job{Kind: "mail", After: 2 * time.Hour, Payload: []byte("to bob")})
 	check(err)
-	check(q.Schedule(ctx, "noon", "0 12 * * *", after.encrypt(durable.Job{Kind: "mail", Payload: []byte("to all")})))
+	check(q.SetSchedule(ctx, "noon", "0 12 * * *", after.encrypt(durable.Job{Kind: "mail", Payload: []byte("to all")})))
 
 	needed := func() (n int) {
 		for _, err := range q.All(ctx, durable.Filter{Meta: map[string]string{keyName: "spring"}}) {

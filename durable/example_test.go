@@ -158,7 +158,7 @@ func ExampleQueue_Reschedule() {
 }
 
 // Working days at half past eight in Berlin, which is on summer time from March 29th on.
-func ExampleQueue_Schedule() {
+func ExampleQueue_SetSchedule() {
 	q, clock := open()
 	defer q.Close()
 	q.Handle("report", func(_ context.Context, a *durable.Attempt) error {
@@ -168,7 +168,7 @@ func ExampleQueue_Schedule() {
 	go q.Run(ctx)
 
 	clock.Set(time.Date(2026, 3, 26, 12, 0, 0, 0, time.UTC))
-	check(q.Schedule(ctx, "report", "CRON_TZ=Europe/Berlin 30 8 * * MON-FRI", durable.Job{Kind: "report"}))
+	check(q.SetSchedule(ctx, "report", "CRON_TZ=Europe/Berlin 30 8 * * MON-FRI", durable.Job{Kind: "report"}))
 	check(clock.Advance(ctx, 5*24*time.Hour))
 	// Output:
 	// Fri Mar 27 07:30:00

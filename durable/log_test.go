@@ -207,7 +207,7 @@ var messages = map[string]struct {
 		storeSchedule(t, s, `{"spec":"@moon"}`)
 	}},
 	"cannot read a schedule; trying again": {"WARN", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
-		require.NoError(t, q.Schedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
+		require.NoError(t, q.SetSchedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
 		s.set("finish", driver.ErrChanged)
 		s.set("series", errSilent)
 		time.AfterFunc(5*time.Second, func() { s.set("series", nil); s.set("finish", nil) })

@@ -18,7 +18,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
-// ScheduleOption sets how [Queue.Schedule] makes occurrences.
+// ScheduleOption sets how [Queue.SetSchedule] makes occurrences.
 type ScheduleOption func(*recur.Schedule) error
 
 // Missed is a policy for missed occurrences: their time has passed while no worker was
@@ -92,7 +92,7 @@ func EndAt(t time.Time) ScheduleOption {
 	}
 }
 
-// Schedule stores a schedule under a name: the job recurs at the times of spec, until it
+// SetSchedule stores a schedule under a name: the job recurs at the times of spec, until it
 // is paused or deleted. At, After, Key and Expires of j are not used. The spec is a cron
 // expression, with a time zone if it does not mean UTC, or an interval, such as
 //
@@ -104,8 +104,8 @@ func EndAt(t time.Time) ScheduleOption {
 // release. The worker that ran an occurrence stores the next one with its end, in one
 // commit.
 //
-// Any number of processes may call Schedule when they start: one schedule is made. If the
-// stored schedule of the name is the same, nothing changes; otherwise Schedule changes
+// Any number of processes may call SetSchedule when they start: one schedule is made. If the
+// stored schedule of the name is the same, nothing changes; otherwise SetSchedule changes
 // it. An occurrence that runs or is due is followed by the new ones. A waiting occurrence
 // is replaced, by one of the same time unless the new spec has other times. A change that
 // keeps the spec and StartAt loses no occurrence, and no missed one. A paused schedule
@@ -114,50 +114,50 @@ func EndAt(t time.Time) ScheduleOption {
 // For each time of the schedule at most one occurrence runs, apart from its attempts. If
 // the engine's clock is set back by up to 90 minutes, the next occurrence is after the
 // last that has run, so none runs twice and none is lost. Call DeleteSchedule, and
-// Schedule again, to forget the last.
+// SetSchedule again, to forget the last.
 //
 // A larger step back means that the clock was wrong. Each open Queue sees it within a
 // second, and the schedule goes on at its next time by the right clock. Occurrences that
 // ran by the wrong clock may run again at their right time. The last of them does not if
 // it is the only one and the one after it comes more than twice as much later as the
 // clock was set back: a yearly occurrence does not run again after a step of a day. If
-// no Queue was open at the step, a call of Schedule or ResumeSchedule has the same effect.
+// no Queue was open at the step, a call of SetSchedule or ResumeSchedule has the same effect.
 // An occurrence that waits for another attempt keeps its due time.
 //
 // At most one occurrence of a schedule waits or runs at a time. It is retried like any
 // other job; the next one follows when it is done or dead. If it is canceled, by Ref or
-// key, the schedule stands still until Schedule is called again, or ResumeSchedule.
+// key, the schedule stands still until SetSchedule is called again, or ResumeSchedule.
 //
 // Bad input returns an ErrInvalid with the reason, and nothing is written: the name is
 // empty, unprintable or too long, the spec cannot be read, the zone does not exist, no
 // time is left, or the job is not valid.
-func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
+func (q *Queue) SetSchedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
 	p := &recur.Schedule{Spec: spec}
 	err := errors.New("empty")
 	if spec != "" {
 		_, err = cron.Parse(spec)
 	}
 	if err != nil {
-		return fmt.Errorf("durable: Schedule(%.300q): %w: %w", name, ErrInvalid, err)
+		return fmt.Errorf("durable: SetSchedule(%.300q): %w: %w", name, ErrInvalid, err)
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			panic("durable: Schedule: nil ScheduleOption")
+			panic("durable: SetSchedule: nil ScheduleOption")
 		}
 		if err := opt(p); err != nil {
-			return fmt.Errorf("durable: Schedule(%.300q): %w", name, err)
+			return fmt.Errorf("durable: SetSchedule(%.300q): %w", name, err)
 		}
 	}
-	if err := q.setSchedule(ctx, name, p, j); err != nil {
-		return fmt.Errorf("durable: Schedule(%.300q): %w", name, err)
+	if err := q.storeSchedule(ctx, name, p, j); err != nil {
+		return fmt.Errorf("durable: SetSchedule(%.300q): %w", name, err)
 	}
 	return nil
 }
 
 var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
-// setSchedule makes a schedule, or changes the one that is there.
-func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
+// storeSchedule makes a schedule, or changes the one that is there.
+func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
 	if q.closed.Err() != nil {
 		return ErrClosed
 	}
@@ -425,7 +425,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 // An occurrence that a worker has claimed goes on to its end, with all of its attempts:
 // if the worker is killed, another takes it over after the lease, although the schedule
 // is paused. [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two
-// attempts. A paused schedule stays paused when Schedule is called. [ErrNotFound]: no
+// attempts. A paused schedule stays paused when SetSchedule is called. [ErrNotFound]: no
 // schedule has the name. [ErrInvalid]: it cannot be read here, since a newer release has
 // stored it.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {

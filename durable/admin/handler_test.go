@@ -132,7 +132,7 @@ func TestReads(t *testing.T) {
 	require.Len(t, w, 1)
 	require.Equal(t, int64(1), w[0].Jobs)
 	require.True(t, w[0].Alive)
-	require.NoError(t, q.Schedule(t.Context(), evil, "@every 1h", durable.Job{Kind: "runs"}))
+	require.NoError(t, q.SetSchedule(t.Context(), evil, "@every 1h", durable.Job{Kind: "runs"}))
 	var all []admin.Schedule
 	get(t, h, "/schedules", &all)
 	require.Equal(t, evil, all[0].Name)
@@ -399,7 +399,7 @@ func TestWrites(t *testing.T) {
 	post(t, h, "/cancel", command(t, admin.Command{Key: "nobody's"}), &res)
 	require.Equal(t, "no job that waits has the key", res[0].Why)
 
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "runs"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "runs"}))
 	for _, verb := range []string{"pause", "resume", "delete"} {
 		res = nil
 		post(t, h, "/schedule-"+verb, `{"names": ["s"]}`, &res)

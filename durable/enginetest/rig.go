@@ -319,7 +319,7 @@ func (r *rig) pause(what durable.Pausable) { r.ok(r.Pause(within(r.t), what)) }
 func (r *rig) resume(what durable.Pausable) { r.ok(r.Resume(within(r.t), what)) }
 
 func (r *rig) schedule(name, spec string, job durable.Job, opts ...durable.ScheduleOption) {
-	r.ok(r.Schedule(within(r.t), name, spec, job, opts...))
+	r.ok(r.SetSchedule(within(r.t), name, spec, job, opts...))
 }
 
 // matching returns the jobs that a filter finds.

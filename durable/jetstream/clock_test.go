@@ -288,7 +288,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	b.mu.Unlock()
 	recurs := clock.now().Before(began.Add(-5 * time.Second)) // there is time to store the schedule
 	if recurs {
-		require.NoError(t, q.Schedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(closedSpan))))
+		require.NoError(t, q.SetSchedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(closedSpan))))
 	}
 
 	passing, stop := context.WithCancel(t.Context()) // time passes until all is done

@@ -74,7 +74,7 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 			require.Greater(t, time.Until(info.Due), 90*time.Minute)
 		}},
 		"Schedule": {func(ctx context.Context, q *durable.Queue, _ durable.Ref) error {
-			return q.Schedule(ctx, "s", "@every 1h", durable.Job{Kind: "k"})
+			return q.SetSchedule(ctx, "s", "@every 1h", durable.Job{Kind: "k"})
 		}, func(t *testing.T, q *durable.Queue, _ durable.Ref) { require.Equal(t, 2, kept(t, q)) }},
 		"Pause": {func(ctx context.Context, q *durable.Queue, _ durable.Ref) error {
 			return q.Pause(ctx, durable.Pausable{Kind: "k"})

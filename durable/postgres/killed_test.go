@@ -101,7 +101,7 @@ func completeAll(t *testing.T, schema string) {
 		}
 		return leaveEffect(ctx, e, pool, a, "insert into "+schema+".effect values ($1)", of)
 	}, durable.WithLease(busy.Longer(2*time.Second)))
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k", MaxAttempts: 1000}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k", MaxAttempts: 1000}))
 	require.Eventually(t, func() bool {
 		left := 0
 		for info, err := range q.All(t.Context(), durable.Filter{}) {

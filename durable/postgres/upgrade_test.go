@@ -64,7 +64,7 @@ func filled(t *testing.T, e *postgres.Engine) (*durable.Queue, driver.Worker, *d
 	require.NoError(t, err)
 	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "other", Key: "key", Signals: true, After: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
 	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "k", Running: 1}))
 	c := workConfig("w", time.Minute)
 	c.Kinds = driver.NewKindGate([]string{"k"})

@@ -318,7 +318,7 @@ func TestSchedules(t *testing.T) {
 	require.NoError(t, err)
 	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)
-	require.NoError(t, q.Schedule(within(t), "night", "CRON_TZ=Europe/Berlin 30 3 * * *", durable.Job{Kind: "report"}))
+	require.NoError(t, q.SetSchedule(within(t), "night", "CRON_TZ=Europe/Berlin 30 3 * * *", durable.Job{Kind: "report"}))
 	_, err = q.Add(within(t), durable.Job{Kind: "nobody's"})
 	require.NoError(t, err)
 	require.NoError(t, q.Close())

@@ -82,7 +82,7 @@ func Logger(l *slog.Logger) Option {
 //
 // A lost message may be a job, or a part of its state. A job whose end or cancellation is
 // lost waits again, and runs. The key of a lost job is free. A schedule whose next
-// occurrence is lost stands still until Queue.Schedule or Queue.ResumeSchedule is called
+// occurrence is lost stands still until Queue.SetSchedule or Queue.ResumeSchedule is called
 // for it, as programs do that store their schedules at each start. Lost limits and pauses
 // have no effect any more.
 func AcceptLoss() Option {

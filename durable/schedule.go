@@ -21,24 +21,24 @@ import (
 // ScheduleOption sets how [Queue.SetSchedule] makes occurrences.
 type ScheduleOption func(*recur.Schedule) error
 
-// Missed is a policy for missed occurrences: their time has passed while no worker was
+// MissedPolicy decides about missed occurrences: their time has passed while no worker was
 // there, or while the one before ran or waited for its next attempt.
-type Missed int
+type MissedPolicy int
 
-// The policies for missed occurrences; [RunEach] is another.
+// The policies for missed occurrences; [MissedEach] is another.
 const (
-	RunOnce Missed = 0  // One occurrence runs at once, for all that were missed.
-	RunNone Missed = -1 // An occurrence that has not begun a minute after its time, or when the next is due, is left out.
+	MissedOnce MissedPolicy = 0  // One occurrence runs at once, for all that were missed.
+	MissedSkip MissedPolicy = -1 // An occurrence that has not begun a minute after its time, or when the next is due, is left out.
 )
 
-// RunEach runs each of the last n missed occurrences, one after the other. Earlier ones
+// MissedEach runs each of the last n missed occurrences, one after the other. Earlier ones
 // are left out.
-func RunEach(n int) Missed { return Missed(n) }
+func MissedEach(n int) MissedPolicy { return MissedPolicy(n) }
 
-// OnMissed sets the policy for missed occurrences. The default is RunOnce.
-func OnMissed(m Missed) ScheduleOption {
+// OnMissed sets the policy for missed occurrences. The default is MissedOnce.
+func OnMissed(m MissedPolicy) ScheduleOption {
 	return func(p *recur.Schedule) error {
-		if m < RunNone || m > 1<<20 {
+		if m < MissedSkip || m > 1<<20 {
 			return fmt.Errorf("%w: OnMissed(%d)", ErrInvalid, m)
 		}
 		p.Missed = int(m)
@@ -47,7 +47,7 @@ func OnMissed(m Missed) ScheduleOption {
 }
 
 // SkipOverlap leaves out an occurrence whose time comes while the one before runs. By default it
-// begins when that has ended, and [Missed] decides about several. Two never run at the same time.
+// begins when that has ended, and [MissedPolicy] decides about several. Two never run at the same time.
 func SkipOverlap() ScheduleOption {
 	return func(p *recur.Schedule) error {
 		p.Skip = true
@@ -344,7 +344,7 @@ type ScheduleInfo struct {
 	Spec   string
 	Job    Job // The job of each occurrence; At, After, Key and Expires are not set.
 	Paused bool
-	Missed Missed
+	Missed MissedPolicy
 	Skip   bool // SkipOverlap
 	Jitter time.Duration
 	Start  time.Time // Zero if not set, like End.
@@ -384,7 +384,7 @@ func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, error) {
 	p := recur.DecodeSchedule(s.Definition)
 	i := ScheduleInfo{
-		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: Missed(p.Missed), Skip: p.Skip, Last: s.Last,
+		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: MissedPolicy(p.Missed), Skip: p.Skip, Last: s.Last,
 		Jitter: time.Duration(p.Jitter) * time.Microsecond, Start: recur.FromMicros(p.Start), End: recur.FromMicros(p.End),
 	}
 	if p.Job != nil {

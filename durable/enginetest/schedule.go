@@ -64,7 +64,7 @@ func requireGrid(t *testing.T, period time.Duration, runs []run) {
 
 // all is what becomes of missed occurrences where a test is not about them: all run, so that
 // a busy machine leaves out none.
-var all = durable.OnMissed(durable.RunEach(1000))
+var all = durable.OnMissed(durable.MissedEach(1000))
 
 // An occurrence that was canceled, paused or deleted before its time and stored again for the
 // same time runs.
@@ -190,8 +190,8 @@ func scheduleMissed(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	job := durable.Job{Kind: kind}
 	r.schedule("once", "@every 1s", job)
-	r.schedule("none", "@every 1s", job, durable.OnMissed(durable.RunNone))
-	r.schedule("each", "@every 1s", job, durable.OnMissed(durable.RunEach(3)))
+	r.schedule("none", "@every 1s", job, durable.OnMissed(durable.MissedSkip))
+	r.schedule("each", "@every 1s", job, durable.OnMissed(durable.MissedEach(3)))
 	time.Sleep(7 * period)
 	began := time.Now()
 	r.start()

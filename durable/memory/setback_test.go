@@ -47,7 +47,7 @@ func (o *occurrences) take() []time.Time {
 // clock, whether an occurrence waits, runs or has run, and whatever the policies are.
 func TestScheduleAfterAClockThatWasAhead(t *testing.T) {
 	options := map[string][]durable.ScheduleOption{
-		"once": nil, "none": {durable.OnMissed(durable.RunNone)}, "each": {durable.OnMissed(durable.RunEach(3))},
+		"once": nil, "none": {durable.OnMissed(durable.MissedSkip)}, "each": {durable.OnMissed(durable.MissedEach(3))},
 		"skip": {durable.SkipOverlap()}, "start": {durable.StartAt(begin.Add(-time.Hour))},
 	}
 	for _, ahead := range []time.Duration{2 * time.Hour, 24 * time.Hour, 10 * 365 * 24 * time.Hour} {
@@ -175,7 +175,9 @@ func TestClockPutRightBesideWhatStands(t *testing.T) {
 func TestScheduleIsCalledAfterAStepThatNobodySaw(t *testing.T) {
 	for _, ran := range []bool{false, true} {
 		for name, call := range map[string]func(*durable.Queue) error{
-			"same": func(q *durable.Queue) error { return q.SetSchedule(t.Context(), "s", "* * * * *", durable.Job{Kind: "k"}) },
+			"same": func(q *durable.Queue) error {
+				return q.SetSchedule(t.Context(), "s", "* * * * *", durable.Job{Kind: "k"})
+			},
 			"other": func(q *durable.Queue) error {
 				return q.SetSchedule(t.Context(), "s", "*/1 * * * *", durable.Job{Kind: "k"})
 			},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/batch"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
-	"github.com/tickwheel/tickwheel/durable/internal/once"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
@@ -73,11 +73,11 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	c := newConfig(opts)
 	q := &Queue{config: c.Config, log: c.Log, engine: e, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
 	q.calendar = recur.NewCalendar(e, q.log, q.now)
-	if !ownerOf(e).Take() {
+	if !own(e) {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
 	if err := q.readClock(ctx); err != nil {
-		ownerOf(e).Leave()
+		disown(e)
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
@@ -114,12 +114,24 @@ func (q *Queue) readClock(ctx context.Context) (err error) {
 	return err
 }
 
-// ownerOf returns the owner of an engine, a new one if the engine does not know.
-func ownerOf(e driver.Engine) *once.Owner {
-	if e, ok := e.(once.Engine); ok {
-		return e.QueueOwner()
+// owned has the engines that have a Queue which is not closed. An engine that wraps another one
+// is an engine of its own. One that cannot be a key, such as a struct with a slice, is not checked.
+var owned sync.Map
+
+// own makes a Queue the owner of an engine. It returns false if the engine has one.
+func own(e driver.Engine) bool {
+	if !reflect.ValueOf(e).Comparable() {
+		return true
 	}
-	return new(once.Owner)
+	_, there := owned.LoadOrStore(e, nil)
+	return !there
+}
+
+// disown ends the ownership.
+func disown(e driver.Engine) {
+	if reflect.ValueOf(e).Comparable() {
+		owned.Delete(e)
+	}
 }
 
 // followClock reads the engine's clock until Close, and says when that was set. It does so at
@@ -199,7 +211,7 @@ func (q *Queue) Close() error {
 		q.keyed.Close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
-		ownerOf(q.engine).Leave()
+		disown(q.engine)
 	})
 	return q.closeOf
 }

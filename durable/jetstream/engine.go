@@ -16,7 +16,6 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
-	"github.com/tickwheel/tickwheel/durable/internal/once"
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
@@ -125,7 +124,6 @@ func Domain(name string) Option {
 
 // engine is a [driver.Engine] on one or more streams.
 type engine struct {
-	owner once.Owner
 	parts []*part
 	queue string
 	salt  string
@@ -654,9 +652,6 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	t, off := e.parts[0].clock.Now()
 	return t, off, nil
 }
-
-// QueueOwner is for durable.Open.
-func (e *engine) QueueOwner() *once.Owner { return &e.owner }
 
 func (e *engine) Close() error {
 	e.close(driver.ErrClosed)

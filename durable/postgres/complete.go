@@ -53,7 +53,7 @@ func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a *driver.Attempt) e
 	if tx == nil {
 		panic("postgres: CompleteTx: nil tx")
 	}
-	if err := e.complete(ctx, pgxCaller{tx}, a); err != nil {
+	if err := e.engine.complete(ctx, pgxCaller{tx}, a); err != nil {
 		return fmt.Errorf("postgres: CompleteTx: %w", err)
 	}
 	return nil
@@ -65,13 +65,13 @@ func (e *Engine) CompleteSQL(ctx context.Context, tx *sql.Tx, a *driver.Attempt)
 	if tx == nil {
 		panic("postgres: CompleteSQL: nil tx")
 	}
-	if err := e.complete(ctx, sqlCaller{tx}, a); err != nil {
+	if err := e.engine.complete(ctx, sqlCaller{tx}, a); err != nil {
 		return fmt.Errorf("postgres: CompleteSQL: %w", err)
 	}
 	return nil
 }
 
-func (e *Engine) complete(ctx context.Context, tx caller, a *driver.Attempt) error {
+func (e *engine) complete(ctx context.Context, tx caller, a *driver.Attempt) error {
 	if err := e.usable(); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type Job = driver.Job
 //
 //	Ref, Job, Number, Due                  the job, and the number and due time of this attempt
 //	Signaled, Signal                       whether a signal came, and its payload
-//	Schedule, Occurrence                   of an occurrence: the name of its schedule, and its time by that
+//	Schedule, Occurrence                   the name of its schedule, and the time of an occurrence by that
 type Attempt = driver.Attempt
 
 // Info describes a job that is kept. [driver.Info] documents the fields:

@@ -145,6 +145,40 @@ func TestMiddlewareDecides(t *testing.T) {
 	}, durable.WithMiddleware(refuse, mend))
 }
 
+// RunNow adds by the middleware, as Add does. The handler gets the name of the schedule although
+// a middleware adds other jobs with the same context.
+func TestMiddlewareSeesRunNow(t *testing.T) {
+	var seen []string
+	var q *durable.Queue
+	also := durable.Middleware{Add: func(next durable.AddFunc) durable.AddFunc {
+		return func(ctx context.Context, jobs []durable.Job) ([]durable.Ref, error) {
+			if jobs[0].Kind == "a" {
+				_, err := q.Add(ctx, durable.Job{Kind: "b"})
+				require.NoError(t, err)
+			}
+			return next(ctx, jobs)
+		}
+	}}
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, opened *durable.Queue) {
+		q = opened
+		of := map[string]string{}
+		h := func(_ context.Context, a *durable.Attempt) error {
+			of[a.Job.Kind] = a.Schedule + "," + a.Job.Meta["1"]
+			require.Zero(t, a.Occurrence)
+			return nil
+		}
+		q.Handle("a", h)
+		q.Handle("b", h)
+		require.NoError(t, q.SetSchedule(t.Context(), "s", "@yearly", durable.Job{Kind: "a"}))
+		_, err := q.RunNow(t.Context(), "s")
+		require.NoError(t, err)
+		defer start(t, q)()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, map[string]string{"a": "s,a", "b": ",b"}, of)
+	}, durable.WithMiddleware(noting("1", &seen), also), durable.WithConcurrency(1))
+}
+
 func TestMiddlewareWrongUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		openWith := func(m ...durable.Middleware) *durable.Queue {

@@ -449,9 +449,11 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	})
 }
 
-// RunNow adds the job of a schedule, due now, also if the schedule is paused. It does not
-// affect the occurrences, and one may run at the same time. [ErrNotFound]: no schedule
-// has the name. [ErrInvalid]: it cannot be read here, since a newer release has stored it.
+// RunNow adds the job of a schedule, due now, also if the schedule is paused. It adds it as
+// [Queue.Add] does, with the same errors, and through a [Middleware]. The handler gets the
+// schedule's name, and no time by it. RunNow does not affect the occurrences, and one may run
+// at the same time. [ErrNotFound]: no schedule has the name. [ErrInvalid]: it cannot be read
+// here, since a newer release has stored it.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if q.closed.Err() != nil {
 		return "", ErrClosed
@@ -463,12 +465,7 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}
-	rec, err := driver.NewRecord(p.Job.Restore(), q.now())
-	if err != nil {
-		return "", err
-	}
-	refs, err := q.add(ctx, []driver.Record{rec})
-	return refs[0], err
+	return q.Add(ctx, driver.OfSchedule(p.Job.Restore(), name))
 }
 
 // DeleteSchedule deletes a schedule and its waiting occurrence. An occurrence that a

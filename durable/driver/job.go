@@ -78,6 +78,15 @@ type Job struct {
 	// end is stored when the job's turn comes, so a listing may show it as waiting for
 	// longer. Expires must be after the due time. Redrive clears Expires.
 	Expires time.Time
+
+	schedule string // see OfSchedule
+}
+
+// OfSchedule returns the job of a schedule that is added beside its occurrences. [NewRecord]
+// sets Record.Schedule, also if a middleware has changed the job. It is for the Queue.
+func OfSchedule(j Job, name string) Job {
+	j.schedule = name
+	return j
 }
 
 // OnKey is the action of Add if a job waits under the key of the new one.
@@ -149,8 +158,9 @@ type Attempt struct {
 	Signaled bool
 	Signal   []byte
 
-	// Schedule is the name of the schedule of an occurrence. Occurrence is its time by the
-	// schedule, which is earlier than the job's time with a Jitter, or if it was missed.
+	// Schedule is the name of the schedule of an occurrence, or of a job that RunNow has added.
+	// Occurrence is the time of an occurrence by the schedule, which is earlier than the job's
+	// time with a Jitter, or if it was missed. It is zero for a job of RunNow.
 	Schedule   string
 	Occurrence time.Time
 
@@ -160,13 +170,10 @@ type Attempt struct {
 // NewAttempt returns the Attempt of a Delivery, for its handler. Complete calls complete.
 func NewAttempt(d *Delivery, number int, occurrence time.Time, complete func(context.Context, func(Worker, Completion) error) error) *Attempt {
 	r := &d.Record
-	a := &Attempt{
-		Ref: d.Ref, Job: r.kept(), Number: number, Due: r.Due, Signaled: r.Signal != nil, Signal: r.Signal, complete: complete,
+	return &Attempt{
+		Ref: d.Ref, Job: r.kept(), Number: number, Due: r.Due, Signaled: r.Signal != nil, Signal: r.Signal,
+		Schedule: r.Schedule, Occurrence: occurrence, complete: complete,
 	}
-	if !occurrence.IsZero() {
-		a.Schedule, a.Occurrence = r.Schedule, occurrence
-	}
-	return a
 }
 
 // Complete stores the end of an attempt, as done, through write, before its handler has

@@ -41,7 +41,8 @@ type Record struct {
 	Errors []Failure
 
 	// For an occurrence of a schedule: the schedule's name, and the text from which the
-	// Queue makes the next occurrence. An engine stores both unchanged.
+	// Queue makes the next occurrence. A job of RunNow has only the name. An engine stores
+	// both unchanged.
 	Schedule   string
 	Occurrence string
 }
@@ -121,7 +122,7 @@ func NewOccurrence(j Job, schedule string, now time.Time) (Record, error) {
 }
 
 func newRecord(j Job, now time.Time) (Record, error) {
-	r, due := Record{Job: j}, j.At
+	r, due := Record{Job: j, Schedule: j.schedule}, j.At
 	switch {
 	case due.IsZero():
 		due = now.Add(max(j.After, 0))
@@ -135,7 +136,7 @@ func newRecord(j Job, now time.Time) (Record, error) {
 		due = now
 	}
 	due, now = clock.WholeMicros(due), clock.WholeMicros(now)
-	r.After = 0
+	r.After, r.schedule = 0, ""
 	r.ID, r.At, r.Due, r.Born, r.MaxWait, r.Timeout = rand.Text(), due, due, now, wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
 	if !r.Expires.IsZero() {
 		r.Expires = clock.WholeMicros(r.Expires)

@@ -418,13 +418,16 @@ func limitRecalls(t *testing.T, s Store) {
 func limitRecallsOfTheGone(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]
-	for i, limit := range []durable.Limit{{Kind: kind, Running: 1}, {}} {
+	for i, change := range []func(){
+		func() { r.limit("l", durable.Limit{Kind: kind, Running: 1}) },
+		func() { r.unlimit("l") },
+	} {
 		e := s.Open(t)
 		readRules(t, e)
 		w := newCrashing(t, e, fmt.Sprint("gone", i))
 		h := w.take(ref)
 		w.stop()
-		r.limit("l", limit)
+		change()
 		w.release(h, time.Hour)
 		require.NoError(t, w.Close(within(t)))
 	}

@@ -129,7 +129,8 @@ func scheduleChanged(t *testing.T, s Store) {
 
 // A schedule that is paused makes no occurrences, over restarts, until it is resumed, and
 // one that is deleted makes none. An occurrence that runs meanwhile goes on, and is followed by what
-// the schedule is then. RunNow runs one in any case.
+// the schedule is then. RunNow runs its job in any case, with the name
+// of the schedule and no time by it.
 func schedulePaused(t *testing.T, s Store) {
 	begun, release := make(chan bool, 100), make(chan bool)
 	r := open(t, s.Open(t)).handle(kind, tells(begun, release)).start()
@@ -153,6 +154,10 @@ func schedulePaused(t *testing.T, s Store) {
 	<-begun
 	release <- true
 	r.awaitGone(ref)
+	now := slices.DeleteFunc(r.ran(), func(run run) bool { return run.Ref != ref })
+	require.Len(t, now, 1)
+	require.Equal(t, "x", now[0].Schedule)
+	require.Zero(t, now[0].Occurrence)
 	quiet()
 	r.resumeSchedule("x")
 	<-begun

@@ -15,7 +15,7 @@ import (
 
 // AddTx stores jobs in a transaction of yours: they exist if and only if it is committed.
 // Until then no worker sees them. Otherwise it works as Queue.Add, with the same limits
-// and errors. On durable.ErrExists the jobs whose Ref is not empty are stored and the
+// and errors, but without the middleware of a Queue. On durable.ErrExists the jobs whose Ref is not empty are stored and the
 // transaction goes on. After any other error roll it back. After counts from this call,
 // not from the commit. AddTx panics on a nil transaction.
 //

@@ -148,7 +148,7 @@ func ExampleQueue_Reschedule() {
 
 	ref, err := q.Add(ctx, durable.Job{Kind: "remind", After: time.Hour})
 	check(err)
-	_, moved, err := q.Reschedule(ctx, ref, clock.Now().Add(5*time.Hour))
+	moved, err := q.Reschedule(ctx, ref, clock.Now().Add(5*time.Hour))
 	check(err)
 	fmt.Println(moved)
 	check(clock.Advance(ctx, 24*time.Hour))

@@ -432,15 +432,15 @@ func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 }
 
 // Reschedule changes when a waiting job is due, also of one that waits for its next
-// attempt. It returns the job's Ref, which the engines of this module do not change, and
-// whether it has moved the job; false as for [Queue.Cancel]. A time that has passed means
-// now. [ErrFull]: the store has room only for the ends of jobs.
-func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
+// attempt. The job keeps its Ref. It returns whether it has moved the job; false as for
+// [Queue.Cancel]. A time that has passed means now. [ErrFull]: the store has room only for
+// the ends of jobs.
+func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, error) {
 	if q.closed.Err() != nil {
-		return "", false, ErrClosed
+		return false, ErrClosed
 	}
 	if err := valid.Time(at); err != nil {
-		return "", false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
+		return false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
 	}
 	if now := q.now(); at.Before(now) {
 		at = now
@@ -449,7 +449,7 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 	if ok {
 		q.counters.Rescheduled.Add(1)
 	}
-	return r, ok, err
+	return ok, err
 }
 
 // Get returns the Info of a job that waits, runs or is dead. It returns [ErrNotFound] for

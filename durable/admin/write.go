@@ -154,10 +154,7 @@ func setLimit(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 }
 
 func (h *handler) move(ctx context.Context, refs []durable.Ref, at time.Time) ([]Result, error) {
-	return each(refs, runs, func(r durable.Ref) (bool, error) {
-		_, ok, err := h.q.Reschedule(ctx, r, at)
-		return ok, err
-	})
+	return each(refs, runs, func(r durable.Ref) (bool, error) { return h.q.Reschedule(ctx, r, at) })
 }
 
 func cancel(h *handler, ctx context.Context, c *Command) ([]Result, error) {

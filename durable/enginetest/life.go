@@ -209,7 +209,7 @@ func badInput(t *testing.T, s Store) {
 	ref := r.add(good)[0]
 	sameJob(t, good, r.get(ref).Job)
 	require.True(t, good.At.Equal(r.get(ref).Due), r.get(ref).Due)
-	_, _, err := r.Reschedule(within(t), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+	_, err := r.Reschedule(within(t), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 	require.ErrorIs(t, err, durable.ErrInvalid)
 	r.cancel(ref, true, "")
 }
@@ -221,7 +221,7 @@ func unknownRef(t *testing.T, s Store) {
 	for _, w := range []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", ref + "x", ref[:len(ref)-1], "." + ref} {
 		canceled, err := r.Cancel(ctx, w)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
-		_, moved, err := r.Reschedule(ctx, w, time.Now())
+		moved, err := r.Reschedule(ctx, w, time.Now())
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
 		require.False(t, canceled || moved)
 		r.isGone(w)

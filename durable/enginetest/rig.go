@@ -298,9 +298,8 @@ func (r *rig) cancelKey(key string, want bool) { require.Equal(r.t, want, r.canc
 
 // moves reports whether a Reschedule has moved the job.
 func (r *rig) moves(ref durable.Ref, at time.Time) bool {
-	same, ok, err := r.Reschedule(within(r.t), ref, at)
+	ok, err := r.Reschedule(within(r.t), ref, at)
 	r.ok(err)
-	require.Equal(r.t, ref, same)
 	return ok
 }
 

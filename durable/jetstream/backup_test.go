@@ -182,7 +182,7 @@ func TestBackupWhileJobsMove(t *testing.T) {
 	for _, ref := range refs {
 		moving.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				_, _, _ = q.Reschedule(ctx, ref, time.Now().Add(3*time.Hour+time.Duration(n)*time.Second))
+				_, _ = q.Reschedule(ctx, ref, time.Now().Add(3*time.Hour+time.Duration(n)*time.Second))
 			}
 		})
 	}

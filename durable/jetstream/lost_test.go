@@ -66,7 +66,7 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 			require.ErrorIs(t, err, durable.ErrNotFound)
 		}},
 		"Reschedule": {func(ctx context.Context, q *durable.Queue, ref durable.Ref) error {
-			_, _, err := q.Reschedule(ctx, ref, far.Add(time.Hour))
+			_, err := q.Reschedule(ctx, ref, far.Add(time.Hour))
 			return err
 		}, func(t *testing.T, q *durable.Queue, ref durable.Ref) {
 			info, err := q.Get(t.Context(), ref)

@@ -211,7 +211,7 @@ func TestUsersConfigNoMore(t *testing.T) {
 	refs, err := shop.AddMany(ctx, durable.Job{Kind: "k", After: time.Hour, Key: "key"}, durable.Job{Kind: "k", After: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, shop.SetSchedule(ctx, "s", "@every 1h", durable.Job{Kind: "k"}))
-	_, ok, err := shop.Reschedule(ctx, refs[0], time.Now().Add(2*time.Hour))
+	ok, err := shop.Reschedule(ctx, refs[0], time.Now().Add(2*time.Hour))
 	require.NoError(t, err)
 	require.True(t, ok)
 	ok, err = shop.Cancel(ctx, refs[0])

@@ -291,7 +291,7 @@ func TestUnreadFieldsArePassedOn(t *testing.T) {
 	require.NoError(t, err)
 	defer q.Close()
 	moved, signaled := job("moved", now.Add(time.Hour)), job("signaled", now.Add(time.Hour))
-	_, ok, err := q.Reschedule(t.Context(), moved, now.Add(2*time.Hour))
+	ok, err := q.Reschedule(t.Context(), moved, now.Add(2*time.Hour))
 	require.NoError(t, err)
 	require.True(t, ok)
 	check("h.>", "q.>")

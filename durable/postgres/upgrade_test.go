@@ -201,7 +201,7 @@ func TestNextVersionBesideOlder(t *testing.T) {
 	require.Equal(t, driver.Granted, w.Claim(t.Context(), next)[0].Status)
 	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: next[0], End: driver.DeadLetter, Error: "x"}})[0])
 	require.NoError(t, q.Redrive(t.Context(), refs[0]))
-	_, moved, err := q.Reschedule(t.Context(), refs[1], time.Now())
+	moved, err := q.Reschedule(t.Context(), refs[1], time.Now())
 	require.NoError(t, err)
 	require.True(t, moved)
 	var changed int

@@ -111,7 +111,7 @@ func ExampleHandleJSON() {
 	})
 	go q.Run(ctx)
 
-	_, err := q.Add(ctx, durable.Job{Kind: "mail", Payload: []byte(`{"To": "ann", "Subject": "hello"}`)})
+	_, err := durable.AddJSON(ctx, q, durable.Job{Kind: "mail"}, mail{"ann", "hello"})
 	check(err)
 	check(clock.Advance(ctx, 0))
 	// Output: hello to ann

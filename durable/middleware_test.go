@@ -179,6 +179,32 @@ func TestMiddlewareSeesRunNow(t *testing.T) {
 	}, durable.WithMiddleware(noting("1", &seen), also), durable.WithConcurrency(1))
 }
 
+// AddJSON adds by the middleware, with the errors of Add.
+func TestAddJSON(t *testing.T) {
+	var seen []string
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
+		ctx := t.Context()
+		for what, try := range map[string]func() (durable.Ref, error){
+			"has a Payload":    func() (durable.Ref, error) { return durable.AddJSON(ctx, q, durable.Job{Kind: "a", Payload: []byte{}}, 1) },
+			"unsupported type": func() (durable.Ref, error) { return durable.AddJSON(ctx, q, durable.Job{Kind: "a"}, func() {}) },
+		} {
+			ref, err := try()
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			require.ErrorContains(t, err, what)
+			require.Empty(t, ref)
+		}
+		require.Empty(t, seen)
+		_, err := durable.AddJSON(ctx, q, durable.Job{}, 1)
+		require.ErrorContains(t, err, "the kind is empty")
+		ref, err := durable.AddJSON(ctx, q, durable.Job{Kind: "a", After: time.Hour}, map[string]int{"n": 1})
+		require.NoError(t, err)
+		info, err := q.Get(ctx, ref)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"n": 1}`, string(info.Job.Payload))
+		require.Equal(t, []string{"1 adds 1", "1 adds 1"}, seen)
+	}, durable.WithMiddleware(noting("1", &seen)))
+}
+
 func TestMiddlewareWrongUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		openWith := func(m ...durable.Middleware) *durable.Queue {

@@ -122,9 +122,6 @@ func ExampleWithMiddleware_encryption() {
 	check(err)
 	check(q.SetSchedule(ctx, "noon", "0 12 * * *", after.encrypt(durable.Job{Kind: "mail", Payload: []byte("to all")})))
 
-	_, err = q.RunNow(ctx, "noon")
-	check(err)
-
 	needed := func() (n int) {
 		for _, err := range q.All(ctx, durable.Filter{Meta: map[string]string{keyName: "spring"}}) {
 			check(err)
@@ -133,6 +130,9 @@ func ExampleWithMiddleware_encryption() {
 		return n
 	}
 	fmt.Println("jobs that need the old key:", needed())
+	_, err = q.RunNow(ctx, "noon")
+	check(err)
+	check(clock.Advance(ctx, 0))
 	check(clock.Advance(ctx, 24*time.Hour))
 	fmt.Println("jobs that need the old key:", needed())
 	// Output:

@@ -185,7 +185,9 @@ func TestAddJSON(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
 		ctx := t.Context()
 		for what, try := range map[string]func() (durable.Ref, error){
-			"has a Payload":    func() (durable.Ref, error) { return durable.AddJSON(ctx, q, durable.Job{Kind: "a", Payload: []byte{}}, 1) },
+			"has a Payload": func() (durable.Ref, error) {
+				return durable.AddJSON(ctx, q, durable.Job{Kind: "a", Payload: []byte{}}, 1)
+			},
 			"unsupported type": func() (durable.Ref, error) { return durable.AddJSON(ctx, q, durable.Job{Kind: "a"}, func() {}) },
 		} {
 			ref, err := try()

@@ -72,7 +72,7 @@ func answering(v any) http.HandlerFunc {
 	}
 }
 
-var writable = []admin.Option{admin.Writable(), admin.WithLogger(slog.New(slog.DiscardHandler))}
+var writable = []admin.Option{admin.WithWrites(), admin.WithLogger(slog.New(slog.DiscardHandler))}
 
 // newQueue returns a queue in memory, whose jobs of kind "dies" die with that error, and
 // those of kind "runs" run until the test ends.
@@ -191,7 +191,7 @@ func TestAdminRedrivesAll(t *testing.T) {
 	tb.until(`$("jobs").children.length === 1 && $("kind").value === "archived" && !!` + line("jobs", "archived"))
 }
 
-// Without Writable there is no button but those that change what is shown.
+// Without WithWrites there is no button but those that change what is shown.
 func TestAdminReadOnly(t *testing.T) {
 	tb, q := newTab(t), newQueue(t, "no")
 	s := serveAdmin(t, admin.NewHandler(q))

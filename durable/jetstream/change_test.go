@@ -128,7 +128,7 @@ func TestLeavesFarBucket(t *testing.T) {
 // Moves leave the last fifth of a store to the ends of jobs, as adds do.
 func TestMovesLeaveTheReserve(t *testing.T) {
 	const most = 10 << 20
-	p := newPart(t, MaxBytes(most))
+	p := newPart(t, WithMaxBytes(most))
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", Payload: make([]byte, 100<<10), MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))

@@ -251,7 +251,7 @@ func TestClockSetBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := &serverClock{}
-			s := newStore(t, jetstream.Shift(clock.show), jetstream.Buckets(c.near, c.far, c.lead, c.settle))
+			s := newStore(t, jetstream.Shift(clock.show), jetstream.WithBuckets(jetstream.Buckets{Near: c.near, Far: c.far, Lead: c.lead, Settle: c.settle}))
 			setBack(t, clock, s.Open(t), c.by)
 		})
 	}

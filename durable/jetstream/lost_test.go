@@ -244,7 +244,7 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 // said to have been lost then: no job may begin in one without a heartbeat.
 func TestLostLeaseInOnePartition(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, jetstream.Partitions(2))
+	s := newStore(t, jetstream.WithPartitions(2))
 	const lease = 2 * time.Second
 	w, err := s.Open(t).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)

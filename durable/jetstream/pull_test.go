@@ -93,7 +93,7 @@ func insert(t *testing.T, e driver.Engine, recs []driver.Record) {
 // fetched and not handed on yet is bounded; and all come.
 func TestFetchedIsBounded(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, jetstream.Partitions(2))
+	s := newStore(t, jetstream.WithPartitions(2))
 	f := &fetching{meter: meter{srv: s.srv}, got: map[string]bool{}}
 	nc, err := nats.Connect("", nats.InProcessServer(&f.meter), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func TestRequestUsedUp(t *testing.T) {
 
 // A reader that waits at a queue takes a share only to read a job that does not fit into its request.
 func TestFetchNeedsNoShare(t *testing.T) {
-	p := newPart(t, Buckets(time.Hour, 24*time.Hour, time.Minute, time.Minute))
+	p := newPart(t, WithBuckets(Buckets{Near: time.Hour, Far: 24 * time.Hour, Lead: time.Minute, Settle: time.Minute}))
 	now := p.now().Truncate(time.Microsecond)
 	at := spot{p.nearOf(now), anyQueue}
 	store := func(id string, payload int) {

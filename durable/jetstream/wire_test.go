@@ -171,8 +171,8 @@ func TestRefusals(t *testing.T) {
 
 func TestWrongOptions(t *testing.T) {
 	for _, o := range []Option{
-		Queue(""), Queue("a.b"), Replicas(0), Partitions(0), Partitions(1001), MaxBytes(1),
-		Buckets(0, 1, 1, 1), Buckets(2*time.Second, 3*time.Second, 1, 1), Buckets(1, 1, 0, 1), nil,
+		WithQueue(""), WithQueue("a.b"), WithReplicas(0), WithPartitions(0), WithPartitions(1001), WithMaxBytes(1),
+		WithBuckets(Buckets{Near: 1}), WithBuckets(Buckets{Near: 2 * time.Second, Far: 3 * time.Second}), WithBuckets(Buckets{Lead: -1}), WithBuckets(Buckets{Settle: -1}), nil,
 	} {
 		require.Panics(t, func() { Connect(t.Context(), new(nats.Conn), o) })
 	}

@@ -26,13 +26,13 @@ type config struct {
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-// Schema sets the name of the schema that has the queue's tables: small letters, digits
+// WithSchema sets the name of the schema that has the queue's tables: small letters, digits
 // and _, at most 63 of them. The default is "tickwheel". Queues in several schemas have
 // nothing in common. Connect panics on another name.
-func Schema(name string) Option {
+func WithSchema(name string) Option {
 	return func(c *config) {
 		if !schemaName.MatchString(name) {
-			panic(fmt.Sprintf("postgres: Schema(%q): use lower-case letters, digits and _", name))
+			panic(fmt.Sprintf("postgres: WithSchema(%q): use lower-case letters, digits and _", name))
 		}
 		c.schema = name
 	}

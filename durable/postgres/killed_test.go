@@ -91,7 +91,7 @@ func completeAll(t *testing.T, schema string) {
 	pool, err := pgxpool.New(t.Context(), os.Getenv("COMPLETE_DSN")+"&pool_max_conns=20")
 	require.NoError(t, err)
 	defer pool.Close()
-	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(schema))
+	e, err := postgres.Connect(t.Context(), pool, postgres.WithSchema(schema))
 	require.NoError(t, err)
 	q, stop := runQueue(t, e, func(ctx context.Context, a *durable.Attempt) error {
 		fmt.Println("begun")

@@ -34,7 +34,7 @@ const (
 func nextBuild(t *testing.T, s *store, pool *pgxpool.Pool, next string) *postgres.Engine {
 	first, err := os.ReadFile("sql/1.sql")
 	require.NoError(t, err)
-	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema), postgres.Versions(fstest.MapFS{
+	e, err := postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema), postgres.Versions(fstest.MapFS{
 		"sql/1.sql": {Data: first}, "sql/2.sql": {Data: []byte(next)},
 	}))
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestNextVersionRefusesOlder(t *testing.T) {
 	_, err = e.Work(t.Context(), workConfig("w2", time.Minute))
 	require.ErrorIs(t, err, durable.ErrVersion)
 	require.ErrorIs(t, e.Migrate(t.Context()), durable.ErrVersion)
-	_, err = postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	_, err = postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema))
 	require.ErrorIs(t, err, durable.ErrVersion)
 	require.Equal(t, stored, contents(t, s, pool))
 }

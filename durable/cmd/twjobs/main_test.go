@@ -161,7 +161,7 @@ func TestMakesNothing(t *testing.T) {
 	require.Empty(t, made)
 
 	url, nc := serve(t)
-	e, err := jetstream.Connect(within(t), nc, jetstream.Queue("spread"), jetstream.Partitions(3))
+	e, err := jetstream.Connect(within(t), nc, jetstream.WithQueue("spread"), jetstream.WithPartitions(3))
 	require.NoError(t, err)
 	defer e.Close()
 	of := func(queue string) (string, int) {
@@ -294,7 +294,7 @@ func TestPostgres(t *testing.T) {
 	pool, err := pgxpool.New(within(t), srv.DSN())
 	require.NoError(t, err)
 	defer pool.Close()
-	e, err := postgres.Connect(within(t), pool, postgres.Schema("mails"))
+	e, err := postgres.Connect(within(t), pool, postgres.WithSchema("mails"))
 	require.NoError(t, err)
 	require.NoError(t, e.Migrate(within(t)))
 	q, err := durable.Open(within(t), e)

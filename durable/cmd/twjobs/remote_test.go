@@ -48,7 +48,7 @@ func TestURL(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
 	user := ""
-	h := admin.NewHandler(q, admin.Writable(), admin.WithUser(func(r *http.Request) string { user, _, _ = r.BasicAuth(); return user }))
+	h := admin.NewHandler(q, admin.WithWrites(), admin.WithUser(func(r *http.Request) string { user, _, _ = r.BasicAuth(); return user }))
 	srv := httptest.NewServer(http.StripPrefix("/admin", h))
 	defer srv.Close()
 	at := strings.Replace(srv.URL, "://", "://ann:secret@", 1) + "/admin/"
@@ -115,7 +115,7 @@ func TestFlow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
-	srv := httptest.NewServer(admin.NewHandler(q, admin.Writable()))
+	srv := httptest.NewServer(admin.NewHandler(q, admin.WithWrites()))
 	defer srv.Close()
 	expect := func(status int, want string, args ...string) {
 		t.Helper()
@@ -269,7 +269,7 @@ func TestMigrate(t *testing.T) {
 	out, status = command(t, append(place, "migrate")...)
 	require.Zero(t, status, out)
 	require.Contains(t, out, "needs no migration")
-	e, err := postgres.Connect(within(t), pool, postgres.Schema("new"))
+	e, err := postgres.Connect(within(t), pool, postgres.WithSchema("new"))
 	require.NoError(t, err)
 	require.NoError(t, e.Migrate(within(t)))
 	e.Close()

@@ -28,12 +28,14 @@ type Job struct {
 	OnKey OnKey
 
 	// MaxWait, with Later, is the longest time from the first Add until the job is due,
-	// however often it is pushed back; 0 means no bound. Whole microseconds, rounded up.
+	// however often it is pushed back; 0 means no bound. Whole microseconds, rounded up. The
+	// word is that of the debounce of JavaScript's lodash.
 	MaxWait time.Duration
 
 	// Found, if not nil, is set by Add to the Ref of the job that waited under the key,
 	// and to "" without one. Give each job its own Found. If Add repeats a lost answer
-	// itself, Found may be "" although a job waited.
+	// itself, Found may be "" although a job waited. It is a field, since otherwise Add,
+	// AddMany, AddTx and each AddFunc would return it for the few jobs that need it.
 	Found *Ref
 
 	// FreeWhenBegun frees the key when an attempt begins, so that a job added meanwhile

@@ -25,7 +25,7 @@ const (
 // One that is not named here is a tool.
 var mayImport = map[string][]string{
 	".": {
-		module + "/driver", module + "/internal/batch", module + "/internal/clock", module + "/internal/once",
+		module + "/driver", module + "/internal/batch", module + "/internal/clock",
 		module + "/internal/recur", module + "/internal/valid", module + "/internal/worker",
 		module + "/internal/worker/attempt", module + "/cron", core + "timingwheel",
 		core + "internal/wallclock",
@@ -41,10 +41,9 @@ var mayImport = map[string][]string{
 	"cron":                     {core + "timingwheel"},
 	"internal/batch":           {core + "internal/stack"},
 	"internal/clock":           {},
-	"internal/once":            {},
 	"internal/unread":          {},
 	"internal/valid":           {},
-	"memory":                   {module + "/driver", module + "/internal/once"},
+	"memory":                   {module + "/driver"},
 	"enginetest":               {module, module + "/driver", module + "/testservers/busy", module + "/memory"},
 	"crashtest":                {module, module + "/driver", module + "/memory"},
 	"admin":                    {module, core + "timingwheel"},

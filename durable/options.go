@@ -163,7 +163,6 @@ func WithMiddleware(m ...Middleware) Option {
 //   - cannot read the spec of a schedule; other workers run its jobs: name (once
 //     for each name and Run; a newer release has stored it)
 //   - cannot read a schedule; trying again: name, error
-//   - a limit with Running 0 pauses its jobs: limit, kind
 //   - cannot fetch jobs; trying again: error, pause
 //   - cannot renew the lease: error, silent (since the last renewal)
 //   - cannot hand back jobs; others get them after the lease: error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/batch"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
-	"github.com/tickwheel/tickwheel/durable/internal/once"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
@@ -73,11 +73,11 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	c := newConfig(opts)
 	q := &Queue{config: c.Config, log: c.Log, engine: e, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
 	q.calendar = recur.NewCalendar(e, q.log, q.now)
-	if !ownerOf(e).Take() {
+	if !own(e) {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
 	if err := q.readClock(ctx); err != nil {
-		ownerOf(e).Leave()
+		disown(e)
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
@@ -114,12 +114,24 @@ func (q *Queue) readClock(ctx context.Context) (err error) {
 	return err
 }
 
-// ownerOf returns the owner of an engine, a new one if the engine does not know.
-func ownerOf(e driver.Engine) *once.Owner {
-	if e, ok := e.(once.Engine); ok {
-		return e.QueueOwner()
+// owned has the engines that have a Queue which is not closed. An engine that wraps another one
+// is an engine of its own. One that cannot be a key, such as a struct with a slice, is not checked.
+var owned sync.Map
+
+// own makes a Queue the owner of an engine. It returns false if the engine has one.
+func own(e driver.Engine) bool {
+	if !reflect.ValueOf(e).Comparable() {
+		return true
 	}
-	return new(once.Owner)
+	_, there := owned.LoadOrStore(e, nil)
+	return !there
+}
+
+// disown ends the ownership.
+func disown(e driver.Engine) {
+	if reflect.ValueOf(e).Comparable() {
+		owned.Delete(e)
+	}
 }
 
 // followClock reads the engine's clock until Close, and says when that was set. It does so at
@@ -199,7 +211,7 @@ func (q *Queue) Close() error {
 		q.keyed.Close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
-		ownerOf(q.engine).Leave()
+		disown(q.engine)
 	})
 	return q.closeOf
 }
@@ -230,7 +242,7 @@ func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error)
 	recs := make([]driver.Record, len(jobs))
 	now := q.now()
 	for i, j := range jobs {
-		if recs[i], err = j.Record(now); err != nil {
+		if recs[i], err = driver.NewRecord(j, now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
 		}
 	}
@@ -420,15 +432,15 @@ func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 }
 
 // Reschedule changes when a waiting job is due, also of one that waits for its next
-// attempt. It returns the job's Ref, which the engines of this module do not change, and
-// whether it has moved the job; false as for [Queue.Cancel]. A time that has passed means
-// now. [ErrFull]: the store has room only for the ends of jobs.
-func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
+// attempt. The job keeps its Ref. It returns whether it has moved the job; false as for
+// [Queue.Cancel]. A time that has passed means now. [ErrFull]: the store has room only for
+// the ends of jobs.
+func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, error) {
 	if q.closed.Err() != nil {
-		return "", false, ErrClosed
+		return false, ErrClosed
 	}
 	if err := valid.Time(at); err != nil {
-		return "", false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
+		return false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
 	}
 	if now := q.now(); at.Before(now) {
 		at = now
@@ -437,7 +449,7 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 	if ok {
 		q.counters.Rescheduled.Add(1)
 	}
-	return r, ok, err
+	return ok, err
 }
 
 // Get returns the Info of a job that waits, runs or is dead. It returns [ErrNotFound] for
@@ -446,11 +458,7 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
 	}
-	i, err := q.engine.Get(ctx, r)
-	if err != nil {
-		return Info{}, err
-	}
-	return infoOf(i), nil
+	return q.engine.Get(ctx, r)
 }
 
 // All iterates over the jobs that are kept and selected, in no order; [Engine] says how
@@ -462,11 +470,11 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			yield(Info{}, ErrClosed)
 			return
 		}
-		if !f.possible() {
+		if !isPossible(f) {
 			return
 		}
-		for i, err := range q.engine.Scan(ctx, driver.Filter(f)) {
-			if !yield(infoOf(i), err) {
+		for i, err := range q.engine.Scan(ctx, f) {
+			if !yield(i, err) {
 				return
 			}
 		}

@@ -18,27 +18,27 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
-// ScheduleOption sets how [Queue.Schedule] makes occurrences.
+// ScheduleOption sets how [Queue.SetSchedule] makes occurrences.
 type ScheduleOption func(*recur.Schedule) error
 
-// Missed is a policy for missed occurrences: their time has passed while no worker was
+// MissedPolicy decides about missed occurrences: their time has passed while no worker was
 // there, or while the one before ran or waited for its next attempt.
-type Missed int
+type MissedPolicy int
 
-// The policies for missed occurrences; [RunEach] is another.
+// The policies for missed occurrences; [MissedEach] is another.
 const (
-	RunOnce Missed = 0  // One occurrence runs at once, for all that were missed.
-	RunNone Missed = -1 // An occurrence that has not begun a minute after its time, or when the next is due, is left out.
+	MissedOnce MissedPolicy = 0  // One occurrence runs at once, for all that were missed.
+	MissedSkip MissedPolicy = -1 // An occurrence that has not begun a minute after its time, or when the next is due, is left out.
 )
 
-// RunEach runs each of the last n missed occurrences, one after the other. Earlier ones
+// MissedEach runs each of the last n missed occurrences, one after the other. Earlier ones
 // are left out.
-func RunEach(n int) Missed { return Missed(n) }
+func MissedEach(n int) MissedPolicy { return MissedPolicy(n) }
 
-// OnMissed sets the policy for missed occurrences. The default is RunOnce.
-func OnMissed(m Missed) ScheduleOption {
+// OnMissed sets the policy for missed occurrences. The default is MissedOnce.
+func OnMissed(m MissedPolicy) ScheduleOption {
 	return func(p *recur.Schedule) error {
-		if m < RunNone || m > 1<<20 {
+		if m < MissedSkip || m > 1<<20 {
 			return fmt.Errorf("%w: OnMissed(%d)", ErrInvalid, m)
 		}
 		p.Missed = int(m)
@@ -47,7 +47,7 @@ func OnMissed(m Missed) ScheduleOption {
 }
 
 // SkipOverlap leaves out an occurrence whose time comes while the one before runs. By default it
-// begins when that has ended, and [Missed] decides about several. Two never run at the same time.
+// begins when that has ended, and [MissedPolicy] decides about several. Two never run at the same time.
 func SkipOverlap() ScheduleOption {
 	return func(p *recur.Schedule) error {
 		p.Skip = true
@@ -92,7 +92,7 @@ func EndAt(t time.Time) ScheduleOption {
 	}
 }
 
-// Schedule stores a schedule under a name: the job recurs at the times of spec, until it
+// SetSchedule stores a schedule under a name: the job recurs at the times of spec, until it
 // is paused or deleted. At, After, Key and Expires of j are not used. The spec is a cron
 // expression, with a time zone if it does not mean UTC, or an interval, such as
 //
@@ -104,8 +104,8 @@ func EndAt(t time.Time) ScheduleOption {
 // release. The worker that ran an occurrence stores the next one with its end, in one
 // commit.
 //
-// Any number of processes may call Schedule when they start: one schedule is made. If the
-// stored schedule of the name is the same, nothing changes; otherwise Schedule changes
+// Any number of processes may call SetSchedule when they start: one schedule is made. If the
+// stored schedule of the name is the same, nothing changes; otherwise SetSchedule changes
 // it. An occurrence that runs or is due is followed by the new ones. A waiting occurrence
 // is replaced, by one of the same time unless the new spec has other times. A change that
 // keeps the spec and StartAt loses no occurrence, and no missed one. A paused schedule
@@ -114,62 +114,62 @@ func EndAt(t time.Time) ScheduleOption {
 // For each time of the schedule at most one occurrence runs, apart from its attempts. If
 // the engine's clock is set back by up to 90 minutes, the next occurrence is after the
 // last that has run, so none runs twice and none is lost. Call DeleteSchedule, and
-// Schedule again, to forget the last.
+// SetSchedule again, to forget the last.
 //
 // A larger step back means that the clock was wrong. Each open Queue sees it within a
 // second, and the schedule goes on at its next time by the right clock. Occurrences that
 // ran by the wrong clock may run again at their right time. The last of them does not if
 // it is the only one and the one after it comes more than twice as much later as the
 // clock was set back: a yearly occurrence does not run again after a step of a day. If
-// no Queue was open at the step, a call of Schedule or ResumeSchedule has the same effect.
+// no Queue was open at the step, a call of SetSchedule or ResumeSchedule has the same effect.
 // An occurrence that waits for another attempt keeps its due time.
 //
 // At most one occurrence of a schedule waits or runs at a time. It is retried like any
 // other job; the next one follows when it is done or dead. If it is canceled, by Ref or
-// key, the schedule stands still until Schedule is called again, or ResumeSchedule.
+// key, the schedule stands still until SetSchedule is called again, or ResumeSchedule.
 //
 // Bad input returns an ErrInvalid with the reason, and nothing is written: the name is
 // empty, unprintable or too long, the spec cannot be read, the zone does not exist, no
 // time is left, or the job is not valid.
-func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
+func (q *Queue) SetSchedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
 	p := &recur.Schedule{Spec: spec}
 	err := errors.New("empty")
 	if spec != "" {
 		_, err = cron.Parse(spec)
 	}
 	if err != nil {
-		return fmt.Errorf("durable: Schedule(%.300q): %w: %w", name, ErrInvalid, err)
+		return fmt.Errorf("durable: SetSchedule(%.300q): %w: %w", name, ErrInvalid, err)
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			panic("durable: Schedule: nil ScheduleOption")
+			panic("durable: SetSchedule: nil ScheduleOption")
 		}
 		if err := opt(p); err != nil {
-			return fmt.Errorf("durable: Schedule(%.300q): %w", name, err)
+			return fmt.Errorf("durable: SetSchedule(%.300q): %w", name, err)
 		}
 	}
-	if err := q.setSchedule(ctx, name, p, j); err != nil {
-		return fmt.Errorf("durable: Schedule(%.300q): %w", name, err)
+	if err := q.storeSchedule(ctx, name, p, j); err != nil {
+		return fmt.Errorf("durable: SetSchedule(%.300q): %w", name, err)
 	}
 	return nil
 }
 
 var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
-// setSchedule makes a schedule, or changes the one that is there.
-func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
+// storeSchedule makes a schedule, or changes the one that is there.
+func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
 	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	if name == "" {
 		return fmt.Errorf("%w: the name is empty", ErrInvalid)
 	}
-	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, driver.OccurrenceKey(name), time.Time{}
-	rec, err := j.record(q.now())
+	j.At, j.After, j.Expires = time.Time{}, 0, time.Time{}
+	rec, err := driver.NewOccurrence(j, name, q.now())
 	if err != nil {
 		return err
 	}
-	p.Job = recur.TemplateOf(&rec)
+	p.Job = recur.TemplateOf(&rec.Job)
 	for range recur.Tries {
 		s, old, err := q.schedule(ctx, name)
 		if err != nil && !errors.Is(err, ErrNotFound) {
@@ -344,7 +344,7 @@ type ScheduleInfo struct {
 	Spec   string
 	Job    Job // The job of each occurrence; At, After, Key and Expires are not set.
 	Paused bool
-	Missed Missed
+	Missed MissedPolicy
 	Skip   bool // SkipOverlap
 	Jitter time.Duration
 	Start  time.Time // Zero if not set, like End.
@@ -384,12 +384,11 @@ func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, error) {
 	p := recur.DecodeSchedule(s.Definition)
 	i := ScheduleInfo{
-		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: Missed(p.Missed), Skip: p.Skip, Last: s.Last,
+		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: MissedPolicy(p.Missed), Skip: p.Skip, Last: s.Last,
 		Jitter: time.Duration(p.Jitter) * time.Microsecond, Start: recur.FromMicros(p.Start), End: recur.FromMicros(p.End),
 	}
 	if p.Job != nil {
-		r := p.Job.Record()
-		i.Job = jobOf(&r)
+		i.Job = p.Job.Restore()
 	}
 	o, err := q.occurrence(ctx, s.Name)
 	if o.State != 0 {
@@ -426,7 +425,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 // An occurrence that a worker has claimed goes on to its end, with all of its attempts:
 // if the worker is killed, another takes it over after the lease, although the schedule
 // is paused. [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two
-// attempts. A paused schedule stays paused when Schedule is called. [ErrNotFound]: no
+// attempts. A paused schedule stays paused when SetSchedule is called. [ErrNotFound]: no
 // schedule has the name. [ErrInvalid]: it cannot be read here, since a newer release has
 // stored it.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
@@ -450,9 +449,11 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	})
 }
 
-// RunNow adds the job of a schedule, due now, also if the schedule is paused. It does not
-// affect the occurrences, and one may run at the same time. [ErrNotFound]: no schedule
-// has the name. [ErrInvalid]: it cannot be read here, since a newer release has stored it.
+// RunNow adds the job of a schedule, due now, also if the schedule is paused. It adds it as
+// [Queue.Add] does, with the same errors, and through a [Middleware]. The handler gets the
+// schedule's name, and no time by it. RunNow does not affect the occurrences, and one may run
+// at the same time. [ErrNotFound]: no schedule has the name. [ErrInvalid]: it cannot be read
+// here, since a newer release has stored it.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if q.closed.Err() != nil {
 		return "", ErrClosed
@@ -464,12 +465,7 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}
-	rec, err := driver.NewRecord(p.Job.Record(), q.now())
-	if err != nil {
-		return "", err
-	}
-	refs, err := q.add(ctx, []driver.Record{rec})
-	return refs[0], err
+	return q.Add(ctx, driver.OfSchedule(p.Job.Restore(), name))
 }
 
 // DeleteSchedule deletes a schedule and its waiting occurrence. An occurrence that a

@@ -94,10 +94,10 @@ func (q *Queue) Stats() Stats {
 		ClockSteps: q.clock.Step().Count,
 	}
 	if u := c.Unhandled.Load(); u != nil {
-		st.Unhandled = unhandledOf(*u)
+		st.Unhandled = *u
 	}
 	if b := c.Backlog.Load(); b != nil {
-		st.Backlog, st.BacklogAt = backlogOf(b.Backlog), b.At
+		st.Backlog, st.BacklogAt = b.Backlog, b.At
 	}
 	c.Mu.Lock()
 	st.Lateness = c.Late
@@ -116,7 +116,7 @@ func addWorker(st *Stats, w worker.Stats) {
 	st.Stuck = w.Stuck
 	st.ClaimAhead = w.ClaimAhead
 	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.LastPoll, w.LastClaim, w.LastHeartbeat
-	st.Limited, st.Paused = w.Limited, pausables(w.Paused)
+	st.Limited, st.Paused = w.Limited, w.Paused
 	for _, l := range w.Limits {
 		st.Limits = append(st.Limits, LimitStats(l))
 	}

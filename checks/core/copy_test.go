@@ -20,10 +20,12 @@ import (
 
 // values are the exported types with hidden fields that may be copied, and the reason.
 var values = map[string]string{
-	"durable.Attempt":            "a copy completes the same attempt",
 	"durable/cron.Spec":          "it never changes",
+	"durable/driver.Attempt":     "a copy completes the same attempt",
 	"durable/driver.FlowControl": "it never changes",
+	"durable/driver.Job":         "the name of a schedule is copied with it",
 	"durable/enginetest.Memory":  "a copy is of the same store",
+	"durable/postgres.Engine":    "a copy is the same engine",
 	"timingwheel.Timeout":        "a handle without an allocation",
 	"timingwheel/pool.WhenFull":  "it never changes",
 }

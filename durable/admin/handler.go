@@ -31,8 +31,8 @@ const (
 // Option sets up a handler.
 type Option func(*handler)
 
-// Writable allows requests that write. Without it the handler only reads.
-func Writable() Option { return func(h *handler) { h.writable = true } }
+// WithWrites allows requests that write. Without it the handler only reads.
+func WithWrites() Option { return func(h *handler) { h.writable = true } }
 
 // WithUser sets the function that names the sender of a request for the log of writes,
 // for example by a header that an authenticating proxy sets. The default is the address

@@ -31,7 +31,7 @@
 //
 // These are changes of a zone's offset. A [Spec] reads no clock: Next depends on its
 // argument alone. The documentation of [timingwheel.TimingWheel.ScheduleFunc], and that of
-// Schedule in package durable, say what happens if the clock of the machine or the store is
+// SetSchedule in package durable, say what happens if the clock of the machine or the store is
 // set.
 //
 // The same rules hold for a zone that changes its offset for good. The zones are those of

@@ -1,8 +1,11 @@
 // Package driver is for the authors of engines, as database/sql/driver is for the authors
 // of drivers. It has the interfaces that an engine implements, the records that engines
 // and package durable exchange, and the arithmetic of limits, which all engines share.
-// Programs that add and run jobs use package durable, and need at most the name [Engine]
-// of this one. Package enginetest tests an engine.
+// Package enginetest tests an engine.
+//
+// Programs that add and run jobs use package durable, and need at most the name [Engine] of
+// this one. The types of durable that engines see, too, are defined here, such as [Job],
+// [Attempt] and [Info].
 package driver
 
 import (
@@ -179,13 +182,6 @@ type WorkConfig struct {
 	Notify func(Notice)
 }
 
-// Unhandled is a kind with a due job, for which no worker has a handler.
-type Unhandled struct {
-	Kind   string
-	Oldest Ref       // The job that is longest due.
-	Due    time.Time // Its due time.
-}
-
 // Worker claims and runs jobs.
 type Worker interface {
 	// Fetch hands out jobs a little before they are due, overdue jobs first, each to one
@@ -272,25 +268,3 @@ type Schedule struct {
 // An engine calls it once it has read both, and commits the result only if neither has
 // changed since. So it may call it several times, and with a lock: it must not call the engine.
 type Replace func(last time.Time, waits *Record) (*Record, error)
-
-// Attempt is an attempt whose handler has not returned yet: an *Attempt of package
-// durable. It is for engines that store its end in their own way, such as within a
-// transaction of the handler.
-type Attempt interface {
-	// Complete stores the end of the attempt, as done, through write. It calls write with
-	// the engine's worker and the end, which for an occurrence includes the next one. If
-	// write returns [ErrChanged], Complete reads the schedule and calls write again.
-	//
-	// Complete may be called again if the earlier write was certainly undone. After the
-	// handler has returned it returns [ErrLeaseLost]. It panics on an attempt that no
-	// worker has made.
-	Complete(ctx context.Context, write func(Worker, Completion) error) error
-}
-
-// Job is a job that is to be added: a Job of package durable. It is for engines that add jobs in a
-// way of their own, such as within a transaction.
-type Job interface {
-	// Record returns the record of a job that is added now, by the engine's clock. An
-	// error wraps [ErrInvalid].
-	Record(now time.Time) (Record, error)
-}

@@ -284,7 +284,7 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 		ref := r.add(durable.Job{Kind: kind, Key: key, FreeWhenBegun: n%2 == 0})[0]
 		held := exact(w.take(ref))
 		var found durable.Ref
-		rec, err := durable.Job{Kind: kind, Key: key, OnKey: durable.Replace, After: time.Hour, Found: &found}.Record(c.now())
+		rec, err := driver.NewRecord(durable.Job{Kind: kind, Key: key, OnKey: durable.Replace, After: time.Hour, Found: &found}, c.now())
 		require.NoError(t, err)
 		var claims int
 		var refs []durable.Ref

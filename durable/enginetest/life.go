@@ -97,7 +97,7 @@ func grace(t *testing.T, s Store) {
 // record returns a record as a Queue makes it.
 func record(id string, due, born time.Time) driver.Record {
 	due, born = due.Truncate(time.Microsecond), born.Truncate(time.Microsecond)
-	return driver.Record{ID: id, Kind: kind, At: due, MaxAttempts: 3, Due: due, Born: born}
+	return driver.Record{ID: id, Job: driver.Job{Kind: kind, At: due, MaxAttempts: 3}, Due: due, Born: born}
 }
 
 // An insert that is repeated, since its answer was lost, stores one job, and has found no other, also
@@ -111,7 +111,7 @@ func repeatedInsert(t *testing.T, s Store) {
 		var recs []driver.Record
 		for _, job := range []durable.Job{{}, {Key: fmt.Sprint("refuse", after)}, {Key: fmt.Sprint("replace", after), OnKey: durable.Replace, Found: &found}} {
 			job.Kind, job.At = kind, now.Add(after)
-			rec, err := job.Record(now)
+			rec, err := driver.NewRecord(job, now)
 			require.NoError(t, err)
 			recs = append(recs, rec)
 		}
@@ -209,7 +209,7 @@ func badInput(t *testing.T, s Store) {
 	ref := r.add(good)[0]
 	sameJob(t, good, r.get(ref).Job)
 	require.True(t, good.At.Equal(r.get(ref).Due), r.get(ref).Due)
-	_, _, err := r.Reschedule(within(t), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+	_, err := r.Reschedule(within(t), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 	require.ErrorIs(t, err, durable.ErrInvalid)
 	r.cancel(ref, true, "")
 }
@@ -221,7 +221,7 @@ func unknownRef(t *testing.T, s Store) {
 	for _, w := range []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", ref + "x", ref[:len(ref)-1], "." + ref} {
 		canceled, err := r.Cancel(ctx, w)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
-		_, moved, err := r.Reschedule(ctx, w, time.Now())
+		moved, err := r.Reschedule(ctx, w, time.Now())
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
 		require.False(t, canceled || moved)
 		r.isGone(w)

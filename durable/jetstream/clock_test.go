@@ -251,7 +251,7 @@ func TestClockSetBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := &serverClock{}
-			s := newStore(t, jetstream.Shift(clock.show), jetstream.Buckets(c.near, c.far, c.lead, c.settle))
+			s := newStore(t, jetstream.Shift(clock.show), jetstream.WithBuckets(jetstream.Buckets{Near: c.near, Far: c.far, Lead: c.lead, Settle: c.settle}))
 			setBack(t, clock, s.Open(t), c.by)
 		})
 	}
@@ -288,7 +288,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	b.mu.Unlock()
 	recurs := clock.now().Before(began.Add(-5 * time.Second)) // there is time to store the schedule
 	if recurs {
-		require.NoError(t, q.Schedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(closedRange))))
+		require.NoError(t, q.SetSchedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(closedRange))))
 	}
 
 	passing, stop := context.WithCancel(t.Context()) // time passes until all is done
@@ -345,7 +345,7 @@ func (b *book) change(q *durable.Queue, refs []durable.Ref, closed func(int) tim
 		case 0:
 			b.cancel(q, ref, info.Due.Sub(b.clock.now()))
 		case 1:
-			_, ok, err := q.Reschedule(within(b.t), ref, closed(7*i))
+			ok, err := q.Reschedule(within(b.t), ref, closed(7*i))
 			require.NoError(b.t, err)
 			if by > time.Minute {
 				require.True(b.t, ok)

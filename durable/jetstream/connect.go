@@ -16,15 +16,15 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
-// ErrNoQueue is the error of Connect with [Existing] if the queue does not exist.
+// ErrNoQueue is the error of Connect with [WithExistingOnly] if the queue does not exist.
 var ErrNoQueue = errors.New("jetstream: the queue does not exist")
 
 // errDiffers: an option contradicts the queue that is there.
 var errDiffers = errors.New("jetstream: the queue exists and differs")
 
-// Existing prevents Connect from making the queue: it returns ErrNoQueue if the queue
+// WithExistingOnly prevents Connect from making the queue: it returns ErrNoQueue if the queue
 // does not exist. Use it in tools, where a mistyped name must not become a queue.
-func Existing() Option {
+func WithExistingOnly() Option {
 	return func(o *options.Options) { o.Existing = true }
 }
 

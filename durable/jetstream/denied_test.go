@@ -80,7 +80,7 @@ func TestConnectDenied(t *testing.T) {
 	}
 	nc := denying(t, []string{"$JS.API.STREAM.CREATE.>"}, nil)
 	requireDenied(t, "$JS.API.STREAM.CREATE.TW_other_0", func() error {
-		_, err := jetstream.Connect(within(t), nc, jetstream.Queue("other"))
+		_, err := jetstream.Connect(within(t), nc, jetstream.WithQueue("other"))
 		return err
 	})
 }

@@ -127,7 +127,7 @@ func (d *divisible) open(t *testing.T, i int) *part {
 	t.Cleanup(nc.Close)
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		e, err := Connect(ctx, nc, Replicas(3))
+		e, err := Connect(ctx, nc, WithReplicas(3))
 		cancel()
 		if err == nil {
 			t.Cleanup(func() { e.Close() })

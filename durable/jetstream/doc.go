@@ -2,7 +2,7 @@
 // engine for package durable.
 //
 //	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
-//	engine, err := jetstream.Connect(ctx, nc, jetstream.Replicas(3))
+//	engine, err := jetstream.Connect(ctx, nc, jetstream.WithReplicas(3))
 //	q, err := durable.Open(ctx, engine)
 //
 // Each Queue has an engine of its own; any number of processes may connect to one queue.
@@ -10,7 +10,7 @@
 // accepted last; on a cluster with three replicas that takes a power cut of two servers
 // at once. NATS.md has configurations, and the rights that a user of the server needs.
 //
-// A queue is one stream, or one for each of its [Partitions]. Jobs are stored by the hour
+// A queue is one stream, or one for each of its [WithPartitions]. Jobs are stored by the hour
 // in which they are due, and ten minutes before it by the 5 s, from which workers fetch
 // them. A pending job takes 1 to 3 bytes of the server's memory.
 //

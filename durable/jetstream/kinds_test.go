@@ -15,7 +15,7 @@ import (
 )
 
 // soon is small buckets, that close while a test runs.
-var soon = Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
+var soon = WithBuckets(Buckets{Near: 250 * time.Millisecond, Far: 2 * time.Second, Lead: time.Second, Settle: time.Second})
 
 // runs has a Queue on the engine of a partition run kinds.
 func runs(t *testing.T, p *part, kinds ...string) (*durable.Queue, <-chan *durable.Attempt) {

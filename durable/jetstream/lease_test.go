@@ -84,7 +84,7 @@ func newTwo(t *testing.T) *two {
 	now, _, err := e.Now(within(t))
 	require.NoError(t, err)
 	at := now.Truncate(time.Microsecond)
-	_, errs := e.Insert(within(t), []driver.Record{{ID: "x", Kind: "plain", At: at, MaxAttempts: 9, Due: at, Born: at}})
+	_, errs := e.Insert(within(t), []driver.Record{{ID: "x", Job: driver.Job{Kind: "plain", At: at, MaxAttempts: 9}, Due: at, Born: at}})
 	require.NoError(t, errs[0])
 	var held <-chan *driver.Delivery
 	w.owner, held = worker("owner")

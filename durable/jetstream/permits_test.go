@@ -275,7 +275,7 @@ func TestFlowControlAfterTheClaim(t *testing.T) {
 	require.Len(t, l.status(first).permits, 1)
 
 	// Who has a permit leaves it though the limit is there no more.
-	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{}) })
+	change(func() error { return q.DeleteLimit(t.Context(), "one") })
 	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: first, End: driver.Done}})[0])
 	require.Equal(t, done, l.status(first).fate)
 	require.Equal(t, 0, l.taken())

@@ -73,7 +73,7 @@ func largeJobs(n int, ago time.Duration) []driver.Record {
 	now := time.Now().Truncate(time.Microsecond)
 	for i := range recs {
 		at := now.Add(-ago * time.Duration(i+1) / time.Duration(n)).Truncate(time.Microsecond)
-		recs[i] = driver.Record{ID: rand.Text(), Kind: "k", At: at, MaxAttempts: 1, Payload: make([]byte, 250<<10), Due: at, Born: now}
+		recs[i] = driver.Record{ID: rand.Text(), Job: driver.Job{Kind: "k", At: at, MaxAttempts: 1, Payload: make([]byte, 250<<10)}, Due: at, Born: now}
 	}
 	return recs
 }
@@ -93,7 +93,7 @@ func insert(t *testing.T, e driver.Engine, recs []driver.Record) {
 // fetched and not handed on yet is bounded; and all come.
 func TestFetchedIsBounded(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, jetstream.Partitions(2))
+	s := newStore(t, jetstream.WithPartitions(2))
 	f := &fetching{meter: meter{srv: s.srv}, got: map[string]bool{}}
 	nc, err := nats.Connect("", nats.InProcessServer(&f.meter), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)

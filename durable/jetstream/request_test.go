@@ -48,7 +48,7 @@ func TestRequestUsedUp(t *testing.T) {
 
 // A reader that waits at a queue takes readSize only to read a job that does not fit into its request.
 func TestFetchNeedsNoShare(t *testing.T) {
-	p := newPart(t, Buckets(time.Hour, 24*time.Hour, time.Minute, time.Minute))
+	p := newPart(t, WithBuckets(Buckets{Near: time.Hour, Far: 24 * time.Hour, Lead: time.Minute, Settle: time.Minute}))
 	now := p.now().Truncate(time.Microsecond)
 	at := spot{p.nearOf(now), anyQueue}
 	store := func(id string, payload int) {
@@ -89,7 +89,7 @@ func TestPageLost(t *testing.T) {
 	l := &swallowing{srv: newServer(t)}
 	p := connectPart(t, l)
 	now := p.now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

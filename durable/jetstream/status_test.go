@@ -19,7 +19,7 @@ import (
 func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(at.bucket))))
 	put := func(s status) uint64 {
@@ -60,7 +60,7 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 func TestCancelBeforeTheMark(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	at := location{id: a.id, bucket: a.bucket}
 	require.NoError(t, p.insertOne(t.Context(), r))
@@ -77,7 +77,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	p := newPart(t)
 	f := &fetcher{part: p}
 	now := time.Now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
 	left := write{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r, nil)}
 	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
@@ -102,7 +102,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		p := newPart(t)
 		f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 		now := time.Now().Truncate(time.Microsecond)
-		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+		r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 		at := location{id: r.ID, bucket: p.nearOf(now)}
 		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r, nil)}}})[0]
 		require.NoError(t, res.err)

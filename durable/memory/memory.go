@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
 
 // Store keeps jobs in a map. Make one with [New]. Its methods may be called by several
@@ -49,7 +48,6 @@ type entry struct {
 
 type engine struct {
 	m      *Store
-	owner  once.Owner
 	closed context.Context
 	close  context.CancelFunc
 }
@@ -118,9 +116,6 @@ func (m *Store) Restart() {
 	}
 	m.change()
 }
-
-// QueueOwner is for durable.Open.
-func (e *engine) QueueOwner() *once.Owner { return &e.owner }
 
 func (e *engine) Close() error {
 	e.close()
@@ -351,8 +346,8 @@ func (e *engine) Lookup(_ context.Context, key string) (driver.Ref, error) {
 }
 
 func (j *entry) info(ref driver.Ref) driver.Info {
-	i := driver.Info{Ref: ref, State: j.state, Record: j.rec}
-	i.Attempt = min(i.Attempt, i.MaxAttempts)
+	i := j.rec.Info(ref, j.state)
+	i.Attempt = min(i.Attempt, j.rec.MaxAttempts)
 	return i
 }
 

@@ -72,7 +72,7 @@ func TestEachAtItsTime(t *testing.T) {
 	refs, err := q.AddMany(within(t), durable.Job{Kind: "once", After: 72 * time.Hour}, durable.Job{Kind: "fails", After: time.Hour},
 		durable.Job{Kind: "once"}, durable.Job{Kind: "last", MaxAttempts: 1, After: 71 * time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, q.Schedule(within(t), "daily", "0 12 * * *", durable.Job{Kind: "daily"}))
+	require.NoError(t, q.SetSchedule(within(t), "daily", "0 12 * * *", durable.Job{Kind: "daily"}))
 	require.NoError(t, clock.Advance(within(t), 0))
 	require.Equal(t, map[string][]time.Duration{"once": {0}}, began)
 	require.NoError(t, clock.Advance(within(t), 72*time.Hour-time.Microsecond))
@@ -103,12 +103,12 @@ func TestScheduleChangedTwiceAtOnce(t *testing.T) {
 		return nil
 	})
 	for _, name := range []string{"paused", "edited"} {
-		require.NoError(t, q.Schedule(within(t), name, "@every 1h", durable.Job{Kind: "k"}))
+		require.NoError(t, q.SetSchedule(within(t), name, "@every 1h", durable.Job{Kind: "k"}))
 	}
 	require.NoError(t, q.PauseSchedule(within(t), "paused"))
 	require.NoError(t, q.ResumeSchedule(within(t), "paused"))
 	for _, jitter := range []time.Duration{time.Minute, 2 * time.Minute, 0} { // the last is as the first was
-		require.NoError(t, q.Schedule(within(t), "edited", "@every 1h", durable.Job{Kind: "k"}, durable.Jitter(jitter)))
+		require.NoError(t, q.SetSchedule(within(t), "edited", "@every 1h", durable.Job{Kind: "k"}, durable.Jitter(jitter)))
 	}
 	run()
 	require.NoError(t, clock.Advance(within(t), 2*time.Hour))
@@ -311,7 +311,7 @@ func TestClockSetBackBesideSchedule(t *testing.T) {
 	})
 	run()
 	set := func(spec, payload string) {
-		require.NoError(t, q.Schedule(within(t), "s", spec, durable.Job{Kind: "k", Payload: []byte(payload)}))
+		require.NoError(t, q.SetSchedule(within(t), "s", spec, durable.Job{Kind: "k", Payload: []byte(payload)}))
 	}
 	at := begin.Add(time.Hour)
 	set("0 * * * *", "")
@@ -375,7 +375,7 @@ func TestChangesAtOneTime(t *testing.T) {
 	defer a.Close()
 	b, _ := open(t, store)
 	set := func(q *durable.Queue, payload string) {
-		require.NoError(t, q.Schedule(within(t), "s", "@hourly", durable.Job{Kind: "k", Payload: []byte(payload)}))
+		require.NoError(t, q.SetSchedule(within(t), "s", "@hourly", durable.Job{Kind: "k", Payload: []byte(payload)}))
 		require.NoError(t, q.SetLimit(within(t), payload, durable.Limit{Running: 1}))
 	}
 	set(a, "first")

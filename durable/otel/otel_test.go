@@ -193,7 +193,7 @@ func TestInject(t *testing.T) {
 		require.Contains(t, j.Meta["traceparent"], span.SpanContext().TraceID().String())
 		require.Nil(t, otel.Inject(t.Context(), durable.Job{Kind: "k"}).Meta)
 		r.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
-		require.NoError(t, r.Schedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k"}))
+		require.NoError(t, r.SetSchedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k"}))
 		r.run(t, 1500*time.Millisecond)
 		require.Len(t, r.named("run k"), 1)
 		require.Empty(t, r.named("run k")[0].Links())

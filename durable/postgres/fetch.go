@@ -388,7 +388,7 @@ func (f *fetcher) fetchOnce(ctx context.Context, l pollPlan) (got fetched, err e
 }
 
 // delivery reads a row of fetch.sql, and the number of jobs that the statement has found.
-func (e *Engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
+func (e *engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
 	var id string
 	var key *string
 	h := &driver.Delivery{}

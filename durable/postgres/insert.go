@@ -38,17 +38,17 @@ type columns struct {
 
 // more is what few records have, as JSON. The names are those of the table, where it has them.
 type more struct {
-	Key        string     `json:"key,omitempty"`
-	Schedule   string     `json:"schedule,omitempty"`
-	Occurrence string     `json:"occurrence,omitempty"`
-	Lane       string     `json:"lane,omitempty"`
-	Priority   int8       `json:"priority,omitempty"`
-	Meta       string     `json:"meta,omitempty"`
-	Timeout    int64      `json:"timeout,omitempty"`
-	Expires    *time.Time `json:"expires,omitempty"`
-	Flags      int16      `json:"flags,omitempty"`
-	OnKey      int8       `json:"on_key,omitempty"`
-	MaxWait    int64      `json:"max_wait,omitempty"`
+	Key        string          `json:"key,omitempty"`
+	Schedule   string          `json:"schedule,omitempty"`
+	Occurrence string          `json:"occurrence,omitempty"`
+	Lane       string          `json:"lane,omitempty"`
+	Priority   driver.Priority `json:"priority,omitempty"`
+	Meta       string          `json:"meta,omitempty"`
+	Timeout    int64           `json:"timeout,omitempty"`
+	Expires    *time.Time      `json:"expires,omitempty"`
+	Flags      int16           `json:"flags,omitempty"`
+	OnKey      int8            `json:"on_key,omitempty"`
+	MaxWait    int64           `json:"max_wait,omitempty"`
 }
 
 func (c *columns) add(r *driver.Record) {
@@ -102,7 +102,7 @@ func (c *columns) args() []any {
 
 // Insert stores the records in one commit. Those with a key have one of their own, since
 // they may have to wait for another's transaction.
-func (e *Engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	var plain, keyed, onKey []int
 	for i := range recs {
@@ -147,7 +147,7 @@ func pick[T any](s []T, indices []int) []T {
 
 // insertAll stores records in one commit. If one of several has to wait for a key, each
 // goes by itself, so that it holds up no other, but one for each key that is waited for.
-func (e *Engine) insertAll(ctx context.Context, recs []driver.Record) []error {
+func (e *engine) insertAll(ctx context.Context, recs []driver.Record) []error {
 	errs, err := e.insertOnce(ctx, recs)
 	if err == nil {
 		return errs
@@ -188,7 +188,7 @@ var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
 
 // insertOnce stores what it can, all with a key or all without. It is repeated until it has
 // an answer: whatever it waits for it waits out, but a key.
-func (e *Engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
+func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
 	var c columns
 	for i := range recs {
 		c.add(&recs[i])
@@ -226,7 +226,7 @@ func (e *Engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 
 // explain finds out why records were not stored: they had been before, their keys were
 // taken, or it is too late to tell.
-func (e *Engine) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
+func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
 	there := setOf(stored)
 	var ids []string
 	for i := range recs {
@@ -261,7 +261,7 @@ func (e *Engine) explain(ctx context.Context, recs []driver.Record, stored []str
 }
 
 // announceSoon announces the stored jobs that are due soon. Polls find later jobs in time.
-func (e *Engine) announceSoon(recs []driver.Record, errs []error) {
+func (e *engine) announceSoon(recs []driver.Record, errs []error) {
 	soon := e.now().Add(window)
 	a := announcementOf(nil, false)
 	for i := range recs {

@@ -17,7 +17,7 @@ import (
 func record(id string, due time.Time) driver.Record {
 	now := time.Now().Truncate(time.Microsecond)
 	due = due.Truncate(time.Microsecond)
-	return driver.Record{ID: id, Kind: "k", At: due, MaxAttempts: 3, Due: due, Born: now}
+	return driver.Record{ID: id, Job: driver.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: now}
 }
 
 // modes are how pgx may send statements, as a user's DSN has them: each has a way of its own

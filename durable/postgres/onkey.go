@@ -49,7 +49,7 @@ func (m *meeting) next() []any {
 
 // turn reads the rows of a turn, and returns the records without a row: they were stored
 // before, or were born too long ago.
-func (m *meeting) turn(e *Engine, rows []metRow) (unsaid []int) {
+func (m *meeting) turn(e *engine, rows []metRow) (unsaid []int) {
 	byID, keys := map[string]*metRow{}, map[string]bool{}
 	for i := range rows {
 		byID[rows[i].ID], keys[rows[i].Key] = &rows[i], true
@@ -83,7 +83,7 @@ func (m *meeting) turn(e *Engine, rows []metRow) (unsaid []int) {
 
 // insertOnKeys stores records that have an OnKey. Records with different keys share a
 // commit. If one of several has to wait for a key, each gets a commit of its own.
-func (e *Engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+func (e *engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	m := newMeeting(recs)
 	for try := 0; len(m.left) > 0 && try < len(recs)+meetingTries; try++ {
 		rows, err := e.meet(ctx, m.next())
@@ -119,7 +119,7 @@ func (e *Engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driv
 }
 
 // meetEach stores each record that is left by itself, after an error that may concern only one.
-func (e *Engine) meetEach(ctx context.Context, m *meeting, err error) {
+func (e *engine) meetEach(ctx context.Context, m *meeting, err error) {
 	for _, i := range m.left {
 		if m.errs[i] = err; len(m.recs) > 1 && errors.Is(err, driver.ErrExists) {
 			refs, errs := e.insertOnKeys(ctx, m.recs[i:i+1])
@@ -129,7 +129,7 @@ func (e *Engine) meetEach(ctx context.Context, m *meeting, err error) {
 }
 
 // meet is one turn.
-func (e *Engine) meet(ctx context.Context, args []any) ([]metRow, error) {
+func (e *engine) meet(ctx context.Context, args []any) ([]metRow, error) {
 	uncertain := false
 	return retry(ctx, e, true, func() ([]metRow, error) {
 		rows, err := ask(ctx, e, pgx.RowToStructByPos[metRow], e.insertOnKey, args, patient)
@@ -142,7 +142,7 @@ func (e *Engine) meet(ctx context.Context, args []any) ([]metRow, error) {
 }
 
 // meetTx is insertOnKeys within the caller's transaction.
-func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
+func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 	for try := 0; len(m.left) > 0; try++ {
 		var rows []metRow
 		err := tx.run(ctx, asked{text: e.insertOnKey, args: m.next(), row: func(scan func(...any) error) error {
@@ -167,7 +167,7 @@ func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 }
 
 // Signal makes the job that waits under a key due, with a payload.
-func (e *Engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
+func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
 	kinds, err := signaled(func() ([]string, error) {
 		return retry(ctx, e, false, func() ([]string, error) {
 			return ask(ctx, e, pgx.RowTo[string], e.signal, []any{key, notNull(payload), &at}, hot)
@@ -199,7 +199,7 @@ func (e *Engine) SignalTx(ctx context.Context, tx pgx.Tx, key string, payload []
 	if tx == nil {
 		panic("postgres: SignalTx: nil tx")
 	}
-	return e.signalTx(ctx, pgxCaller{tx}, "SignalTx", key, payload)
+	return e.engine.signalTx(ctx, pgxCaller{tx}, "SignalTx", key, payload)
 }
 
 // SignalSQL is [Engine.SignalTx] for a transaction of package database/sql; see [Engine.AddSQL].
@@ -207,10 +207,10 @@ func (e *Engine) SignalSQL(ctx context.Context, tx *sql.Tx, key string, payload 
 	if tx == nil {
 		panic("postgres: SignalSQL: nil tx")
 	}
-	return e.signalTx(ctx, sqlCaller{tx}, "SignalSQL", key, payload)
+	return e.engine.signalTx(ctx, sqlCaller{tx}, "SignalSQL", key, payload)
 }
 
-func (e *Engine) signalTx(ctx context.Context, tx caller, name, key string, payload []byte) (bool, error) {
+func (e *engine) signalTx(ctx context.Context, tx caller, name, key string, payload []byte) (bool, error) {
 	if err := e.usable(); err != nil {
 		return false, err
 	}

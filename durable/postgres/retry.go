@@ -78,7 +78,7 @@ func isLast(pg *pgconn.PgError) bool {
 }
 
 // translate gives a server's error the name that durable has for it.
-func (e *Engine) translate(err error) error {
+func (e *engine) translate(err error) error {
 	var of interface{ SQLState() string } // of any driver
 	if !errors.As(err, &of) {
 		return err
@@ -104,7 +104,7 @@ func (e *Engine) translate(err error) error {
 // after its answer was lost, it is; an error that it returns after that is ErrUncertain,
 // whatever ends the tries. An answer comes from one try alone: try returns it, and leaves
 // nothing anywhere for the next one to find.
-func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T, error)) (T, error) {
+func retry[T any](ctx context.Context, e *engine, repeatable bool, try func() (T, error)) (T, error) {
 	uncertain := false // a try may have done it
 	answer, err := retryUntil(ctx, e, func() (answer T, end bool, err error) {
 		answer, err = try()
@@ -123,7 +123,7 @@ func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T
 }
 
 // retryUntil calls try with pauses until it says that this is the end, or ctx or e ends.
-func retryUntil[T any](ctx context.Context, e *Engine, try func() (answer T, end bool, err error)) (T, error) {
+func retryUntil[T any](ctx context.Context, e *engine, try func() (answer T, end bool, err error)) (T, error) {
 	var none T
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, end, err := try()

@@ -16,7 +16,7 @@ import (
 // worker claims and runs jobs. It has a row of its own, whose time is its lease on all
 // that it has claimed.
 type worker struct {
-	e    *Engine
+	e    *engine
 	c    driver.WorkConfig
 	id   int64
 	stay func() bool // keeps Close of the engine from hanging up
@@ -45,7 +45,7 @@ const unknown = -1
 func handleOf(h *driver.Delivery) *handle { return h.Handle.(*handle) }
 
 // Work registers a worker.
-func (e *Engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
+func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}

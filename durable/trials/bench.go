@@ -287,7 +287,7 @@ var cascading = system{"embedded, while others cascade", "", func(f func(*meter)
 	// Buckets begin at the multiples of their width since 1970. The second far bucket of
 	// this width begins when the filling and a margin of half a lead are over.
 	start := time.Now().Add(took + 2*lead).Truncate(near)
-	s := newStore(onEmbedded, jetstream.Buckets(near, time.Duration(start.Unix())*time.Second, lead, 10*time.Second))
+	s := newStore(onEmbedded, jetstream.WithBuckets(jetstream.Buckets{Near: near, Far: time.Duration(start.Unix()) * time.Second, Lead: lead, Settle: 10 * time.Second}))
 	defer s.remove()
 	m := &meter{peer: s.peer(), store: s}
 	fill(m, *pending, within(time.Until(start)+10*time.Minute, time.Hour))

@@ -427,7 +427,7 @@ func (p *process) operateOn(ctx context.Context, ref durable.Ref) {
 	case 1:
 		_, _ = p.q.Get(ctx, ref)
 	case 2:
-		_, _, _ = p.q.Reschedule(ctx, ref, time.Now().Add(rand.N(3*time.Second)))
+		_, _ = p.q.Reschedule(ctx, ref, time.Now().Add(rand.N(3*time.Second)))
 	case 3:
 		_, _ = p.q.Lookup(ctx, fmt.Sprint(rand.N(1000)))
 	case 4, 5:
@@ -464,7 +464,7 @@ func (p *process) limit(ctx context.Context) {
 	}
 	p.l.write(limitsEnd, "all")
 	for name := range limits {
-		must(patiently(func(ctx context.Context) error { return p.q.SetLimit(ctx, name, durable.Limit{}) }))
+		must(patiently(func(ctx context.Context) error { return p.q.DeleteLimit(ctx, name) }))
 	}
 }
 

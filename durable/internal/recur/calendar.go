@@ -131,7 +131,7 @@ func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
 		out.Revision = noRevision // it may have been dead, and others have run since: FollowAgain knows
 		return
 	}
-	out.Next = c.successor(r, &o.Schedule, o.Revision, TemplateOf(r), began, Occurred(r))
+	out.Next = c.successor(r, &o.Schedule, o.Revision, TemplateOf(&r.Job), began, Occurred(r))
 }
 
 // Tries bounds how often a change is tried because others change the schedule, or the limits.
@@ -179,7 +179,7 @@ func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Completion, bega
 	if !at.After(stored.Last) && c.counts(stored.Last, c.now()) { // it was redriven
 		at, out.Occurred = stored.Last, time.Time{}
 	}
-	s, j := DecodeSchedule(stored.Definition), TemplateOf(r)
+	s, j := DecodeSchedule(stored.Definition), TemplateOf(&r.Job)
 	if s.Job != nil {
 		j = s.Job
 	}

@@ -70,7 +70,7 @@ func (w *Worker) handBack(r *run) {
 func (w *Worker) expire(r *run) {
 	rec := &r.attempt.Delivery.Record
 	out := driver.Completion{Delivery: r.attempt.Delivery, End: driver.DeadLetter, Uncounted: true, Error: driver.ErrExpired.Error()}
-	if rec.IsOccurrence() { // that is what RunNone asks for
+	if rec.IsOccurrence() { // that is what MissedSkip asks for
 		out.End = driver.Done
 	}
 	w.c.Log.Warn("durable: a job has expired", "kind", rec.Kind, "ref", r.attempt.Delivery.Ref, "dropped", out.End == driver.Done)

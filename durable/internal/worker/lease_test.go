@@ -83,7 +83,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.drained = t.Context()
-	held = &driver.Delivery{Ref: "r", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: time.Now().Add(-time.Second)}}
+	held = &driver.Delivery{Ref: "r", Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: time.Now().Add(-time.Second)}}
 	w.silent = false
 	require.True(t, w.admit(t.Context(), held))
 	synctest.Wait()

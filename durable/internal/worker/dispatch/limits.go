@@ -55,7 +55,7 @@ func (g *limitGate) most() int {
 }
 
 func (g *limitGate) isOpen() bool {
-	return !g.full && !g.outOfTokens && !g.limit.Pauses() && g.claiming < g.window &&
+	return !g.full && !g.outOfTokens && g.claiming < g.window &&
 		(g.limit.Running == 0 || g.taken < g.limit.Running)
 }
 

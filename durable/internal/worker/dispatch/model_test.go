@@ -253,8 +253,10 @@ func (m *model) add() {
 	}
 	m.next++
 	h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(m.next)), Record: driver.Record{
-		Kind: m.c.Kinds[m.r.IntN(3)], MaxAttempts: 3, Attempt: m.r.IntN(3), Priority: int8(m.r.IntN(3) - 1),
-		Due: m.now.Add(time.Duration((m.r.Float64() - 0.3) * float64(2*time.Second))), Payload: make([]byte, m.r.IntN(3)),
+		Job: driver.Job{
+			Kind: m.c.Kinds[m.r.IntN(3)], MaxAttempts: 3, Priority: driver.Priority(m.r.IntN(3) - 1), Payload: make([]byte, m.r.IntN(3)),
+		},
+		Attempt: m.r.IntN(3), Due: m.now.Add(time.Duration((m.r.Float64() - 0.3) * float64(2*time.Second))),
 	}}
 	if m.r.IntN(3) == 0 {
 		h.Record.Lane = string(rune('x' + m.r.IntN(3)))

@@ -166,7 +166,7 @@ type Engine interface {
 // WorkConfig configures a worker.
 type WorkConfig struct {
 	Name      string        // Unique: no other worker has ever had it.
-	Kinds     *KindGate     // The kinds that Fetch hands out; nil for none.
+	Kinds     *KindSet      // The kinds that Fetch hands out; nil for none.
 	Lease     time.Duration // Without a Heartbeat for so long, others may take over its jobs.
 	Ahead     time.Duration // Fetch hands out a job at least so long before it is due.
 	Retention time.Duration // The time for which a dead job is kept.

@@ -491,7 +491,7 @@ func workers(t *testing.T, s Store) {
 		many = append(many, fmt.Sprintf("k%04d", i))
 	}
 	slices.Sort(many)
-	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindGate(many) })
+	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindSet(many) })
 	await(t, "the dead one is listed before its lease is over", func() bool {
 		if err := dead.Heartbeat(within(t)); !errors.Is(err, durable.ErrLeaseLost) {
 			require.NoError(t, err)
@@ -729,7 +729,7 @@ func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowCo
 		"CancelRunning":  func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
 		"Now":            func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
 		"Work": func(ctx context.Context) error {
-			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindGate([]string{kind}), Lease: lease})
+			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindSet([]string{kind}), Lease: lease})
 			return err
 		},
 	}

@@ -486,7 +486,7 @@ func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
 // work returns a worker of the tests' kinds, with a change of its configuration or none.
 func work(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) driver.Worker {
 	c := driver.WorkConfig{
-		Name: name, Kinds: driver.NewKindGate([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond,
+		Name: name, Kinds: driver.NewKindSet([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond,
 		Retention: time.Hour, Notify: func(driver.Notice) {},
 	}
 	for _, f := range change {

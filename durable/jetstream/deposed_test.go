@@ -206,7 +206,7 @@ func deposedLeader(t *testing.T) error {
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
 	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 30 * time.Second}}
+	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 30 * time.Second}}
 	hd := &handle{p: p, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := location{id: "canceled", bucket: b}

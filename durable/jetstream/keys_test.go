@@ -140,7 +140,7 @@ func TestLateReplace(t *testing.T) {
 // takes its key again, unless another job has it.
 func TestReleaseTakesTheKeyAgain(t *testing.T) {
 	k := newKeyedJobs(t)
-	w, err := connectPartTo(t, k.p).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
+	w, err := connectPartTo(t, k.p).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
 	require.NoError(t, err)
 	p := w.(*worker).e.parts[0]
 	for _, superseded := range []bool{false, true} {

@@ -118,7 +118,7 @@ func TestSignalWithoutAnAnswer(t *testing.T) {
 // claim makes an exact claim of the job that waits under the key, by a worker of another part.
 func (k *keyedJobs) claim(p *part) (*worker, *driver.Delivery) {
 	k.t.Helper()
-	work, err := connectPartTo(k.t, p).Work(k.t.Context(), driver.WorkConfig{Name: rand.Text(), Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
+	work, err := connectPartTo(k.t, p).Work(k.t.Context(), driver.WorkConfig{Name: rand.Text(), Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
 	require.NoError(k.t, err)
 	w := work.(*worker)
 	p = w.e.parts[0]

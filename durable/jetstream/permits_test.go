@@ -38,7 +38,7 @@ func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
 
 // worker returns one that sends no more heartbeats.
 func (l *limited) worker(name string) *worker {
-	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{"k"}), Lease: l.lease, Retention: time.Hour})
+	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindSet([]string{"k"}), Lease: l.lease, Retention: time.Hour})
 	require.NoError(l.t, err)
 	return w.(*worker)
 }

@@ -79,7 +79,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	conf.Handlers = map[string]attempt.Handler{"k": func(context.Context, *attempt.Attempt) error { *ran++; return nil }}
 	conf.Log = slog.New(slog.DiscardHandler)
 	conf.Times = recur.NewCalendar(nil, conf.Log, conf.now)
-	w = newWorker(conf, a, driver.NewKindGate([]string{"k"}), since)
+	w = newWorker(conf, a, driver.NewKindSet([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.drained = t.Context()

@@ -20,7 +20,7 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 	defer cancel()
 	defer context.AfterFunc(c.Closed, cancel)()
 	began := time.Now()
-	kinds := c.kindGate()
+	kinds := c.kindSet()
 	var w *Worker
 	engineWorker, err := c.Engine.Work(ctx, driver.WorkConfig{
 		Name: NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
@@ -49,7 +49,7 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 }
 
 // newWorker returns a worker whose lease was renewed at a time.
-func newWorker(c Config, e driver.Worker, kinds *driver.KindGate, renewed time.Time) *Worker {
+func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Time) *Worker {
 	w := &Worker{
 		c: c, engine: e, kinds: kinds,
 		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1),

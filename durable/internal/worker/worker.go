@@ -20,7 +20,7 @@ import (
 type Worker struct {
 	c      Config
 	engine driver.Worker
-	kinds  *driver.KindGate // what the engine is to hand out
+	kinds  *driver.KindSet // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
 	ends   *batch.Batcher[*end]
 
@@ -91,8 +91,8 @@ func (w *Worker) unlock(now dispatch.Moment) {
 // act is unlock, and keeps the lock.
 func (w *Worker) act(now dispatch.Moment) {
 	a := w.dispatcher.Next(now, w.stands(now.Local) == sound)
-	for _, g := range a.Gates {
-		w.kinds.Set(g.Kind, g.Open)
+	for _, k := range a.Kinds {
+		w.kinds.Set(k.Kind, k.Open)
 	}
 	for _, t := range a.Timers {
 		w.wheel.Schedule(t.After, func() { w.fire(t) }) // fails when Run has ended

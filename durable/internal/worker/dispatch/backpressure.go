@@ -34,7 +34,7 @@ func (d *Dispatcher) activate(k *kindQueue) {
 	if !k.active {
 		k.active, d.active = true, append(d.active, k)
 	}
-	d.updateGate(k)
+	d.updateKind(k)
 }
 
 // activeKinds returns the kinds that have something in a queue, or are being claimed.
@@ -58,15 +58,15 @@ func (d *Dispatcher) account(j *Job, n int) {
 	case len(d.jobs) < d.most/2 && d.bytes < maxHeldBytes/2:
 		if d.crowded = false; was {
 			for _, other := range d.kinds {
-				d.updateGate(other)
+				d.updateKind(other)
 			}
 		}
 	}
-	d.updateGate(k)
+	d.updateKind(k)
 }
 
-// updateGate opens a kind, or shuts it, when it is due for that.
-func (d *Dispatcher) updateGate(k *kindQueue) {
+// updateKind opens a kind, or shuts it, when it is due for that.
+func (d *Dispatcher) updateKind(k *kindQueue) {
 	part := 1 // of each bound; half of it for one that is shut, so that it is not opened for each job
 	if k.shut {
 		part = 2
@@ -76,6 +76,6 @@ func (d *Dispatcher) updateGate(k *kindQueue) {
 		d.crowded && (k.held >= max(1, d.most/share) || k.bytes >= max(1, maxHeldBytes/share))
 	if shut != k.shut {
 		k.shut = shut
-		d.out.Gates = append(d.out.Gates, Gate{k.kind, !shut})
+		d.out.Kinds = append(d.out.Kinds, KindChange{k.kind, !shut})
 	}
 }

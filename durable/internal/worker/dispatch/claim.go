@@ -112,7 +112,7 @@ func (d *Dispatcher) Claims(now Moment) []*Job {
 			k.claiming[priority] += n
 			jobs = append(jobs, k.claimable[priority][:n]...)
 			k.claimable[priority] = shift(k.claimable[priority], n)
-			d.updateGate(k)
+			d.updateKind(k)
 		}
 	}
 	if len(jobs) > 0 {

@@ -60,8 +60,8 @@ func (s *desk) next() *Actions {
 	for _, t := range a.Timers {
 		s.timers = append(s.timers, pending{s.now.Add(t.After), t})
 	}
-	for _, g := range a.Gates {
-		s.open[g.Kind] = g.Open
+	for _, k := range a.Kinds {
+		s.open[k.Kind] = k.Open
 	}
 	if len(s.d.kinds) < 10 && len(s.d.jobs) < 200 { // it looks at each job for each kind
 		require.NoError(s.t, s.d.verify())

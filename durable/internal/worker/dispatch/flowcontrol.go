@@ -24,7 +24,7 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 		limits, paused := f.Covering(k.kind, "")
 		k.gates, k.paused = d.gatesOf(limits, "", false), paused
 		k.lanes, k.turns, k.inLanes = nil, nil, 0
-		d.updateGate(k)
+		d.updateKind(k)
 	}
 	var wait []*Job
 	for _, j := range d.jobs {

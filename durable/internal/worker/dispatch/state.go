@@ -163,7 +163,7 @@ type Actions struct {
 	Timers   []Timer            // to be passed to Fire when they are over
 	Dropped  []*driver.Delivery // to be handed back, until the engine has taken them; the caller keeps the slice
 	Deferred []Deferred         // to be handed back for a while
-	Gates    []Gate             // kinds to open and to shut
+	Kinds    []KindChange       // kinds to open and to shut
 
 	Room       bool // a job is gone, or its handler has returned
 	Claim      bool // Claims may have something
@@ -177,8 +177,8 @@ type Deferred struct {
 	After time.Duration
 }
 
-// Gate is a kind that the engine is to hand out, or not.
-type Gate struct {
+// KindChange opens a kind, so that the engine hands it out, or shuts it.
+type KindChange struct {
 	Kind string
 	Open bool
 }

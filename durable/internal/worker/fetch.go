@@ -69,7 +69,7 @@ func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
 		w.blocked--
 	}
 	now := w.c.moment()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	switch {
 	case !w.silent && w.dispatcher.Has(h):
 		return true

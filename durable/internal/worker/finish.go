@@ -60,7 +60,7 @@ func (w *Worker) interrupted(r *run) (canceled, cutOff bool) {
 // handBack hands a job back that was cut off.
 func (w *Worker) handBack(r *run) {
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	r.cancel(nil)
 	delete(w.runs, r.job)
 	w.dispatcher.Return(r.job)
@@ -90,7 +90,7 @@ func (w *Worker) putEnd(r *run, out *driver.Completion) {
 	}
 	e.out = *out
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	r.cancel(nil)
 	delete(w.runs, r.job)
 	wanted := w.dispatcher.Done(r.job, now)
@@ -121,7 +121,7 @@ func (w *Worker) finish(batch []*end) {
 	defer cancel()
 	errs := w.engine.Finish(ctx, outs)
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	for i, e := range batch {
 		switch err := errs[i]; {
 		case err == nil:

@@ -211,7 +211,7 @@ type losing struct {
 func (l *losing) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	now := l.w.lock()
 	l.w.lose(now.Local)
-	l.w.unlock(now)
+	l.w.unlockAndAct(now)
 	l.w.renew(ctx, time.Now().Add(time.Millisecond))
 	return l.answering.Claim(ctx, held)
 }

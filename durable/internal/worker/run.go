@@ -109,7 +109,7 @@ func (w *Worker) drain() {
 	now := w.lock()
 	w.draining = true
 	w.dispatcher.Drain()
-	w.unlock(now) // handed back more than once: handlers may run for long, and the lease is renewed meanwhile
+	w.unlockAndAct(now) // handed back more than once: handlers may run for long, and the lease is renewed meanwhile
 	if w.c.Grace > 0 {
 		defer time.AfterFunc(w.c.Grace, w.cutOff).Stop()
 	}

@@ -72,7 +72,7 @@ func (w *Worker) watchFlowControl(ctx context.Context) {
 
 func (w *Worker) setFlowControl(f *driver.FlowControl) {
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	w.dispatcher.SetFlowControl(f, now)
 }
 
@@ -82,7 +82,7 @@ func (w *Worker) tell(n driver.Notice) {
 		notify(w.reloadLimits)
 	}
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	for _, key := range n.Freed {
 		w.dispatcher.Freed(key)
 	}

@@ -32,7 +32,7 @@ type Worker struct {
 	drained    context.Context // ends when all handlers have returned
 	background sync.WaitGroup  // jobs that are handed back meanwhile
 
-	mu   sync.Mutex             // guards all below: lock and unlock
+	mu   sync.Mutex             // guards all below; lock and unlockAndAct
 	room *sync.Cond             // of mu: jobs are gone, or handlers have returned
 	runs map[*dispatch.Job]*run // the jobs that run
 
@@ -82,13 +82,14 @@ func (w *Worker) lock() dispatch.Moment {
 	return w.c.moment()
 }
 
-// unlock does what follows from the changes since lock.
-func (w *Worker) unlock(now dispatch.Moment) {
+// unlockAndAct does what follows from the changes since lock, such as to begin handlers, and gives
+// the lock back.
+func (w *Worker) unlockAndAct(now dispatch.Moment) {
 	defer w.mu.Unlock()
 	w.act(now)
 }
 
-// act is unlock, and keeps the lock.
+// act carries out what follows from the changes since lock. w.mu is held, and stays so.
 func (w *Worker) act(now dispatch.Moment) {
 	a := w.dispatcher.Next(now, w.stands(now.Local) == sound)
 	for _, k := range a.Kinds {
@@ -125,7 +126,7 @@ func (w *Worker) act(now dispatch.Moment) {
 
 func (w *Worker) fire(t dispatch.Timer) {
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	w.dispatcher.Fire(t, now)
 }
 

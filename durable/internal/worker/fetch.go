@@ -8,13 +8,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// fetch calls the engine's Fetch, which calls hold, until ctx ends, and begins anew when that
+// fetch calls the engine's Fetch, which calls accept, until ctx ends, and begins anew when that
 // fails.
 func (w *Worker) fetch(ctx context.Context) {
 	var said Rarely
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
-		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.hold(ctx, held) })
+		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.accept(ctx, held) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -34,8 +34,8 @@ func (w *Worker) fetch(ctx context.Context) {
 	}
 }
 
-// hold takes what the engine hands out, and blocks while there is no room.
-func (w *Worker) hold(ctx context.Context, held []*driver.Delivery) {
+// accept takes the jobs that the engine hands out, and blocks while the worker is full.
+func (w *Worker) accept(ctx context.Context, held []*driver.Delivery) {
 	defer context.AfterFunc(ctx, w.wakeRoom)()
 	var back []*driver.Delivery
 	for _, h := range held {

@@ -48,7 +48,7 @@ type Worker struct {
 	unrenewed  Rarely          // the same of the lease
 
 	lastPoll  time.Time // when Fetch has looked the last time
-	blocked   int       // calls of hold that wait for room
+	blocked   int       // calls of accept that wait while the worker is full
 	lastClaim time.Time // when a claim was answered
 }
 

@@ -287,7 +287,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 		return nil, err
 	}
 	waiting := map[string]int64{}
-	if w := q.held.Load(); w != nil {
+	if w := q.running.Load(); w != nil {
 		for _, l := range w.Stats().Limits {
 			waiting[l.Name] = l.Waiting
 		}

@@ -56,10 +56,10 @@ type Queue struct {
 	wg       sync.WaitGroup // what Close waits for
 
 	mu       sync.Mutex
-	running  bool                       // Run was called
+	inRun    bool                       // a call of Run is under way
 	handlers map[string]attempt.Handler // a worker reads them while Run is under way
 
-	held atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
+	running atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
 }
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the

@@ -14,8 +14,8 @@ import (
 )
 
 // Run is Run of a Queue: it makes a worker, and works off jobs until ctx or the Queue's time
-// ends. The worker is at held while it is under way.
-func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
+// ends. The worker is at running while it is under way.
+func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.Closed, cancel)()
@@ -25,7 +25,7 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 	engineWorker, err := c.Engine.Work(ctx, driver.WorkConfig{
 		Name: NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
 		Notify: func(n driver.Notice) {
-			if w := held.Load(); w != nil {
+			if w := running.Load(); w != nil {
 				w.tell(n)
 			}
 		},
@@ -39,8 +39,8 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 	}
 	w = newWorker(c, engineWorker, kinds, began)
 	w.stop = cancel
-	held.Store(w)
-	defer held.Store(nil)
+	running.Store(w)
+	defer running.Store(nil)
 	w.work(ctx)
 	if w.failed != nil {
 		return fmt.Errorf("durable: Run: %w", w.failed)

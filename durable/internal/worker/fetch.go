@@ -36,7 +36,7 @@ func (w *Worker) fetch(ctx context.Context) {
 
 // accept takes the jobs that the engine hands out, and blocks while the worker is full.
 func (w *Worker) accept(ctx context.Context, held []*driver.Delivery) {
-	defer context.AfterFunc(ctx, w.wakeRoom)()
+	defer context.AfterFunc(ctx, w.wake)()
 	var back []*driver.Delivery
 	for _, h := range held {
 		if !w.admit(ctx, h) {
@@ -50,12 +50,12 @@ func (w *Worker) accept(ctx context.Context, held []*driver.Delivery) {
 	}
 }
 
-// wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
+// wake ends all waits for changed. It takes the lock, so that it cannot come
 // between another's look at its condition and its wait.
-func (w *Worker) wakeRoom() {
+func (w *Worker) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.room.Broadcast()
+	w.changed.Broadcast()
 }
 
 // admit takes one job, or returns false if it is better off elsewhere: nobody here can
@@ -65,7 +65,7 @@ func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
 	w.mu.Lock()
 	for w.dispatcher.Full() && ctx.Err() == nil {
 		w.blocked++
-		w.room.Wait()
+		w.changed.Wait()
 		w.blocked--
 	}
 	now := w.c.moment()

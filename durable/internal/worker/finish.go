@@ -146,7 +146,7 @@ func (w *Worker) finish(batch []*end) {
 // context may have ended before the engine was closed. w.mu is held.
 func (w *Worker) endsForGood(err error) bool {
 	w.fail(err)
-	w.room.Broadcast()
+	w.changed.Broadcast()
 	return w.failed != nil
 }
 

@@ -62,7 +62,7 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Ti
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
 		notify(w.renewNow) // it took long to be made known
 	}
-	w.room = sync.NewCond(&w.mu)
+	w.changed = sync.NewCond(&w.mu)
 	linger := endsLinger
 	if c.Manual {
 		linger = 0 // nobody adds meanwhile
@@ -116,19 +116,19 @@ func (w *Worker) drain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.dispatcher.Counts().Running > 0 {
-		w.room.Wait()
+		w.changed.Wait()
 	}
 	over := false
 	giveUp := func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		over = true
-		w.room.Broadcast()
+		w.changed.Broadcast()
 	}
 	defer time.AfterFunc(w.c.Lease, giveUp).Stop()
 	defer context.AfterFunc(w.c.Requests, giveUp)()
 	for w.dispatcher.Counts().Held > 0 && !over && !ForGood(w.failed) { // then no end can be written down
-		w.room.Wait()
+		w.changed.Wait()
 	}
 	if n := w.dispatcher.Counts().Held; n > 0 {
 		w.c.Log.Error("durable: cannot store the ends of attempts; the jobs will run again", "attempts", n)

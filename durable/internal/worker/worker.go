@@ -32,9 +32,9 @@ type Worker struct {
 	drained    context.Context // ends when all handlers have returned
 	background sync.WaitGroup  // jobs that are handed back meanwhile
 
-	mu   sync.Mutex             // guards all below; lock and unlockAndAct
-	room *sync.Cond             // of mu: jobs are gone, or handlers have returned
-	runs map[*dispatch.Job]*run // the jobs that run
+	mu      sync.Mutex             // guards all below; lock and unlockAndAct
+	changed *sync.Cond             // of mu: jobs are gone, or handlers have returned
+	runs    map[*dispatch.Job]*run // the jobs that run
 
 	dispatcher *dispatch.Dispatcher
 
@@ -119,8 +119,8 @@ func (w *Worker) act(now dispatch.Moment) {
 	if a.ReadLimits {
 		notify(w.reloadLimits)
 	}
-	if a.Room {
-		w.room.Broadcast()
+	if a.Changed {
+		w.changed.Broadcast()
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 
 // A worker holds a bounded number of jobs and bytes. Up to three quarters of that any kind
 // may take. From then on a kind that has its share of the last quarter is shut, so that no
-// kind, however many of its jobs are overdue, takes the room of another. A job that is on its way
+// kind, however many of its jobs are overdue, keeps the jobs of another out. A job that is on its way
 // when its kind is shut is let in.
 //
 // A kind with a limit of its own is shut earlier: when more of its jobs are due than begin

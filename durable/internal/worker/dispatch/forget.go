@@ -14,7 +14,7 @@ func (d *Dispatcher) drop(j *Job) {
 	d.counts[j.phase]--
 	delete(d.jobs, j.Delivery.Ref)
 	d.account(j, -1)
-	d.recheck, d.out.Room = true, true
+	d.recheck, d.out.Changed = true, true
 }
 
 // dropBack takes a job away that is to be handed back.

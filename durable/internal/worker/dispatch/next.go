@@ -59,7 +59,7 @@ func (d *Dispatcher) start(now Moment, sound bool) bool {
 		d.updateKind(k)
 		d.begun++
 		j.kind.queues.running++
-		d.out.Claim = true // ready has room for one more
+		d.out.Claim = true // ready can have one more
 		if j.phase == ready {
 			d.begin(j, now)
 			continue

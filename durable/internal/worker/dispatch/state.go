@@ -165,7 +165,7 @@ type Actions struct {
 	Deferred []Deferred         // to be handed back for a while
 	Kinds    []KindChange       // kinds to open and to shut
 
-	Room       bool // a job is gone, or its handler has returned
+	Changed    bool // a job is gone, or its handler has returned
 	Claim      bool // Claims may have something
 	Renew      bool // a job could begin, and the lease is not sound
 	ReadLimits bool // the engine has other limits and pauses than those that are known here

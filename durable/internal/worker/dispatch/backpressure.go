@@ -5,7 +5,7 @@ import (
 )
 
 // A worker holds a bounded number of jobs and bytes. Up to three quarters of that any kind
-// may take. From then on a kind that has its share of the last quarter is shut, so that no
+// may take. From then on a kind that has its part of the last quarter is shut, so that no
 // kind, however many of its jobs are overdue, keeps the jobs of another out. A job that is on its way
 // when its kind is shut is let in.
 //
@@ -21,8 +21,8 @@ const (
 // Full reports whether no job can be added now.
 func (d *Dispatcher) Full() bool { return len(d.jobs) >= d.most || d.bytes >= maxHeldBytes }
 
-// backlog is how many jobs of a kind that has a limit may be due and not claimed.
-func (k *kindQueue) backlog() int { return 1024 + 4*k.limit }
+// maxUnclaimed is how many jobs of a kind that has a limit may be due and not claimed.
+func (k *kindQueue) maxUnclaimed() int { return 1024 + 4*k.limit }
 
 func (k *kindQueue) unclaimed() int {
 	return k.claimable.len() + k.last.len() + len(k.suspects) + k.inLanes
@@ -71,9 +71,9 @@ func (d *Dispatcher) updateKind(k *kindQueue) {
 	if k.shut {
 		part = 2
 	}
-	share := 4 * len(d.kinds) * part
-	shut := k.paused || (k.limited || len(k.gates) > 0) && k.unclaimed() >= k.backlog()/part ||
-		d.crowded && (k.held >= max(1, d.most/share) || k.bytes >= max(1, maxHeldBytes/share))
+	divisor := 4 * len(d.kinds) * part
+	shut := k.paused || (k.limited || len(k.gates) > 0) && k.unclaimed() >= k.maxUnclaimed()/part ||
+		d.crowded && (k.held >= max(1, d.most/divisor) || k.bytes >= max(1, maxHeldBytes/divisor))
 	if shut != k.shut {
 		k.shut = shut
 		d.out.Kinds = append(d.out.Kinds, KindChange{k.kind, !shut})

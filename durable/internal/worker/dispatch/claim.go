@@ -102,8 +102,8 @@ func (d *Dispatcher) Claims(now Moment) []*Job {
 	active := d.activeKinds()
 	for priority := range (priorities{}) {
 		for _, k := range active {
-			// Each priority has its own share of those that are ready, so that none keeps a
-			// higher one waiting.
+			// Each priority may have limit jobs that are ready, so that none holds up a
+			// higher one.
 			n := max(0, min(len(k.claimable[priority]), k.limit-len(k.ready[priority]), maxClaims-len(jobs)))
 			for _, j := range k.claimable[priority][:n] {
 				d.set(j, claiming)

@@ -24,7 +24,7 @@ import (
 
 const (
 	minInLane = 64   // jobs that a laneQueue holds, whatever its limits are
-	maxInLane = 512  // and at most: a quarter of what a kind may hold, see backlog
+	maxInLane = 512  // and at most: a quarter of what a kind may hold, see maxUnclaimed
 	maxServed = 4096 // lanes of a kind whose last turn is known
 	laneTime  = 2 * time.Second
 
@@ -236,13 +236,13 @@ func (d *Dispatcher) deferLast(lane *laneQueue, now Moment) {
 	*jobs = (*jobs)[:len(*jobs)-1]
 	lane.kind.inLanes--
 	j.limits.lane = nil
-	if soonest := now.Local.Add(min(lane.pace(), mostDeferral) * time.Duration(lane.bound())); lane.slot.Before(soonest) {
-		lane.slot = soonest
+	if soonest := now.Local.Add(min(lane.pace(), mostDeferral) * time.Duration(lane.bound())); lane.backAt.Before(soonest) {
+		lane.backAt = soonest
 	}
-	lane.slot = lane.slot.Add(lane.comeBack())
-	after := lane.slot.Sub(now.Local)
+	lane.backAt = lane.backAt.Add(lane.comeBack())
+	after := lane.backAt.Sub(now.Local)
 	if after > mostDeferral || lane.paused {
-		lane.slot = now.Local.Add(mostDeferral)
+		lane.backAt = now.Local.Add(mostDeferral)
 		after = mostDeferral/2 + rand.N(mostDeferral/2)
 	}
 	after = max(after, leastDeferral).Round(leastDeferral)

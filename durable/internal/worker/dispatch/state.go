@@ -83,7 +83,7 @@ type laneQueue struct {
 	paused bool
 	parked bool      // it waits for a gate, and not for its turn
 	served int       // the value of Dispatcher.begun at its last turn; 0: not lately
-	slot   time.Time // the time at which the last deferred job comes back
+	backAt time.Time // the time at which the last deferred job comes back
 }
 
 // limited is the state of a job that a limit or a pause covers.

@@ -224,7 +224,7 @@ func deposedLeader(t *testing.T) error {
 	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
-	held := &driver.Delivery{Record: recordAt("claimed", now, now), Handle: hd}
+	held := &driver.Delivery{Record: recordAt("claimed", now, now), Claim: hd}
 	result := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
 	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	if deposed.leader(t) != old {

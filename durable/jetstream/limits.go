@@ -42,7 +42,7 @@ type draft struct {
 // newClaiming returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own permit: what became of it is read first.
 func newClaiming(rules *driver.FlowControl, h *driver.Delivery) *claiming {
-	j := &claiming{h: h, hd: h.Handle.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
+	j := &claiming{h: h, hd: h.Claim.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
 	limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
 	switch {
@@ -467,7 +467,7 @@ type basis struct {
 // standing reads the status of a job that could not be claimed, and returns what a claim has
 // to replace; or the result.
 func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	p := hd.p
 	s, err := p.status(ctx, hd.at)
 	if err != nil {
@@ -554,7 +554,7 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
 	last := witness{}
 	for i, h := range held {
-		if hd := h.Handle.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
+		if hd := h.Claim.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
 			last = witness{p.fateSubject(hd.at), hd.status.seq}
 		}
 	}
@@ -569,7 +569,7 @@ func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, res
 	for i, h := range held {
 		if results[i].Status == driver.Granted && (err != nil || !sameRules(by, now, &h.Record)) {
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
-			back = append(back, h.Handle.(*handle))
+			back = append(back, h.Claim.(*handle))
 		}
 	}
 	for i, res := range w.free(ctx, p, back) {

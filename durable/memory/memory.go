@@ -60,11 +60,6 @@ type worker struct {
 	heartbeat time.Time
 }
 
-// handle is what Delivery.Handle holds.
-type handle struct {
-	claim int // 0: not claimed
-}
-
 // New returns an empty Store on a clock that is set by hand. With nil its time is that of
 // package time, which in a testing/synctest bubble is the bubble's.
 func New(c *Clock) *Store {
@@ -556,7 +551,7 @@ func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 		}
 		rec := j.rec
 		rec.Attempt, rec.Crashes = j.begun()
-		batch = append(batch, &driver.Delivery{Ref: ref, Record: rec, Handle: handle{}})
+		batch = append(batch, &driver.Delivery{Ref: ref, Record: rec})
 	}
 	return batch, m.changed
 }
@@ -610,7 +605,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		j.left = j.left || h.Exact && j.rec.FreeWhenBegun
-		h.Handle = handle{claim: j.claim}
+		h.Claim = j.claim
 		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
 		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}
 	}
@@ -631,7 +626,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
 	j.left = j.left || h.Exact && j.rec.FreeWhenBegun
 	j.claim++
-	h.Handle = handle{claim: j.claim}
+	h.Claim = j.claim
 	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
 }
 
@@ -814,7 +809,7 @@ func (j *entry) begun() (attempts, crashes int) {
 // mine returns the job if the Delivery has claimed it, and nobody has taken over.
 func (w *worker) mine(h *driver.Delivery) *entry {
 	j, ok := w.e.m.find(h.Ref)
-	if handle := h.Handle.(handle); ok && j.state == driver.Running && j.claim == handle.claim {
+	if ok && j.state == driver.Running && h.Claim == j.claim {
 		return j
 	}
 	return nil

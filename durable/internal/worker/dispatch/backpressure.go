@@ -40,7 +40,7 @@ func (d *Dispatcher) activate(k *kindQueue) {
 // activeKinds returns the kinds that have something in a queue, or are being claimed.
 func (d *Dispatcher) activeKinds() []*kindQueue {
 	d.active = slices.DeleteFunc(d.active, func(k *kindQueue) bool {
-		k.active = k.unclaimed()+k.ready.len() > 0 || k.claiming != [3]int{}
+		k.active = k.unclaimed()+k.ready.len() > 0 || k.claims != [3]int{}
 		return !k.active
 	})
 	return d.active

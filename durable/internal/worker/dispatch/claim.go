@@ -109,7 +109,7 @@ func (d *Dispatcher) Claims(now Moment) []*Job {
 				d.set(j, claiming)
 				j.counted = true
 			}
-			k.claiming[priority] += n
+			k.claims[priority] += n
 			jobs = append(jobs, k.claimable[priority][:n]...)
 			k.claimable[priority] = shift(k.claimable[priority], n)
 			d.updateKind(k)
@@ -129,7 +129,7 @@ func (d *Dispatcher) Answered(jobs []*Job, results []driver.ClaimResult, now Mom
 	for i, j := range jobs {
 		if j.counted {
 			j.counted = false
-			j.kind.queues.claiming[j.priority]--
+			j.kind.queues.claims[j.priority]--
 		}
 		switch r := &results[i]; {
 		case r.Status == driver.Gone:

@@ -30,7 +30,7 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 	for _, j := range d.jobs {
 		d.cover(j)
 		switch {
-		case j.phase == waiting && j.crashes == 0:
+		case j.phase == queued && j.crashes == 0:
 			wait = append(wait, j)
 		case (j.phase == claimed || j.phase == ready) && !j.reserved && j.limits != nil && len(j.limits.gates) == 0:
 			if j.phase == ready {

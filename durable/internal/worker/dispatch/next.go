@@ -170,7 +170,7 @@ func (d *Dispatcher) await(j *Job, now Moment) {
 	default:
 		k := j.kind.queues
 		k.last.add(j)
-		d.set(j, waiting)
+		d.set(j, queued)
 		d.activate(k)
 	}
 }

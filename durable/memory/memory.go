@@ -499,12 +499,12 @@ func (m *Store) lease(name string) time.Duration {
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	for {
 		open, opened := w.c.Kinds.Open()
-		batch, changed := w.due(open)
+		soon, changed := w.due(open)
 		if w.c.Polled != nil {
 			w.c.Polled()
 		}
-		if len(batch) > 0 {
-			give(batch)
+		if len(soon) > 0 {
+			give(soon)
 			continue
 		}
 		select {
@@ -542,7 +542,7 @@ func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 		}
 	}
 	slices.SortFunc(refs, func(a, b driver.Ref) int { return m.jobs[a].rec.Due.Compare(m.jobs[b].rec.Due) })
-	var batch []*driver.Delivery
+	var held []*driver.Delivery
 	for _, ref := range refs[:min(len(refs), handOut)] {
 		j := m.jobs[ref]
 		j.since = now
@@ -551,9 +551,9 @@ func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 		}
 		rec := j.rec
 		rec.Attempt, rec.Crashes = j.begun()
-		batch = append(batch, &driver.Delivery{Ref: ref, Record: rec})
+		held = append(held, &driver.Delivery{Ref: ref, Record: rec})
 	}
-	return batch, m.changed
+	return held, m.changed
 }
 
 func (e *engine) Unhandled(context.Context) ([]driver.Unhandled, error) {
@@ -713,13 +713,13 @@ func (m *Store) free(j *entry) {
 		}
 	}
 	if len(j.permits) > 0 {
-		m.tell(driver.Notice{Freed: j.permits})
+		m.notifyAll(driver.Notice{Freed: j.permits})
 	}
 	j.permits = nil
 }
 
-// tell tells all workers. They may be about to call this engine with a lock of theirs.
-func (m *Store) tell(n driver.Notice) {
+// notifyAll sends all workers a notice. They may be about to call this engine with a lock of theirs.
+func (m *Store) notifyAll(n driver.Notice) {
 	for _, w := range m.workers {
 		if w.c.Notify != nil {
 			go w.c.Notify(n)
@@ -753,7 +753,7 @@ func (e *engine) SetFlowControl(_ context.Context, was int64, r *driver.FlowCont
 		return !slices.ContainsFunc(m.flow.Limits(), func(l *driver.StoredLimit) bool { return l.ID == p.Limit })
 	})
 	m.recall()
-	m.tell(driver.Notice{FlowControl: true})
+	m.notifyAll(driver.Notice{FlowControl: true})
 	return nil
 }
 
@@ -789,7 +789,7 @@ func (e *engine) CancelRunning(_ context.Context, ref driver.Ref) (bool, error) 
 		return false, nil
 	}
 	j.ending = true
-	e.m.tell(driver.Notice{Canceled: []driver.Ref{ref}})
+	e.m.notifyAll(driver.Notice{Canceled: []driver.Ref{ref}})
 	return true, nil
 }
 

@@ -112,9 +112,9 @@ func (w *Worker) logFailure(j *dispatch.Job, out *driver.Completion) {
 
 // finish writes ends down. One that fails is tried again until it succeeds, or the lease is
 // lost: an end that is known here must not be forgotten.
-func (w *Worker) finish(batch []*end) {
-	outs := make([]driver.Completion, len(batch))
-	for i, e := range batch {
+func (w *Worker) finish(ended []*end) {
+	outs := make([]driver.Completion, len(ended))
+	for i, e := range ended {
 		outs[i] = e.out
 	}
 	ctx, cancel := context.WithTimeout(w.c.Requests, max(w.c.Lease, 5*time.Second))
@@ -122,7 +122,7 @@ func (w *Worker) finish(batch []*end) {
 	errs := w.engine.Finish(ctx, outs)
 	now := w.lock()
 	defer w.unlockAndAct(now)
-	for i, e := range batch {
+	for i, e := range ended {
 		switch err := errs[i]; {
 		case err == nil:
 			if e.own != nil && e.out.End != driver.Done {

@@ -26,7 +26,7 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 		Name: NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
 		Notify: func(n driver.Notice) {
 			if w := running.Load(); w != nil {
-				w.tell(n)
+				w.onNotice(n)
 			}
 		},
 	})

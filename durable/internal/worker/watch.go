@@ -76,8 +76,8 @@ func (w *Worker) setFlowControl(f *driver.FlowControl) {
 	w.dispatcher.SetFlowControl(f, now)
 }
 
-// tell is called by the engine.
-func (w *Worker) tell(n driver.Notice) {
+// onNotice is called by the engine.
+func (w *Worker) onNotice(n driver.Notice) {
 	if n.FlowControl {
 		notify(w.reloadLimits)
 	}

@@ -453,8 +453,8 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	return infoOf(i), nil
 }
 
-// All iterates over the jobs that are kept and selected, in no order; [Engine] says how
-// it treats changes during the loop. It reads the whole store, with any Filter. An error
+// All iterates over the jobs that are kept and selected, in no order; [driver.Engine] says
+// how it treats changes during the loop. It reads the whole store, with any Filter. An error
 // is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {

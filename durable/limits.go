@@ -156,7 +156,7 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 			return err
 		}
 		t := flowControl{limits: slices.Clone(r.Limits()), pauses: slices.Clone(r.Pauses())}
-		revision := q.revisionAfter(r.Revision())
+		revision := recur.RevisionAfter(r.Revision(), q.now())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
 			next = r.Change(revision, t.limits, t.pauses)

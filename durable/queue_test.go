@@ -458,9 +458,9 @@ func TestKeysHoldUpNoOthers(t *testing.T) {
 		q, err := durable.Open(t.Context(), e)
 		require.NoError(t, err)
 		defer q.Close()
-		var waiting sync.WaitGroup
+		var adds sync.WaitGroup
 		for i := range 8 {
-			waiting.Go(func() { add(t, q, durable.Job{Kind: "a", Key: fmt.Sprint(i)}, durable.Job{Kind: "a"}) })
+			adds.Go(func() { add(t, q, durable.Job{Kind: "a", Key: fmt.Sprint(i)}, durable.Job{Kind: "a"}) })
 		}
 		synctest.Wait()
 		added := make(chan struct{})
@@ -473,7 +473,7 @@ func TestKeysHoldUpNoOthers(t *testing.T) {
 		}
 		require.EqualValues(t, 9, q.Stats().Added)
 		close(e.free)
-		waiting.Wait()
+		adds.Wait()
 		<-added
 		require.EqualValues(t, 17, q.Stats().Added)
 	})

@@ -22,7 +22,7 @@ import (
 // lease is that of the tests' workers: as short as a busy machine allows.
 var lease = busy.Longer(3 * time.Second)
 
-// steady is a lease that a busy machine does not lose. It is for rules that count attempts, and in
+// steady is a lease that a busy machine does not lose. It is for tests that count attempts, and in
 // which no worker takes over from another.
 var steady = durable.WithLease(time.Minute)
 

@@ -630,7 +630,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
 }
 
-// take takes for a claim what the rules ask for, or says what it has to wait for.
+// take takes the permits and tokens of a claim, or says what it has to wait for.
 func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 	m, lane := w.e.m, j.rec.Lane
 	limits, paused := m.flow.Covering(j.rec.Kind, lane)
@@ -922,7 +922,7 @@ func (w *worker) Close(context.Context) error {
 			j.since = time.Time{}
 		}
 	}
-	m.recall() // it may have put jobs off by rules that were changed since
+	m.recall() // it may have deferred jobs because of limits that were changed since
 	m.change()
 	m.end() // a job that it has claimed may wait for a token from now on
 	return w.e.open()

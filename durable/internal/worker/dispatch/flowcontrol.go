@@ -7,7 +7,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// SetFlowControl replaces the stored limits and pauses. Jobs that wait obey the new ones. It hands
+// SetFlowControl replaces the stored limits and pauses. The new ones hold for jobs that wait. It hands
 // back each claimed job that the new ones cover, unless it has permits or a slot: such a job may
 // wait for long.
 func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {

@@ -82,7 +82,7 @@ func (m *Store) now() time.Time {
 	return m.clock.Now()
 }
 
-// change wakes the Feeds. m.mu is held.
+// change wakes the calls of Fetch. m.mu is held.
 func (m *Store) change() {
 	close(m.changed)
 	m.changed = make(chan struct{})

@@ -113,18 +113,20 @@ const (
 
 // Errors to test for with errors.Is.
 var (
-	// ErrInvalid: the job, key, time, limit or Ref is not valid. The message says what is
-	// wrong. Nothing was written.
+	// ErrInvalid is returned for a job, key, time, limit or Ref that is not valid. The
+	// message says what is wrong. Nothing was written.
 	ErrInvalid = driver.ErrInvalid
 
-	// ErrExists: another job has the key.
+	// ErrExists is returned when another job has the key.
 	ErrExists = driver.ErrExists
 
-	// ErrNotFound: no job has this Ref, or this key; it may have ended long ago.
+	// ErrNotFound is returned when no job has the Ref, or the key. The job may have ended
+	// long ago.
 	ErrNotFound = driver.ErrNotFound
 
-	// ErrLeaseLost: the worker was silent for longer than its lease, so another one may
-	// have the job. If a handler's context ends for this reason, this is its cause.
+	// ErrLeaseLost is returned when a worker was silent for longer than its lease, so that
+	// another one may have its jobs. It is the cause with which the handlers' contexts end
+	// then.
 	ErrLeaseLost = driver.ErrLeaseLost
 
 	// ErrTimeout is the cause with which a handler's context ends when the attempt has taken
@@ -138,24 +140,26 @@ var (
 	// ErrExpired is the error of a job that had not begun when it expired.
 	ErrExpired = driver.ErrExpired
 
-	// ErrUncertain: the engine's answer was lost. The request may have been carried out.
+	// ErrUncertain is returned when the engine's answer was lost. The request may have been
+	// carried out.
 	ErrUncertain = driver.ErrUncertain
 
-	// ErrFull: the store has no room. It accepts jobs again when others have ended.
+	// ErrFull is returned when the store is full. It accepts jobs again when others have
+	// ended.
 	ErrFull = driver.ErrFull
 
-	// ErrStorage: the store is damaged, or cannot be written.
+	// ErrStorage is returned when the store is damaged, or cannot be written.
 	ErrStorage = driver.ErrStorage
 
-	// ErrLocked: another process, or another engine of this one, has the directory open. The
-	// message says which.
+	// ErrLocked is returned when another process, or another engine of this one, has the
+	// directory open. The message says which.
 	ErrLocked = driver.ErrLocked
 
-	// ErrVersion: what is stored was made, or migrated, by a newer version of the engine
-	// than this program has.
+	// ErrVersion is returned when a newer version of the engine than this program's has made
+	// or migrated the store.
 	ErrVersion = driver.ErrVersion
 
-	// ErrClosed: the Queue or the Engine is closed, or the connection of the Engine is, for
-	// good.
+	// ErrClosed is returned when the Queue or the Engine is closed, or when the connection of
+	// the Engine is closed for good.
 	ErrClosed = driver.ErrClosed
 )

@@ -38,7 +38,7 @@ func (q *Queue) Handle(kind string, h Handler) {
 	h = wrapHandler(q.middleware, kind, h)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running {
+	if q.inRun {
 		panic(fmt.Sprintf("durable: Handle(%q): call Handle before Run", kind))
 	}
 	if q.handlers[kind] != nil {

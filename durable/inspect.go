@@ -56,27 +56,27 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 		return nil, "", fmt.Errorf("%w: List: n is %d, not from 1 to %d", ErrInvalid, n, maxPage)
 	}
 	order := []State{Running, Waiting, Dead}
-	at, mark, err := parseCursor(after, len(order))
+	at, from, err := parseCursor(after, len(order))
 	if err != nil {
 		return nil, "", err
 	}
 	if !isPossible(f) {
 		return nil, "", nil
 	}
-	for ; at < len(order); at, mark = at+1, (driver.Cursor{}) {
+	for ; at < len(order); at, from = at+1, (driver.Cursor{}) {
 		if f.State != 0 && f.State != order[at] {
 			continue
 		}
 		one := f
 		one.State = order[at]
-		page, m, err := q.engine.Page(ctx, one, mark, n-len(infos))
+		page, cursor, err := q.engine.Page(ctx, one, from, n-len(infos))
 		if err != nil {
 			return nil, "", err
 		}
 		infos = append(infos, page...)
 		switch {
-		case !m.IsZero():
-			return infos, fmt.Sprintf("%d.%s.%s", at, strconv.FormatInt(m.At.UnixMicro(), 36), m.Ref), nil
+		case !cursor.IsZero():
+			return infos, fmt.Sprintf("%d.%s.%s", at, strconv.FormatInt(cursor.At.UnixMicro(), 36), cursor.Ref), nil
 		case len(infos) == n && f.State == 0 && at+1 < len(order):
 			return infos, fmt.Sprint(at + 1), nil
 		}

@@ -138,7 +138,7 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 			return err
 		}
 		t := flowControl{limits: slices.Clone(r.Limits()), pauses: slices.Clone(r.Pauses())}
-		revision := q.revisionAfter(r.Revision())
+		revision := recur.RevisionAfter(r.Revision(), q.now())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
 			next = r.Change(revision, t.limits, t.pauses)
@@ -245,7 +245,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 		return nil, err
 	}
 	waiting := map[string]int64{}
-	if w := q.held.Load(); w != nil {
+	if w := q.running.Load(); w != nil {
 		for _, l := range w.Stats().Limits {
 			waiting[l.Name] = l.Waiting
 		}

@@ -56,10 +56,10 @@ type Queue struct {
 	wg       sync.WaitGroup // what Close waits for
 
 	mu       sync.Mutex
-	running  bool                       // Run was called
+	inRun    bool                       // a call of Run is under way
 	handlers map[string]attempt.Handler // a worker reads them while Run is under way
 
-	held atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
+	running atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
 }
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
@@ -72,7 +72,7 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	}
 	c := newConfig(opts)
 	q := &Queue{config: c.Config, log: c.Log, engine: e, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
-	q.calendar = recur.NewCalendar(e, q.log, q.now)
+	q.calendar = recur.NewCalendar(e, q.log, q.now, &q.counters.Added)
 	if !own(e) {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
@@ -190,6 +190,33 @@ func (q *Queue) followClock() {
 			logged = step.Count
 			q.log.Warn("durable: the engine's clock was set, or another server answers, or this process stood still",
 				"by", step.By.Round(time.Millisecond))
+		}
+	}
+}
+
+// clockWasSet takes a step of a clock that is set by hand.
+func (q *Queue) clockWasSet(was, now time.Time) {
+	if q.calendar.Saw(now, was) {
+		q.putRight()
+	}
+}
+
+// putRight plans the next occurrence of each schedule anew, since the engine's clock was ahead.
+// Each Queue does that: the first one to change a schedule makes it right for the others. It ends
+// with Close.
+func (q *Queue) putRight() {
+	var said worker.Rarely
+	for q.closed.Err() == nil {
+		err := q.calendar.PutRight(q.closed)
+		if err == nil || worker.ForGood(err) {
+			return
+		}
+		if said.Now() && q.closed.Err() == nil {
+			q.log.Warn("durable: cannot read a schedule; trying again", "name", "", "error", err)
+		}
+		select {
+		case <-q.closed.Done():
+		case <-time.After(driver.RetryInterval):
 		}
 	}
 }
@@ -461,8 +488,8 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	return q.engine.Get(ctx, r)
 }
 
-// All iterates over the jobs that are kept and selected, in no order; [Engine] says how
-// it treats changes during the loop. It reads the whole store, with any Filter. An error
+// All iterates over the jobs that are kept and selected, in no order; [driver.Engine] says
+// how it treats changes during the loop. It reads the whole store, with any Filter. An error
 // is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {

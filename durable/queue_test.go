@@ -246,19 +246,19 @@ func TestEngineRecovers(t *testing.T) {
 	})
 }
 
-// While ends cannot be written down no more jobs begin than there are places, or 64:
+// While ends cannot be written down no more jobs begin than there are slots, or 64:
 // that is what would run again after a kill.
-func TestEndsHavePlaces(t *testing.T) {
-	for places, most := range map[int]int64{3: 64, 100: 100} {
-		endsHavePlaces(t, places, most)
+func TestEndsAreBounded(t *testing.T) {
+	for slots, most := range map[int]int64{3: 64, 100: 100} {
+		endsAreBounded(t, slots, most)
 	}
 }
 
-func endsHavePlaces(t *testing.T, places int, most int64) {
+func endsAreBounded(t *testing.T, slots int, most int64) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broken{Engine: enginetest.NewMemory().Open(t)}
 		b.finish.Store(&errSilent)
-		q, err := durable.Open(t.Context(), b, durable.WithConcurrency(places))
+		q, err := durable.Open(t.Context(), b, durable.WithConcurrency(slots))
 		require.NoError(t, err)
 		defer q.Close()
 		var ran atomic.Int64
@@ -458,9 +458,9 @@ func TestKeysHoldUpNoOthers(t *testing.T) {
 		q, err := durable.Open(t.Context(), e)
 		require.NoError(t, err)
 		defer q.Close()
-		var waiting sync.WaitGroup
+		var adds sync.WaitGroup
 		for i := range 8 {
-			waiting.Go(func() { add(t, q, durable.Job{Kind: "a", Key: fmt.Sprint(i)}, durable.Job{Kind: "a"}) })
+			adds.Go(func() { add(t, q, durable.Job{Kind: "a", Key: fmt.Sprint(i)}, durable.Job{Kind: "a"}) })
 		}
 		synctest.Wait()
 		added := make(chan struct{})
@@ -473,7 +473,7 @@ func TestKeysHoldUpNoOthers(t *testing.T) {
 		}
 		require.EqualValues(t, 9, q.Stats().Added)
 		close(e.free)
-		waiting.Wait()
+		adds.Wait()
 		<-added
 		require.EqualValues(t, 17, q.Stats().Added)
 	})

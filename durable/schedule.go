@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
-	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
 // ScheduleOption sets how [Queue.SetSchedule] makes occurrences.
@@ -171,7 +169,7 @@ func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedul
 	}
 	p.Job = recur.TemplateOf(&rec.Job)
 	for range recur.Tries {
-		s, old, err := q.schedule(ctx, name)
+		s, old, err := q.calendar.Stored(ctx, name)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
@@ -192,150 +190,16 @@ func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedul
 			if p.Paused {
 				return nil
 			}
-			o, err := q.occurrence(ctx, name)
-			if err != nil || o.State != 0 && !(waits(&o) && q.calendar.IsAhead(name, p, s.Last, o.Due)) {
+			o, err := q.calendar.Occurrence(ctx, name)
+			if err != nil || o.State != 0 && !(recur.Waits(&o) && q.calendar.IsAhead(name, p, s.Last, o.Due)) {
 				return err
 			}
 		}
-		if err := q.set(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
+		if err := q.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
 	return fmt.Errorf("%w: gave up after %d conflicting updates", ErrUncertain, recur.Tries)
-}
-
-// revisionAfter returns the revision of a change: about the time in microseconds. By chance it
-// is no other change's that is made at the same time: an engine would take the two for tries
-// of one.
-func (q *Queue) revisionAfter(was int64) int64 {
-	return max(was, q.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
-}
-
-// set stores a schedule, and with it the occurrence that is to wait. If none waits and mayBegin is
-// false, none waits afterwards.
-func (q *Queue) set(ctx context.Context, s driver.Schedule, p *recur.Schedule, mayBegin bool) error {
-	revision, made := q.revisionAfter(s.Revision), false
-	replace := func(last time.Time, waits *driver.Record) (*driver.Record, error) {
-		if waits == nil && !mayBegin {
-			return nil, nil
-		}
-		next, err := q.calendar.Replacement(s.Name, p, revision, last, waits)
-		made = next != nil && next != waits
-		return next, err
-	}
-	if p.Paused {
-		replace = nil
-	}
-	err := q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: s.Name, Definition: p.Encode(), Revision: revision}, replace)
-	if err == nil && made {
-		q.counters.Added.Add(1)
-	}
-	return err
-}
-
-// clockWasSet takes a step of a clock that is set by hand.
-func (q *Queue) clockWasSet(was, now time.Time) {
-	if q.calendar.Saw(now, was) {
-		q.putRight()
-	}
-}
-
-// putRight plans the next occurrence of each schedule anew, since the engine's clock was ahead.
-// Each Queue does that: the first one to change a schedule makes it right for the others. It ends
-// with Close.
-func (q *Queue) putRight() {
-	var said worker.Rarely
-	for q.closed.Err() == nil {
-		err := q.putAllRight(q.closed)
-		if err == nil || worker.ForGood(err) {
-			return
-		}
-		if said.Now() && q.closed.Err() == nil {
-			q.log.Warn("durable: cannot read a schedule; trying again", "name", "", "error", err)
-		}
-		select {
-		case <-q.closed.Done():
-		case <-time.After(driver.RetryInterval):
-		}
-	}
-}
-
-func (q *Queue) putAllRight(ctx context.Context) error {
-	var names []string
-	for s, err := range q.engine.Schedules(ctx) {
-		if err != nil {
-			return err
-		}
-		names = append(names, s.Name)
-	}
-	for _, name := range names {
-		if err := q.putOneRight(ctx, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// putOneRight changes nothing in a schedule whose occurrence was canceled. A change is a new
-// revision: so the end of an occurrence that runs is followed by the schedule as it is now, though
-// the end may have been made by the wrong clock.
-func (q *Queue) putOneRight(ctx context.Context, name string) error {
-	for range recur.Tries {
-		s, p, err := q.schedule(ctx, name)
-		if errors.Is(err, ErrNotFound) || err == nil && p.Paused {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		o, err := q.occurrence(ctx, name)
-		if err != nil || o.State == 0 || waits(&o) && !q.calendar.IsAhead(name, p, s.Last, o.Due) {
-			return err
-		}
-		switch err := q.set(ctx, s, p, false); {
-		case err == nil || errors.Is(err, ErrInvalid): // its spec cannot be read here
-			return nil
-		case !errors.Is(err, driver.ErrChanged):
-			return err
-		}
-	}
-	return nil // others change it
-}
-
-// waits reports whether an occurrence waits for its first attempt.
-func waits(o *driver.Info) bool { return o.State == driver.Waiting && o.Attempt == 0 }
-
-// schedule returns a schedule, as it is stored and decoded. ErrNotFound: there is none; the first
-// result is that of one that was deleted.
-func (q *Queue) schedule(ctx context.Context, name string) (driver.Schedule, *recur.Schedule, error) {
-	if !valid.Printable(name) {
-		return driver.Schedule{Name: name}, nil, ErrNotFound // and a database might refuse the text
-	}
-	s, err := q.engine.Schedule(ctx, name)
-	if s.Name = name; err != nil {
-		return s, nil, err
-	}
-	if s.Definition == "" {
-		return s, nil, ErrNotFound
-	}
-	return s, recur.DecodeSchedule(s.Definition), nil
-}
-
-// occurrence returns the one that waits or runs; State is 0 if there is none.
-func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error) {
-	for range recur.Tries { // one may end between the two questions, and the next be there
-		ref, err := q.engine.Lookup(ctx, driver.OccurrenceKey(name))
-		if errors.Is(err, ErrNotFound) {
-			return driver.Info{}, nil
-		}
-		if err != nil {
-			return driver.Info{}, err
-		}
-		if info, err := q.engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
-			return info, err
-		}
-	}
-	return driver.Info{}, fmt.Errorf("durable: the schedule %.300q: %w: gave up, since its occurrences keep ending", name, ErrUncertain)
 }
 
 // ScheduleInfo describes a schedule.
@@ -390,7 +254,7 @@ func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, 
 	if p.Job != nil {
 		i.Job = p.Job.Restore()
 	}
-	o, err := q.occurrence(ctx, s.Name)
+	o, err := q.calendar.Occurrence(ctx, s.Name)
 	if o.State != 0 {
 		i.Next, i.Ref = o.Due, o.Ref
 	}
@@ -404,7 +268,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 		return ErrClosed
 	}
 	for range recur.Tries {
-		s, p, err := q.schedule(ctx, name)
+		s, p, err := q.calendar.Stored(ctx, name)
 		if err == nil && p.Job == nil {
 			err = recur.ErrUnreadable // a change would overwrite what this version does not know
 		}
@@ -414,7 +278,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 		if !f(p) {
 			return nil
 		}
-		if err := q.set(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
+		if err := q.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -458,7 +322,7 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if q.closed.Err() != nil {
 		return "", ErrClosed
 	}
-	_, p, err := q.schedule(ctx, name)
+	_, p, err := q.calendar.Stored(ctx, name)
 	if err == nil && p.Job == nil {
 		err = recur.ErrUnreadable
 	}
@@ -476,11 +340,11 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		return ErrClosed
 	}
 	for range recur.Tries {
-		s, _, err := q.schedule(ctx, name)
+		s, _, err := q.calendar.Stored(ctx, name)
 		if err != nil {
 			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
 		}
-		err = q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
+		err = q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: recur.RevisionAfter(s.Revision, q.now())}, nil)
 		if !errors.Is(err, driver.ErrChanged) {
 			return err
 		}

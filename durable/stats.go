@@ -104,7 +104,7 @@ func (q *Queue) Stats() Stats {
 	c.Mu.Unlock()
 	h := &st.Lateness
 	h.P50, h.P90, h.P99, h.P999 = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Quantile(0.999)
-	if w := q.held.Load(); w != nil {
+	if w := q.running.Load(); w != nil {
 		addWorker(&st, w.Stats())
 	}
 	return st

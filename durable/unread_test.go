@@ -47,7 +47,7 @@ func TestUnknownFieldsArePassedOn(t *testing.T) {
 	require.NoError(t, <-done)
 	ref, err := e.Lookup(t.Context(), driver.OccurrenceKey("s"))
 	require.NoError(t, err)
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Hour, Kinds: driver.NewKindGate([]string{"k"})})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Hour, Kinds: driver.NewKindSet([]string{"k"})})
 	require.NoError(t, err)
 	fetching, enough := context.WithCancel(t.Context())
 	require.NoError(t, w.Fetch(fetching, func(all []*driver.Delivery) {

@@ -169,7 +169,7 @@ type Engine interface {
 // WorkConfig configures a worker.
 type WorkConfig struct {
 	Name      string        // Unique: no other worker has ever had it.
-	Kinds     *KindGate     // The kinds that Fetch hands out; nil for none.
+	Kinds     *KindSet      // The kinds that Fetch hands out; nil for none.
 	Lease     time.Duration // Without a Heartbeat for so long, others may take over its jobs.
 	Ahead     time.Duration // Fetch hands out a job at least so long before it is due.
 	Retention time.Duration // The time for which a dead job is kept.
@@ -197,27 +197,26 @@ type Worker interface {
 	// Claim claims jobs that Fetch has handed out. It never fails: if the outcome is
 	// unknown, it returns RetryLater.
 	//
-	// The engine stores whether each claim was exact (Delivery.Exact), and otherwise how
-	// many attempts had begun before it. A claim that never ended, because its worker
-	// died or was cut off, counts as an attempt only if it was exact. The job is then a
-	// suspect: Crashes counts its claims that never ended since the last attempt that
-	// ended. A suspect is claimed exactly or not at all. An exact claim of a job with
-	// FreeWhenBegun frees its key, in the same commit. If the answer to a claim was lost,
-	// the worker may claim the jobs once more; that is not another attempt, and not a
-	// crash.
-	//
-	// A job that a limit covers, or that is paused (FlowControl.Covering), is claimed
-	// exactly or not at all: without Exact the answer is Throttled, with After 0. A
-	// paused job is Throttled, with After RetryInterval and Limit 0. Otherwise Take
-	// decides by the Counters and the engine's clock: the claim takes permits and tokens
-	// in the same commit, or is refused. The engine stores which permits a claim has.
-	// Finish, and Release of a claimed job, give back exactly these in their commit, but
-	// never tokens. Workers are notified (Notice.Freed), at least if no permit was left.
-	// A claim that takes over keeps the permits of the dead one, unless they were freed.
-	// They are freed after the lease if others wait for them, since a takeover may never
-	// come. So no count can drift, and a limit is never exceeded through any crash. A
-	// repeated claim after a lost answer keeps its permits, and takes none. For a suspect
-	// that is not claimed exactly, Suspect and Throttled are both right.
+	//   - Lost answers: the worker may claim the jobs once more. That is not another
+	//     attempt and not a crash; the claim keeps its permits, and takes none.
+	//   - Attempts: the engine stores whether a claim was exact (Delivery.Exact), and
+	//     otherwise how many attempts had begun before it. A claim that never ended, because
+	//     its worker died or was cut off, counts as an attempt only if it was exact.
+	//   - Suspects: a job with such a claim is a suspect, and is claimed exactly or not at
+	//     all. Crashes counts its claims that never ended since the last attempt that ended.
+	//   - Keys: an exact claim of a job with FreeWhenBegun frees its key, in the same commit.
+	//   - Limits: a job that a limit covers, or that is paused (FlowControl.Covering), is
+	//     claimed exactly or not at all. Without Exact the answer is Throttled, with After 0,
+	//     or Suspect if the job is one. A paused job is Throttled, with After RetryInterval
+	//     and Limit 0. Otherwise Take decides by the Counters and the engine's clock: the
+	//     claim takes permits and tokens in the same commit, or is refused.
+	//   - Permits: the engine stores which permits a claim has. Finish, and Release of a
+	//     claimed job, give back exactly these in their commit, but never tokens. Workers are
+	//     notified (Notice.Freed), at least if no permit was left.
+	//   - Takeovers: a claim that takes over keeps the permits of the dead one, unless they
+	//     were freed. They are freed after the lease if others wait for them, since a takeover
+	//     may never come. So no count can drift, and a limit is never exceeded through any
+	//     crash.
 	Claim(ctx context.Context, held []*Delivery) []ClaimResult
 
 	// Finish stores the ends of claimed jobs. It is all or nothing for each job: the end,

@@ -137,7 +137,7 @@ func count(all ...bool) (n int) {
 
 // endGranted claims jobs, ends those that it is granted as done, and returns them. It asks again
 // for those of the kinds that it can run, nil for all.
-func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *driver.KindGate) (ended []*driver.Delivery) {
+func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *driver.KindSet) (ended []*driver.Delivery) {
 	var outs []driver.Completion
 	for i, v := range w.Claim(context.Background(), hs) {
 		if v.Status == driver.RetryLater && (kinds == nil || kinds.Has(hs[i].Record.Kind)) {

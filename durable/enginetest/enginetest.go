@@ -139,7 +139,7 @@ var cases = []testCase{
 	{"ScheduleListed", scheduleListed}, {"ScheduleSpan", scheduleSpan}, {"ScheduleOfAnother", scheduleOfAnother},
 	{"BadSchedule", badSchedule}, {"ScheduleRaces", scheduleRaces},
 
-	{"LimitClaims", limitClaims}, {"RulesStored", rulesStored}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
+	{"LimitClaims", limitClaims}, {"FlowControlStored", flowControlStored}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
 	{"LimitPerLane", limitPerLane}, {"LimitRate", limitRate}, {"Pauses", pauses}, {"PausedTwice", pausedTwice},
 	{"LanesTakeTurns", lanesTakeTurns}, {"LanesInOrder", lanesInOrder}, {"LimitChanged", limitChanged}, {"LimitRaised", limitRaised},
 	{"LimitDeath", limitDeath}, {"LimitOrphan", limitOrphan}, {"LimitAlone", limitAlone},

@@ -64,7 +64,7 @@ func limitClaims(t *testing.T, s Store) {
 	v := a.claim(hs[2], true)
 	require.Equal(t, driver.Throttled, v.Status)
 	a.granted(hs[1]) // asked once more, of two that have all the permits
-	require.Equal(t, readRules(t, r.engine).Limits()[0].ID, v.Limit)
+	require.Equal(t, readFlowControl(t, r.engine).Limits()[0].ID, v.Limit)
 	require.Positive(t, v.After)
 	require.Equal(t, durable.Waiting, r.get(hs[2].Ref).State)
 
@@ -76,7 +76,7 @@ func limitClaims(t *testing.T, s Store) {
 	require.Zero(t, v.Limit)
 	r.resume(durable.Pausable{Kind: kind})
 	await(t, "it is known that it is paused no longer", func() bool {
-		readRules(t, r.engine) // as a Queue does
+		readFlowControl(t, r.engine) // as a Queue does
 		return a.claim(hs[2], true).Status == driver.Granted
 	})
 	a.release(hs[2], time.Hour)
@@ -94,16 +94,16 @@ func limitClaims(t *testing.T, s Store) {
 	require.Equal(t, 0, r.taken())
 }
 
-// readRules returns the limits and pauses that an engine has stored, which it then knows.
-func readRules(t testing.TB, e driver.Engine) *driver.FlowControl {
-	rules, err := e.FlowControl(within(t))
+// readFlowControl returns the limits and pauses that an engine has stored, which it then knows.
+func readFlowControl(t testing.TB, e driver.Engine) *driver.FlowControl {
+	f, err := e.FlowControl(within(t))
 	require.NoError(t, err)
-	return rules
+	return f
 }
 
-// Rules are stored on a condition, so that of two changes at one time none is lost, and are
-// there after a restart.
-func rulesStored(t *testing.T, s Store) {
+// Limits and pauses are stored on a condition, so that of two changes at one time none is
+// lost, and are there after a restart.
+func flowControlStored(t *testing.T, s Store) {
 	rigs := []*rig{open(t, s.Open(t)), open(t, s.Open(t)), open(t, s.Open(t))}
 	atOnce(3, func(i int) {
 		for k := range 5 {
@@ -128,12 +128,12 @@ func rulesStored(t *testing.T, s Store) {
 	r.unlimit("l0-0")
 	require.ErrorIs(t, r.DeleteLimit(within(t), "l0-0"), durable.ErrNotFound)
 
-	was := readRules(t, r.engine)
+	was := readFlowControl(t, r.engine)
 	r.unlimit("l0-1")
-	now := readRules(t, r.engine)
+	now := readFlowControl(t, r.engine)
 	late := driver.NewFlowControl(now.Revision()+1, was.Limits(), was.Pauses())
 	require.ErrorIs(t, r.engine.SetFlowControl(within(t), was.Revision(), late), driver.ErrChanged)
-	require.Equal(t, now.Revision(), readRules(t, r.engine).Revision())
+	require.Equal(t, now.Revision(), readFlowControl(t, r.engine).Revision())
 }
 
 // Whatever is wrong with a limit or a pause gets an error that says so.
@@ -407,7 +407,7 @@ func limitRecalls(t *testing.T, s Store) {
 	} {
 		w.release(h, time.Hour)
 		change()
-		readRules(t, e) // as a Queue does each second, and when it is notified
+		readFlowControl(t, e) // as a Queue does each second, and when it is notified
 		h = w.take(ref)
 	}
 	require.Equal(t, driver.Granted, w.claim(h, false).Status)
@@ -423,7 +423,7 @@ func limitRecallsOfTheGone(t *testing.T, s Store) {
 		func() { r.unlimit("l") },
 	} {
 		e := s.Open(t)
-		readRules(t, e)
+		readFlowControl(t, e)
 		w := newCrashing(t, e, fmt.Sprint("gone", i))
 		h := w.take(ref)
 		w.stop()

@@ -491,7 +491,7 @@ func workers(t *testing.T, s Store) {
 		many = append(many, fmt.Sprintf("k%04d", i))
 	}
 	slices.Sort(many)
-	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindGate(many) })
+	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindSet(many) })
 	await(t, "the dead one is listed before its lease is over", func() bool {
 		if err := dead.Heartbeat(within(t)); !errors.Is(err, durable.ErrLeaseLost) {
 			require.NoError(t, err)
@@ -676,7 +676,7 @@ func silence(t *testing.T, s Store) {
 	for _, h := range held {
 		w.granted(h)
 	}
-	calls := engineCalls(e, refs[0], refs[3], readRules(t, e), now)
+	calls := engineCalls(e, refs[0], refs[3], readFlowControl(t, e), now)
 	maps.Copy(calls, workerCalls(w, work(t, e, "fed"), held))
 	calls["Health"] = r.Health
 
@@ -697,7 +697,7 @@ func silence(t *testing.T, s Store) {
 }
 
 // engineCalls are the calls of an engine, with a job that runs and one that is far from due.
-func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowControl, now time.Time) map[string]func(context.Context) error {
+func engineCalls(e driver.Engine, running, far durable.Ref, f *driver.FlowControl, now time.Time) map[string]func(context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Insert": func(ctx context.Context) error {
 			_, errs := e.Insert(ctx, []driver.Record{record("d", now, now)})
@@ -724,12 +724,12 @@ func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowCo
 		"Backlog":        func(ctx context.Context) error { _, err := e.Backlog(ctx); return err },
 		"Workers":        func(ctx context.Context) error { _, err := e.Workers(ctx); return err },
 		"FlowControl":    func(ctx context.Context) error { _, err := e.FlowControl(ctx); return err },
-		"SetFlowControl": func(ctx context.Context) error { return e.SetFlowControl(ctx, rules.Revision(), rules) },
+		"SetFlowControl": func(ctx context.Context) error { return e.SetFlowControl(ctx, f.Revision(), f) },
 		"Usage":          func(ctx context.Context) error { _, err := e.Usage(ctx); return err },
 		"CancelRunning":  func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
 		"Now":            func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
 		"Work": func(ctx context.Context) error {
-			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindGate([]string{kind}), Lease: lease})
+			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindSet([]string{kind}), Lease: lease})
 			return err
 		},
 	}

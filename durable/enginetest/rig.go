@@ -22,7 +22,7 @@ import (
 // lease is that of the tests' workers: as short as a busy machine allows.
 var lease = busy.Longer(3 * time.Second)
 
-// steady is a lease that a busy machine does not lose. It is for rules that count attempts, and in
+// steady is a lease that a busy machine does not lose. It is for tests that count attempts, and in
 // which no worker takes over from another.
 var steady = durable.WithLease(time.Minute)
 
@@ -488,7 +488,7 @@ func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
 // work returns a worker of the tests' kinds, with a change of its configuration or none.
 func work(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) driver.Worker {
 	c := driver.WorkConfig{
-		Name: name, Kinds: driver.NewKindGate([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond,
+		Name: name, Kinds: driver.NewKindSet([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond,
 		Retention: time.Hour, Notify: func(driver.Notice) {},
 	}
 	for _, f := range change {

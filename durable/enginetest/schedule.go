@@ -241,19 +241,19 @@ func scheduleSpan(t *testing.T, s Store) {
 		}
 		start = r.now().Add(ahead).Truncate(time.Microsecond)
 		end = start.Add(time.Second)
-		r.schedule("span", "@every 500ms", durable.Job{Kind: kind}, durable.StartAt(start), durable.EndAt(end), all)
+		r.schedule("bounded", "@every 500ms", durable.Job{Kind: kind}, durable.StartAt(start), durable.EndAt(end), all)
 		for i := range 20 {
 			r.schedule(fmt.Sprint("jitter", i), "@every 9999h", durable.Job{Kind: kind}, durable.Jitter(500*time.Millisecond), durable.StartAt(start))
 		}
 	}
-	require.True(t, r.schedules()["span"].Start.Equal(start) && r.schedules()["span"].End.Equal(end))
+	require.True(t, r.schedules()["bounded"].Start.Equal(start) && r.schedules()["bounded"].End.Equal(end))
 	r.start()
 	runs := r.awaitRuns(22)
 	time.Sleep(time.Second)
 	require.Len(t, r.ran(), 22)
 	delays := map[time.Duration]bool{}
 	for _, run := range runs {
-		if run.Schedule == "span" {
+		if run.Schedule == "bounded" {
 			require.Contains(t, []time.Duration{0, 500 * time.Millisecond}, run.Occurrence.Sub(start))
 			continue
 		}
@@ -263,7 +263,7 @@ func scheduleSpan(t *testing.T, s Store) {
 		delays[d] = true
 	}
 	require.Greater(t, len(delays), 10)
-	require.True(t, r.schedules()["span"].Next.IsZero(), "it has come to its end")
+	require.True(t, r.schedules()["bounded"].Next.IsZero(), "it has come to its end")
 }
 
 // A schedule that there cannot be is an error that says what is wrong, and nothing is

@@ -206,7 +206,7 @@ func deposedLeader(t *testing.T) error {
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
 	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 30 * time.Second}}
+	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 30 * time.Second}}
 	hd := &handle{p: p, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := location{id: "canceled", bucket: b}
@@ -224,7 +224,7 @@ func deposedLeader(t *testing.T) error {
 	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
-	held := &driver.Delivery{Record: recordAt("claimed", now, now), Handle: hd}
+	held := &driver.Delivery{Record: recordAt("claimed", now, now), Claim: hd}
 	result := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
 	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	if deposed.leader(t) != old {

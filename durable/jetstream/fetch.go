@@ -414,7 +414,7 @@ func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 		case !f.w.c.Kinds.Has(kind), !isOneKind(at.queue) && !has(open, kind):
 			aside = append(aside, h)
 		case early > 0:
-			h.Handle.(*handle).nak(min(early, f.w.c.Lease))
+			h.Claim.(*handle).nak(min(early, f.w.c.Lease))
 		default:
 			held = append(held, h)
 		}
@@ -444,7 +444,7 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 		closed = err != nil || mark.Seq > 0
 	}
 	for _, h := range held {
-		hd, kind := h.Handle.(*handle), h.Record.Kind
+		hd, kind := h.Claim.(*handle), h.Record.Kind
 		to := fl.queueOf(kind)
 		if f.w.c.Kinds.Has(kind) {
 			f.w.setApart(kind)

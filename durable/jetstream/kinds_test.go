@@ -219,7 +219,7 @@ func TestSetAside(t *testing.T) {
 func TestSetAsideWhileItCloses(t *testing.T) {
 	p := newPart(t, soon)
 	e := connectPartTo(t, p)
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"a"})})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"a"})})
 	require.NoError(t, err)
 	f := &fetcher{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
 	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
@@ -264,7 +264,7 @@ func TestConsumersGo(t *testing.T) {
 		return info.State.Consumers
 	}
 	e := connectPartTo(t, p)
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"a"})})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"a"})})
 	require.NoError(t, err)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -60,7 +60,7 @@ func newTwo(t *testing.T) *two {
 	s := newStore(t, jetstream.Shift(w.clock.show))
 	worker := func(name string) (driver.Worker, <-chan *driver.Delivery) {
 		worker, err := s.Open(t).Work(within(t), driver.WorkConfig{
-			Name: name, Kinds: driver.NewKindGate([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
+			Name: name, Kinds: driver.NewKindSet([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
 		})
 		require.NoError(t, err)
 		held, done := make(chan *driver.Delivery, 100), make(chan struct{})

@@ -42,7 +42,7 @@ type draft struct {
 // newClaimRequest returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own permit: what became of it is read first.
 func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery) *claimRequest {
-	j := &claimRequest{h: h, hd: h.Handle.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
+	j := &claimRequest{h: h, hd: h.Claim.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
 	limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
 	switch {
@@ -466,7 +466,7 @@ type basis struct {
 // standing reads the status of a job that could not be claimed, and returns what a claim has
 // to replace; or the result.
 func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	p := hd.p
 	s, err := p.status(ctx, hd.at)
 	if err != nil {
@@ -553,7 +553,7 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 func (w *worker) applyLimits(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
 	last := witness{}
 	for i, h := range held {
-		if hd := h.Handle.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
+		if hd := h.Claim.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
 			last = witness{p.fateSubject(hd.at), hd.status.seq}
 		}
 	}
@@ -568,7 +568,7 @@ func (w *worker) applyLimits(ctx context.Context, p *part, held []*driver.Delive
 	for i, h := range held {
 		if results[i].Status == driver.Granted && (err != nil || !coveredAlike(by, now, &h.Record)) {
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
-			back = append(back, h.Handle.(*handle))
+			back = append(back, h.Claim.(*handle))
 		}
 	}
 	for i, res := range w.free(ctx, p, back) {

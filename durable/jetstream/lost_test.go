@@ -217,7 +217,7 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 	e, err := jetstream.Connect(t.Context(), nc, s.opts...)
 	require.NoError(t, err)
 	defer e.Close()
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	for _, out := range []driver.Completion{{End: driver.Done}, {End: driver.Retry, At: time.Now().Add(time.Hour)}, {End: driver.DeadLetter}} {
 		now := time.Now().Truncate(time.Microsecond)
@@ -246,7 +246,7 @@ func TestLostLeaseInOnePartition(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, jetstream.WithPartitions(2))
 	const lease = 2 * time.Second
-	w, err := s.Open(t).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	w, err := s.Open(t).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	time.Sleep(lease + 10*time.Millisecond)
 	js, err := s.connect(t).JetStream()

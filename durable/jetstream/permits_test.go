@@ -38,7 +38,7 @@ func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
 
 // worker returns one that sends no more heartbeats.
 func (l *limited) worker(name string) *worker {
-	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{"k"}), Lease: l.lease, Retention: time.Hour})
+	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindSet([]string{"k"}), Lease: l.lease, Retention: time.Hour})
 	require.NoError(l.t, err)
 	return w.(*worker)
 }
@@ -66,11 +66,11 @@ func (l *limited) held(lane string) *driver.Delivery {
 
 // again is the same job as it is handed out once more.
 func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
-	if hd, ok := h.Handle.(*handle); ok {
+	if hd, ok := h.Claim.(*handle); ok {
 		at = hd.seq
 	}
 	hd := &handle{p: l.p, at: location{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
-	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
+	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Claim: hd}
 }
 
 func (l *limited) claim(w *worker, h *driver.Delivery) driver.ClaimResult {
@@ -78,7 +78,7 @@ func (l *limited) claim(w *worker, h *driver.Delivery) driver.ClaimResult {
 }
 
 func (l *limited) status(h *driver.Delivery) status {
-	s, err := l.p.status(l.t.Context(), h.Handle.(*handle).at)
+	s, err := l.p.status(l.t.Context(), h.Claim.(*handle).at)
 	require.NoError(l.t, err)
 	return s
 }
@@ -141,7 +141,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 			w, first := l.worker("w"+name), l.held("")
 			require.Equal(t, driver.Granted, l.claim(w, first).Status)
 			if lost {
-				first.Handle.(*handle).status.seq = 0
+				first.Claim.(*handle).status.seq = 0
 			}
 			second := l.again(first, 0)
 			require.Equal(t, driver.Granted, l.claim(w, second).Status)
@@ -149,7 +149,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 			require.NoError(t, w.Release(t.Context(), []*driver.Delivery{first}, 0))
 			require.Equal(t, was, l.status(second), "it is not the first one's")
 			if lost {
-				second.Handle.(*handle).status.seq = 0
+				second.Claim.(*handle).status.seq = 0
 				require.NoError(t, w.Release(t.Context(), []*driver.Delivery{second}, 0))
 				require.Equal(t, freed, l.status(second).fate)
 				return
@@ -168,7 +168,7 @@ func TestClaimWaitsNotForItself(t *testing.T) {
 	w, h := l.worker("w"), l.held("")
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	was := l.status(h)
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	hd.status.seq, hd.unsure = 0, true
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	require.Equal(t, was.permits, l.status(h).permits)
@@ -185,7 +185,7 @@ func TestPermitOfNobody(t *testing.T) {
 	first, second := l.held(""), l.held("")
 	w := l.worker("w")
 	require.Equal(t, driver.Granted, l.claim(w, first).Status)
-	hd := first.Handle.(*handle)
+	hd := first.Claim.(*handle)
 	name := hd.status.permits[0]
 	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})].permits[0]
 	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
@@ -206,7 +206,7 @@ func TestPermitInClosedBucket(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	h := l.held("")
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	require.NoError(t, l.p.purge(t.Context(), l.p.nearSubject(hd.at.bucket, "k"), 0))
 	closeBucket(t, l.p, hd.at.bucket)
 	require.Equal(t, driver.Gone, l.claim(l.worker("w"), h).Status)
@@ -232,7 +232,7 @@ func TestPermitOfAnothersClaim(t *testing.T) {
 	require.Equal(t, driver.Granted, elsewhere.claim(elsewhere.worker("other"), theirs).Status)
 
 	require.Equal(t, driver.Throttled, l.claim(w, mine).Status)
-	require.Len(t, mine.Handle.(*handle).status.permits, 1, "it has tried")
+	require.Len(t, mine.Claim.(*handle).status.permits, 1, "it has tried")
 	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{mine}, 0))
 	require.Equal(t, 1, l.taken())
 	require.Equal(t, none, l.status(mine).fate, "it was never claimed")
@@ -371,7 +371,7 @@ func TestClaimBesideAnothers(t *testing.T) {
 	require.Equal(t, driver.Granted, l.claim(other, theirs).Status)
 	for _, again := range []bool{false, true} { // it is known at first, or once the batch is refused
 		held := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
-		held[1].Handle.(*handle).again = again
+		held[1].Claim.(*handle).again = again
 		results := w.Claim(t.Context(), held)
 		require.Equal(t, driver.Granted, results[0].Status)
 		require.Equal(t, driver.RetryLater, results[1].Status)

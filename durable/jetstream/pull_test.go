@@ -103,7 +103,7 @@ func TestFetchedIsBounded(t *testing.T) {
 	defer e.Close()
 	const overdue, ahead = 120, 16
 	insert(t, e, largeJobs(overdue, 6*time.Second))
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 20 * time.Second, Ahead: 2 * time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 20 * time.Second, Ahead: 2 * time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	f.meter.n.Store(0)
 	f.paused.Lock()

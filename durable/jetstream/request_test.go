@@ -57,7 +57,7 @@ func TestFetchNeedsNoShare(t *testing.T) {
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(at.bucket, at.queue), data: encode(&r, nil)}))
 	}
 	kind := recordAt("", now, now).Kind
-	w := &worker{c: driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindGate([]string{kind})}, budgets: newBudgets()}
+	w := &worker{c: driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindSet([]string{kind})}, budgets: newBudgets()}
 	given := make(chan string, 10)
 	f := &fetcher{part: p, w: w, give: func(held []*driver.Delivery) {
 		for _, h := range held {

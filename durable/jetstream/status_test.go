@@ -37,7 +37,7 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	mine.seq = put(mine)
 	put(status{fate: done, token: "another", worker: "b", attempt: 2})
 	gone := put(status{fate: done, token: "another", worker: "b", attempt: 2}) + 1
-	h := &driver.Delivery{Record: r, Handle: &handle{p: p, at: at, seq: gone, status: mine, record: &r}}
+	h := &driver.Delivery{Record: r, Claim: &handle{p: p, at: at, seq: gone, status: mine, record: &r}}
 	w := &worker{e: &engine{parts: []*part{p}}}
 	require.Equal(t, driver.Gone, w.confirm(t.Context(), h, errBucketClosed).Status)
 	stays(done)

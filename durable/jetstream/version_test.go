@@ -72,7 +72,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	defer q.Close()
-	work := driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"k"})}
+	work := driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"k"})}
 	w, err := e.Work(t.Context(), work)
 	require.NoError(t, err)
 	claim := func() *driver.Delivery {

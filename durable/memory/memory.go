@@ -58,11 +58,6 @@ type worker struct {
 	heartbeat time.Time
 }
 
-// handle is what Delivery.Handle holds.
-type handle struct {
-	claim int // 0: not claimed
-}
-
 // New returns an empty Store on a clock that is set by hand. With nil its time is that of
 // package time, which in a testing/synctest bubble is the bubble's.
 func New(c *Clock) *Store {
@@ -85,7 +80,7 @@ func (m *Store) now() time.Time {
 	return m.clock.Now()
 }
 
-// change wakes the Feeds. m.mu is held.
+// change wakes the calls of Fetch. m.mu is held.
 func (m *Store) change() {
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -499,12 +494,12 @@ func (m *Store) lease(name string) time.Duration {
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	for {
 		open, opened := w.c.Kinds.Open()
-		batch, changed := w.due(open)
+		soon, changed := w.due(open)
 		if w.c.Polled != nil {
 			w.c.Polled()
 		}
-		if len(batch) > 0 {
-			give(batch)
+		if len(soon) > 0 {
+			give(soon)
 			continue
 		}
 		select {
@@ -542,7 +537,7 @@ func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 		}
 	}
 	slices.SortFunc(refs, func(a, b driver.Ref) int { return m.jobs[a].rec.Due.Compare(m.jobs[b].rec.Due) })
-	var batch []*driver.Delivery
+	var held []*driver.Delivery
 	for _, ref := range refs[:min(len(refs), handOut)] {
 		j := m.jobs[ref]
 		j.since = now
@@ -551,9 +546,9 @@ func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 		}
 		rec := j.rec
 		rec.Attempt, rec.Crashes = j.begun()
-		batch = append(batch, &driver.Delivery{Ref: ref, Record: rec, Handle: handle{}})
+		held = append(held, &driver.Delivery{Ref: ref, Record: rec})
 	}
-	return batch, m.changed
+	return held, m.changed
 }
 
 func (e *engine) Unhandled(context.Context) ([]driver.Unhandled, error) {
@@ -605,7 +600,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		j.left = j.left || h.Exact && j.rec.FreeWhenBegun
-		h.Handle = handle{claim: j.claim}
+		h.Claim = j.claim
 		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
 		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}
 	}
@@ -626,11 +621,11 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
 	j.left = j.left || h.Exact && j.rec.FreeWhenBegun
 	j.claim++
-	h.Handle = handle{claim: j.claim}
+	h.Claim = j.claim
 	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
 }
 
-// take takes for a claim what the rules ask for, or says what it has to wait for.
+// take takes the permits and tokens of a claim, or says what it has to wait for.
 func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 	m, lane := w.e.m, j.rec.Lane
 	limits, paused := m.flow.Covering(j.rec.Kind, lane)
@@ -713,13 +708,13 @@ func (m *Store) free(j *entry) {
 		}
 	}
 	if len(j.permits) > 0 {
-		m.tell(driver.Notice{Freed: j.permits})
+		m.notifyAll(driver.Notice{Freed: j.permits})
 	}
 	j.permits = nil
 }
 
-// tell tells all workers. They may be about to call this engine with a lock of theirs.
-func (m *Store) tell(n driver.Notice) {
+// notifyAll sends all workers a notice. They may be about to call this engine with a lock of theirs.
+func (m *Store) notifyAll(n driver.Notice) {
 	for _, w := range m.workers {
 		if w.c.Notify != nil {
 			go w.c.Notify(n)
@@ -753,7 +748,7 @@ func (e *engine) SetFlowControl(_ context.Context, was int64, r *driver.FlowCont
 		return !slices.ContainsFunc(m.flow.Limits(), func(l *driver.StoredLimit) bool { return l.ID == p.Limit })
 	})
 	m.recall()
-	m.tell(driver.Notice{FlowControl: true})
+	m.notifyAll(driver.Notice{FlowControl: true})
 	return nil
 }
 
@@ -789,7 +784,7 @@ func (e *engine) CancelRunning(_ context.Context, ref driver.Ref) (bool, error) 
 		return false, nil
 	}
 	j.ending = true
-	e.m.tell(driver.Notice{Canceled: []driver.Ref{ref}})
+	e.m.notifyAll(driver.Notice{Canceled: []driver.Ref{ref}})
 	return true, nil
 }
 
@@ -809,7 +804,7 @@ func (j *entry) begun() (attempts, crashes int) {
 // mine returns the job if the Delivery has claimed it, and nobody has taken over.
 func (w *worker) mine(h *driver.Delivery) *entry {
 	j, ok := w.e.m.find(h.Ref)
-	if handle := h.Handle.(handle); ok && j.state == driver.Running && j.claim == handle.claim {
+	if ok && j.state == driver.Running && h.Claim == j.claim {
 		return j
 	}
 	return nil
@@ -922,7 +917,7 @@ func (w *worker) Close(context.Context) error {
 			j.since = time.Time{}
 		}
 	}
-	m.recall() // it may have put jobs off by rules that were changed since
+	m.recall() // it may have deferred jobs because of limits that were changed since
 	m.change()
 	m.end() // a job that it has claimed may wait for a token from now on
 	return w.e.open()

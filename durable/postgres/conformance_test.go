@@ -180,7 +180,7 @@ func TestConformance(t *testing.T) {
 	srv := server(t)
 	enginetest.Run(t, func(t testing.TB) enginetest.Store {
 		switch path.Base(t.Name()) {
-		case "Restart", "RulesStored":
+		case "Restart", "FlowControlStored":
 			return newStore(server(t))
 		}
 		s := newStore(srv)

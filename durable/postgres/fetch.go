@@ -400,7 +400,7 @@ func (e *engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery,
 	if err != nil {
 		return nil, err
 	}
-	h.Ref, h.Handle, r.ID = e.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
+	h.Ref, h.Claim, r.ID = e.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
 	if key != nil {
 		r.Key = *key
 	}

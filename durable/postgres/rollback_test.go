@@ -103,7 +103,7 @@ func TestFailedCommit(t *testing.T) {
 		}
 	})
 	t.Run("Finish", func(t *testing.T) {
-		w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+		w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 		require.NoError(t, err)
 		for i := range 3 {
 			_, err := insert(rec(fmt.Sprint("finish", i), ""))

@@ -67,7 +67,7 @@ func filled(t *testing.T, e *postgres.Engine) (*durable.Queue, driver.Worker, *d
 	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
 	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "k", Running: 1}))
 	c := workConfig("w", time.Minute)
-	c.Kinds = driver.NewKindGate([]string{"k"})
+	c.Kinds = driver.NewKindSet([]string{"k"})
 	w, err := e.Work(t.Context(), c)
 	require.NoError(t, err)
 	held := poll(t, w)

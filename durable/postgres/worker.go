@@ -42,7 +42,7 @@ type handle struct {
 // more before it is given back: then what this worker has claimed is another handle's.
 const unknown = -1
 
-func handleOf(h *driver.Delivery) *handle { return h.Handle.(*handle) }
+func handleOf(h *driver.Delivery) *handle { return h.Claim.(*handle) }
 
 // Work registers a worker.
 func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/cron"
@@ -34,15 +35,17 @@ type Calendar struct {
 	engine driver.Engine
 	log    *slog.Logger
 	now    func() time.Time // by the engine's clock
+	added  *atomic.Int64    // occurrences that Store has added
 
 	mu    sync.Mutex
 	specs map[string]*cron.Spec // those that were read; nil: one that cannot be read
 	setback
 }
 
-// NewCalendar returns a Calendar of the schedules of an engine; now is by its clock.
-func NewCalendar(e driver.Engine, log *slog.Logger, now func() time.Time) *Calendar {
-	return &Calendar{engine: e, log: log, now: now, specs: map[string]*cron.Spec{}}
+// NewCalendar returns a Calendar of the schedules of an engine; now is by its clock. It adds to added the
+// occurrences that Store adds.
+func NewCalendar(e driver.Engine, log *slog.Logger, now func() time.Time, added *atomic.Int64) *Calendar {
+	return &Calendar{engine: e, log: log, now: now, added: added, specs: map[string]*cron.Spec{}}
 }
 
 // ErrUnreadable is the error of a schedule that a newer release has stored.

@@ -210,31 +210,31 @@ func (s *Schedule) after(next times, at, began, ended time.Time) time.Time {
 }
 
 // lastOf returns the first of the last n times after from, up to to; zero if there is
-// none. It looks at spans that end at to, each twice as long as the last one, until one has n
+// none. It looks at periods that end at to, each twice as long as the last one, until one has n
 // times. If that has more than 2n, it looks for one between. So the calls are some hundred for
 // each of n at the most, however many times were missed.
 func lastOf(next times, from, to time.Time, n int) time.Time {
 	longest := max(to.Sub(from), 0)
-	few, many := time.Duration(0), time.Duration(0) // spans with less than n times, and with too many; many is 0 if none is known
-	for span := min(time.Second, longest); ; {
-		all := first(next, to.Add(-span), to, 2*n+1)
+	few, many := time.Duration(0), time.Duration(0) // periods with less than n times, and with too many; many is 0 if none is known
+	for period := min(time.Second, longest); ; {
+		all := first(next, to.Add(-period), to, 2*n+1)
 		switch {
 		case len(all) > 2*n:
-			many = span
-		case len(all) >= n || span == longest && len(all) > 0:
+			many = period
+		case len(all) >= n || period == longest && len(all) > 0:
 			return all[max(0, len(all)-n)]
-		case span == longest:
+		case period == longest:
 			return time.Time{}
 		default:
-			few = span
+			few = period
 		}
 		switch {
 		case many > 0:
-			span = few + (many-few)/2
-		case span > longest/2:
-			span = longest
+			period = few + (many-few)/2
+		case period > longest/2:
+			period = longest
 		default:
-			span *= 2
+			period *= 2
 		}
 	}
 }

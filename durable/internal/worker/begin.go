@@ -56,7 +56,7 @@ func (w *Worker) run(ctx context.Context, r *run) {
 // are ready.
 func (w *Worker) mayRun(ctx context.Context, r *run) bool {
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	stands := w.stands(now.Local) // it may lose the lease, and end ctx
 	lost := errors.Is(context.Cause(ctx), driver.ErrLeaseLost)
 	if stands == sound && !lost {

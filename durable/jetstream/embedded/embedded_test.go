@@ -222,7 +222,7 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	require.NoError(t, err)
 	q, err := durable.Open(within(t), e, durable.WithLease(10*time.Minute))
 	require.NoError(t, err)
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ref, err := q.Add(within(t), durable.Job{Kind: "k"})
 	require.NoError(t, err)

@@ -60,8 +60,8 @@ func (s *desk) next() *Actions {
 	for _, t := range a.Timers {
 		s.timers = append(s.timers, pending{s.now.Add(t.After), t})
 	}
-	for _, g := range a.Gates {
-		s.open[g.Kind] = g.Open
+	for _, k := range a.Kinds {
+		s.open[k.Kind] = k.Open
 	}
 	if len(s.d.kinds) < 10 && len(s.d.jobs) < 200 { // it looks at each job for each kind
 		require.NoError(s.t, s.d.verify())
@@ -309,7 +309,7 @@ func TestGateOpens(t *testing.T) {
 func TestBackpressure(t *testing.T) {
 	s := newDesk(t, Config{Concurrency: 10, Limits: map[string]int{"k": 1}})
 	n := 0
-	for ; s.d.kinds["k"].unclaimed() < s.d.kinds["k"].backlog(); n++ {
+	for ; s.d.kinds["k"].unclaimed() < s.d.kinds["k"].maxUnclaimed(); n++ {
 		require.NotContains(t, s.open, "k")
 		s.add(fmt.Sprint(n))
 	}
@@ -319,7 +319,7 @@ func TestBackpressure(t *testing.T) {
 		s.claim(grant)
 		s.end(s.begun[i])
 	}
-	require.LessOrEqual(t, s.d.kinds["k"].unclaimed(), s.d.kinds["k"].backlog()/2)
+	require.LessOrEqual(t, s.d.kinds["k"].unclaimed(), s.d.kinds["k"].maxUnclaimed()/2)
 }
 
 // A paused kind is shut, and its jobs begin once it is resumed.

@@ -150,11 +150,11 @@ func (m *model) follow() {
 			m.gone(h)
 		}
 	}
-	for _, g := range a.Gates {
-		if m.shut[g.Kind] != g.Open {
-			m.fail("kind %s: open %t, and was so", g.Kind, g.Open)
+	for _, k := range a.Kinds {
+		if m.shut[k.Kind] != k.Open {
+			m.fail("kind %s: open %t, and was so", k.Kind, k.Open)
 		}
-		m.shut[g.Kind] = !g.Open
+		m.shut[k.Kind] = !k.Open
 	}
 	for _, t := range a.Timers {
 		if t.After > m.c.Lease {

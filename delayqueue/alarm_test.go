@@ -63,11 +63,11 @@ func TestAlarmWithoutAConsumer(t *testing.T) {
 func TestNotEarlyByANanosecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New[int]()
-		q.Offer(1, time.Now().Add(2))
+		q.Offer(1, time.Now().Add(2*time.Nanosecond))
 		for range 2 {
 			_, ok := q.Poll()
 			require.False(t, ok)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 		}
 		_, ok := q.Poll()
 		require.True(t, ok)

@@ -427,13 +427,14 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 	if q.closed.Err() != nil {
 		return "", false, ErrClosed
 	}
-	if err := valid.Time(at); err != nil {
-		return "", false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
-	}
 	if now := q.now(); at.Before(now) {
 		at = now
 	}
-	ok, err := q.engine.Move(ctx, r, clock.WholeMicros(at))
+	at = clock.WholeMicros(at)
+	if err := valid.Time(at); err != nil {
+		return "", false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
+	}
+	ok, err := q.engine.Move(ctx, r, at)
 	if ok {
 		q.counters.Rescheduled.Add(1)
 	}

@@ -121,24 +121,23 @@ func (r *Record) FirstBorn() time.Time {
 
 // NewRecord returns the record of a job that is added now, by the engine's clock. It takes
 // the fields Kind to Found from r, and At, the time when the job is due; the zero time
-// means now. It sets the rest, and rounds times up to whole microseconds. An error wraps
-// [ErrInvalid].
+// means now. It sets the rest, and rounds times up to whole microseconds before it checks
+// them. An error wraps [ErrInvalid].
 func NewRecord(r Record, now time.Time) (Record, error) {
-	due := r.At
-	if due.IsZero() {
-		due = now
+	// All is rounded before it is checked: what is stored is what was checked.
+	now = clock.WholeMicros(now)
+	due := now
+	if !r.At.IsZero() {
+		due = clock.WholeMicros(r.At)
 	}
+	r.Expires, r.MaxWait, r.Timeout = clock.WholeMicros(r.Expires), wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
 	if err := r.check(due); err != nil {
 		return Record{}, err
 	}
 	if due.Before(now) { // a moment that has passed needs no bucket of its own
 		due = now
 	}
-	due, now = clock.WholeMicros(due), clock.WholeMicros(now)
-	r.ID, r.At, r.Due, r.Born, r.MaxWait, r.Timeout = rand.Text(), due, due, now, wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
-	if !r.Expires.IsZero() {
-		r.Expires = clock.WholeMicros(r.Expires)
-	}
+	r.ID, r.At, r.Due, r.Born = rand.Text(), due, due, now
 	if r.Meta = maps.Clone(r.Meta); len(r.Meta) == 0 {
 		r.Meta = nil
 	}

@@ -55,8 +55,12 @@ func (c *Calendar) timesOf(s *Schedule) (times, error) {
 		return nil, fmt.Errorf("%w: %.300q", ErrUnreadable, s.Spec)
 	}
 	start, end := FromMicros(s.Start), FromMicros(s.End)
+	from := func(prev time.Time) time.Time { return spec.NextFrom(start, prev) }
+	if start.IsZero() {
+		from = spec.Next // whose intervals count from 1970
+	}
 	return func(prev time.Time) time.Time {
-		at := spec.NextFrom(start, prev)
+		at := from(prev)
 		if at.IsZero() || !end.IsZero() && !at.Before(end) {
 			return time.Time{}
 		}

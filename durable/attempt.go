@@ -1,8 +1,10 @@
 package durable
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -12,7 +14,8 @@ import (
 // Handler runs an attempt; see [Queue.Handle].
 type Handler func(ctx context.Context, a *Attempt) error
 
-// Attempt describes one attempt to its handler.
+// Attempt describes one attempt to its handler. The Payload, Meta and Signal are copies: what
+// the handler writes there is not stored.
 type Attempt struct {
 	Ref    Ref
 	Job    Job       // At is when it was first due; After is zero.
@@ -32,9 +35,15 @@ type Attempt struct {
 	attempt *attempt.Attempt // for Complete
 }
 
+// attemptOf returns what a handler gets: all that it may write into is its own, since the record is
+// stored again with the next attempt, as a dead job, or as the next occurrence.
 func attemptOf(a *attempt.Attempt) *Attempt {
 	r := &a.Delivery.Record
-	made := &Attempt{Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, Signaled: r.Signal != nil, Signal: r.Signal, attempt: a}
+	made := &Attempt{
+		Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due,
+		Signaled: r.Signal != nil, Signal: bytes.Clone(r.Signal), attempt: a,
+	}
+	made.Job.Payload, made.Job.Meta = bytes.Clone(r.Payload), maps.Clone(r.Meta)
 	if !a.Occurrence.IsZero() {
 		made.Schedule, made.Occurrence = r.Schedule, a.Occurrence
 	}

@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -178,7 +179,7 @@ func workerOf(w driver.WorkerInfo) WorkerInfo {
 	i := WorkerInfo{
 		Name: w.Name, Until: w.Until, Jobs: w.Jobs, Since: w.Since,
 		Label: name.Label, Host: name.Host, Process: name.Process, Began: name.Began,
-		Kinds: w.Kinds[:min(len(w.Kinds), driver.ShownKinds)], AllKinds: w.AllKinds,
+		Kinds: slices.Clone(w.Kinds[:min(len(w.Kinds), driver.ShownKinds)]), AllKinds: w.AllKinds,
 	}
 	if !i.Since.IsZero() && i.Since.Before(i.Began) {
 		i.Since = i.Began // no worker has a job before it is there

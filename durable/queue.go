@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -233,6 +234,7 @@ func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error)
 		if recs[i], err = j.Record(now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
 		}
+		recs[i].Payload = bytes.Clone(j.Payload) // a record may be on its way after Add has returned
 	}
 	return q.add(ctx, recs)
 }

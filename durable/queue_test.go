@@ -669,3 +669,42 @@ func TestKeyOfReplaced(t *testing.T) {
 	_, err = q.Lookup(t.Context(), "k")
 	require.ErrorIs(t, err, durable.ErrNotFound)
 }
+
+// slowInsert is an engine whose Insert waits until it is let go.
+type slowInsert struct {
+	driver.Engine
+	let chan bool
+}
+
+func (e *slowInsert) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	<-e.let
+	return e.Engine.Insert(ctx, recs)
+}
+
+// After Add has returned the caller may use its payload for something else, also if Add has given up
+// while the job is on its way.
+func TestPayloadOfAddThatGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &slowInsert{enginetest.NewMemory().Open(t), make(chan bool)}
+		q, err := durable.Open(t.Context(), e)
+		require.NoError(t, err)
+		defer q.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		payloads := [][]byte{[]byte("first"), []byte("other")}
+		_, err = q.AddMany(ctx, durable.Job{Kind: "k", Payload: payloads[0]}, durable.Job{Kind: "k", Key: "k", Payload: payloads[1]})
+		require.ErrorIs(t, err, durable.ErrUncertain)
+		for _, p := range payloads {
+			copy(p, "later")
+		}
+		close(e.let)
+		synctest.Wait()
+		n := 0
+		for i, err := range q.All(t.Context(), durable.Filter{}) {
+			require.NoError(t, err)
+			require.NotEqual(t, "later", string(i.Job.Payload))
+			n++
+		}
+		require.Equal(t, 2, n)
+	})
+}

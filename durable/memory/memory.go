@@ -352,6 +352,7 @@ func (e *engine) Lookup(_ context.Context, key string) (driver.Ref, error) {
 
 func (j *entry) info(ref driver.Ref) driver.Info {
 	i := driver.Info{Ref: ref, State: j.state, Record: j.rec}
+	i.Payload, i.Meta, i.Errors = slices.Clone(i.Payload), maps.Clone(i.Meta), slices.Clone(i.Errors) // the caller's
 	i.Attempt = min(i.Attempt, i.MaxAttempts)
 	return i
 }

@@ -32,7 +32,8 @@ const (
 )
 
 // RunEach runs each of the last n missed occurrences, one after the other. Earlier ones
-// are left out.
+// are left out, also the one that waited, unless an attempt of it has begun or it was
+// rescheduled.
 func RunEach(n int) Missed { return Missed(n) }
 
 // OnMissed sets the policy for missed occurrences. The default is RunOnce.

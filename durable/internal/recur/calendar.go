@@ -119,6 +119,20 @@ func (c *Calendar) Replacement(name string, s *Schedule, revision int64, last ti
 	return s.occurrence(name, revision, t, s.Job, at, due, now)
 }
 
+// IsLeftOut reports whether a record that begins is an occurrence that RunEach(n) leaves out: it was
+// missed, and so were n later ones. What has begun before, or was rescheduled, was not missed.
+func (c *Calendar) IsLeftOut(r *driver.Record, began time.Time) bool {
+	if !r.IsOccurrence() || r.Version > 0 || r.Attempt > 0 || r.Crashes > 0 {
+		return false
+	}
+	o, at := DecodeOccurrence(r.Occurrence), Occurred(r)
+	if o.Missed <= 0 || !r.Due.Equal(o.due(r.Schedule, at)) && !r.Due.Equal(madeAt(r.ID)) {
+		return false
+	}
+	t, err := c.timesOf(&o.Schedule)
+	return err == nil && lastOf(t, at.Add(-time.Microsecond), began, o.Missed).After(at)
+}
+
 // Follow sets what follows an occurrence that has begun and now ends, by the schedule
 // that came with it.
 func (c *Calendar) Follow(out *driver.Completion, began time.Time) {

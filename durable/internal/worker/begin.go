@@ -30,7 +30,7 @@ func (w *Worker) run(ctx context.Context, r *run) {
 	}
 	a := &r.attempt
 	rec := &a.Delivery.Record
-	if !rec.Expires.IsZero() && !a.Began.Before(rec.Expires) {
+	if !rec.Expires.IsZero() && !a.Began.Before(rec.Expires) || w.c.Times.IsLeftOut(rec, a.Began) {
 		w.expire(r)
 		return
 	}

@@ -431,7 +431,7 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	return errs
 }
 
-// finishOnce writes down what is not locked.
+// finishOnce writes down what is not locked. If one end is refused, the halves go by themselves.
 func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, settings ...string) []error {
 	statement, args := w.finishStatement(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
@@ -443,6 +443,13 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, setti
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
+	for _, o := range outs {
+		h := handleOf(o.Delivery)
+		h.unsaved = h.unsaved || uncertain
+	}
+	if half := len(outs) / 2; half > 0 && refusesOne(err) {
+		return append(w.finishOnce(ctx, outs[:half], settings...), w.finishOnce(ctx, outs[half:], settings...)...)
+	}
 	ended := make(map[string]error, len(rows))
 	for _, r := range rows {
 		ended[r.ID] = r.error()
@@ -450,7 +457,6 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, setti
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		h := handleOf(o.Delivery)
-		h.unsaved = h.unsaved || uncertain
 		locked, there := ended[h.id]
 		switch {
 		case err != nil:

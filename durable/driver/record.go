@@ -147,8 +147,12 @@ func NewRecord(r Record, now time.Time) (Record, error) {
 	return r, nil
 }
 
-// wholeMicros rounds up to whole microseconds, except the longest duration.
+// wholeMicros rounds up to whole microseconds, except the longest duration. One that is negative stays
+// as it is, to be refused.
 func wholeMicros(d time.Duration) time.Duration {
+	if d < 0 {
+		return d
+	}
 	whole := d.Truncate(time.Microsecond)
 	if whole < d && whole < math.MaxInt64-time.Microsecond {
 		whole += time.Microsecond

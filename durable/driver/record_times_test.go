@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -31,6 +32,12 @@ func TestTimesOfRecords(t *testing.T) {
 		r, err := NewRecord(Record{Kind: "k", At: at}, now)
 		require.NoError(t, err, at)
 		require.True(t, r.Due.Equal(now), "%v has passed: %v", at, r.Due)
+	}
+	for _, d := range []time.Duration{-1, -999, -time.Microsecond, math.MinInt64} {
+		_, err := NewRecord(Record{Kind: "k", Timeout: d}, now)
+		require.ErrorIs(t, err, ErrInvalid, d)
+		_, err = NewRecord(Record{Kind: "k", Key: "k", OnKey: KeyLater, MaxWait: d}, now)
+		require.ErrorIs(t, err, ErrInvalid, d)
 	}
 	_, err := NewRecord(Record{Kind: "k", At: now.Add(100), Expires: now.Add(900)}, now)
 	require.ErrorIs(t, err, ErrInvalid, "both are the same microsecond")

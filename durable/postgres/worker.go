@@ -197,7 +197,7 @@ func (a *asking) add(i int, h *driver.Delivery) {
 	a.versions, a.exact = append(a.versions, int32(h.Record.Version)), append(a.exact, h.Exact)
 }
 
-// claimSome asks for one statement.
+// claimSome asks for one statement. If one claim is refused, the halves go by themselves.
 func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
 	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.e.statements.claim, readVerdict
 	var err error
@@ -211,6 +211,12 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *ask
 	var rows []answer
 	if err == nil {
 		rows, err = ask(ctx, w.e, read, statement, args, w.e.claiming)
+	}
+	if half := len(c.index) / 2; half > 0 && refusesOne(err) {
+		for _, part := range [][]int{c.index[:half], c.index[half:]} {
+			c.stale = append(c.stale, w.claimBy(ctx, flow, held, part, verdicts)...)
+		}
+		return
 	}
 	answers := make(map[string]answer, len(rows))
 	for _, a := range rows {

@@ -93,8 +93,8 @@ func moment(t time.Time) (int64, error) {
 	return t.UnixMicro(), nil
 }
 
-// EndAt sets a time from which on no occurrence comes. The zero time means that there is
-// none, as without EndAt. A time before the year 1, or beyond the year 9999, is refused.
+// EndAt sets a time from which on no occurrence comes. The zero time sets no end, as without
+// EndAt. A time before the year 1, or beyond the year 9999, is refused.
 func EndAt(t time.Time) ScheduleOption {
 	return func(p *recur.Schedule) (err error) {
 		p.End, err = moment(t)

@@ -398,8 +398,11 @@ func TestChangesAtOneTime(t *testing.T) {
 // RunEach runs the last n occurrences of those that were missed, and the one that waited is one of
 // them only if it is late enough. One that was begun, or rescheduled, was not missed.
 func TestRunEach(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 23, 24, 25, 100} {
-		clock := memory.NewClock(begin)
+	for i, n := range []int{1, 2, 3, 23, 24, 25, 100, 1, 3, 24, 25} {
+		clock, spec := memory.NewClock(begin), "0 * * * *"
+		if i > 6 {
+			spec = "@every 1h"
+		}
 		q, run := open(t, memory.New(clock))
 		var mu sync.Mutex
 		var ran []time.Time
@@ -409,7 +412,7 @@ func TestRunEach(t *testing.T) {
 			ran = append(ran, a.Occurrence)
 			return nil
 		})
-		require.NoError(t, q.Schedule(within(t), "x", "0 * * * *", durable.Job{Kind: "k"}, durable.OnMissed(durable.RunEach(n))))
+		require.NoError(t, q.Schedule(within(t), "x", spec, durable.Job{Kind: "k"}, durable.OnMissed(durable.RunEach(n))))
 		clock.Set(begin.Add(24*time.Hour + time.Minute)) // 24 are missed
 		run()
 		require.NoError(t, clock.Advance(within(t), 0))

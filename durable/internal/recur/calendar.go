@@ -2,6 +2,7 @@
 package recur
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +131,13 @@ func (c *Calendar) IsLeftOut(r *driver.Record, began time.Time) bool {
 		return false
 	}
 	t, err := c.timesOf(&o.Schedule)
-	return err == nil && lastOf(t, at.Add(-time.Microsecond), began, o.Missed).After(at)
+	if err != nil {
+		return false
+	}
+	// There are not n later times in less than n steps, the shortest of which is a second but for @every:
+	// with a large n that saves the search for each of many that were missed.
+	step := cmp.Or(c.spec(o.Spec).Interval(), time.Second)
+	return began.Sub(at)/step >= time.Duration(o.Missed) && lastOf(t, at.Add(-time.Microsecond), began, o.Missed).After(at)
 }
 
 // Follow sets what follows an occurrence that has begun and now ends, by the schedule

@@ -3,12 +3,12 @@ package durable
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
@@ -84,12 +84,6 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 	return infos, "", nil
 }
 
-// isPossible reports whether there can be a job that the Filter selects. A database refuses texts
-// that no job has.
-func isPossible(f Filter) bool {
-	return valid.Printable(f.Kind) && valid.Printable(f.Lane) && valid.Meta(f.Meta) == nil
-}
-
 // parseCursor reads what List has returned: which state it had come to, and how far in that.
 func parseCursor(text string, states int) (at int, m driver.Cursor, err error) {
 	if text == "" {
@@ -138,7 +132,7 @@ func workerOf(w driver.WorkerInfo) WorkerInfo {
 	i := WorkerInfo{
 		Name: w.Name, Until: w.Until, Jobs: w.Jobs, Since: w.Since,
 		Label: name.Label, Host: name.Host, Process: name.Process, Began: name.Began,
-		Kinds: w.Kinds[:min(len(w.Kinds), driver.ShownKinds)], AllKinds: w.AllKinds,
+		Kinds: slices.Clone(w.Kinds[:min(len(w.Kinds), driver.ShownKinds)]), AllKinds: w.AllKinds,
 	}
 	if !i.Since.IsZero() && i.Since.Before(i.Began) {
 		i.Since = i.Began // no worker has a job before it is there

@@ -43,13 +43,14 @@ func WithAhead(d time.Duration) Option {
 
 // WithLease sets how long a worker may be silent until others take over its jobs. It is
 // renewed three times in that time, for all jobs at once. The default is 30s, which is
-// longer than any election of NATS. Open panics on less than 100ms.
+// longer than any election of NATS. More than a year is a year. Open panics on less than
+// 100ms.
 func WithLease(d time.Duration) Option {
 	return func(c *config) {
 		if d < 100*time.Millisecond {
 			panic(fmt.Sprintf("durable: WithLease(%v): less than 100ms", d))
 		}
-		c.Lease = d
+		c.Lease = min(d, year) // sums of some leases must not overflow
 	}
 }
 
@@ -101,7 +102,10 @@ func WithWorkerName(name string) Option {
 	}
 }
 
+const year = 365 * 24 * time.Hour
+
 // WithRetention sets for how long a job that is dead is kept. The default is 30 days.
+// JetStream keeps it for at most a hundred years.
 // Open panics on less than a second.
 func WithRetention(d time.Duration) Option {
 	return func(c *config) {

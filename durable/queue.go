@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -272,6 +273,7 @@ func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error)
 		if recs[i], err = driver.NewRecord(j, now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
 		}
+		recs[i].Payload = bytes.Clone(j.Payload) // a record may be on its way after Add has returned
 	}
 	return q.add(ctx, recs)
 }
@@ -466,13 +468,14 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 	if q.closed.Err() != nil {
 		return false, ErrClosed
 	}
-	if err := valid.Time(at); err != nil {
-		return false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
-	}
 	if now := q.now(); at.Before(now) {
 		at = now
 	}
-	ok, err := q.engine.Move(ctx, r, clock.WholeMicros(at))
+	at = clock.WholeMicros(at)
+	if err := valid.Time(at); err != nil {
+		return false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
+	}
+	ok, err := q.engine.Move(ctx, r, at)
 	if ok {
 		q.counters.Rescheduled.Add(1)
 	}
@@ -506,6 +509,12 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			}
 		}
 	}
+}
+
+// isPossible reports whether there can be a job that the Filter selects. A database refuses texts
+// that no job has.
+func isPossible(f Filter) bool {
+	return valid.Printable(f.Kind) && valid.Printable(f.Lane) && valid.Meta(f.Meta) == nil
 }
 
 // Redrive makes a dead job wait again, due now and with all its attempts. It takes the

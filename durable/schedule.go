@@ -30,7 +30,8 @@ const (
 )
 
 // MissedEach runs each of the last n missed occurrences, one after the other. Earlier ones
-// are left out.
+// are left out, also the one that waited, unless an attempt of it has begun or it was
+// rescheduled.
 func MissedEach(n int) MissedPolicy { return MissedPolicy(n) }
 
 // OnMissed sets the policy for missed occurrences. The default is MissedOnce.
@@ -67,26 +68,38 @@ func Jitter(d time.Duration) ScheduleOption {
 }
 
 // StartAt sets a time before which no occurrence comes. The intervals of @every are
-// counted from it, and it is the first of them.
+// counted from it, and it is the first of them. The zero time, as without StartAt, counts
+// them from 1970. A time before the year 1, or beyond the year 9999, is refused.
 func StartAt(t time.Time) ScheduleOption {
-	return func(p *recur.Schedule) error {
-		p.Start = clock.WholeMicros(t).UnixMicro()
-		return checkMoment(t)
+	return func(p *recur.Schedule) (err error) {
+		p.Start, err = moment(t)
+		return err
 	}
 }
 
-func checkMoment(t time.Time) error {
-	if err := valid.Time(t); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+// moment returns a time in whole microseconds, rounded up. Earlier times than the zero time
+// would overflow at some point.
+func moment(t time.Time) (int64, error) {
+	t = clock.WholeMicros(t)
+	err := valid.Time(t)
+	if t.Before(time.Time{}) {
+		err = fmt.Errorf("the time %v is before the year 1", t)
 	}
-	return nil
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return t.UnixMicro(), nil
 }
 
-// EndAt sets a time from which on no occurrence comes.
+// EndAt sets a time from which on no occurrence comes. The zero time sets no end, as without
+// EndAt. A time before the year 1, or beyond the year 9999, is refused.
 func EndAt(t time.Time) ScheduleOption {
-	return func(p *recur.Schedule) error {
-		p.End = clock.WholeMicros(t).UnixMicro()
-		return checkMoment(t)
+	return func(p *recur.Schedule) (err error) {
+		p.End, err = moment(t)
+		if err == nil && p.End == 0 {
+			p.End = -1 // the start of 1970: 0 is no end. The times of a spec are whole milliseconds
+		}
+		return err
 	}
 }
 

@@ -24,6 +24,7 @@ var values = map[string]string{
 	"durable/driver.Attempt":     "a copy completes the same attempt",
 	"durable/driver.FlowControl": "it never changes",
 	"durable/driver.Job":         "the name of a schedule is copied with it",
+	"durable/driver.StoredLimit": "it never changes",
 	"durable/enginetest.Memory":  "a copy is of the same store",
 	"durable/postgres.Engine":    "a copy is the same engine",
 	"timingwheel.Timeout":        "a handle without an allocation",

@@ -207,7 +207,12 @@ func reply(w http.ResponseWriter, answer any, err error) {
 		w.WriteHeader(statusOf(err))
 		answer = map[string]string{"error": err.Error()}
 	}
-	_ = json.NewEncoder(w).Encode(answer) // else nobody is there to be told
+	text, failed := json.Marshal(answer)
+	if failed != nil { // a time of a store that JSON cannot hold, say
+		w.WriteHeader(http.StatusInternalServerError)
+		text, _ = json.Marshal(map[string]string{"error": "the answer cannot be written as JSON: " + failed.Error()})
+	}
+	_, _ = w.Write(append(text, '\n')) // else nobody is there to be told
 }
 
 const defaultPage = 100

@@ -586,3 +586,17 @@ func TestRedriveAllInParts(t *testing.T) {
 	require.Equal(t, []admin.Result{{Jobs: 3, Done: true}}, all(t.Context()))
 	require.NoError(t, q.Close())
 }
+
+// An answer that JSON cannot hold is an error that says so, and not an empty success.
+func TestAnswerThatIsNoJSON(t *testing.T) {
+	e := memory.New(nil).Open()
+	_, errs := e.Insert(t.Context(), []driver.Record{{ID: "a", Job: driver.Job{Kind: "k", MaxAttempts: 1}, Due: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}})
+	require.NoError(t, errs[0])
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	var answer map[string]string
+	w := get(t, admin.NewHandler(q), "/list", &answer)
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.Contains(t, answer["error"], "cannot be written as JSON")
+}

@@ -1,8 +1,10 @@
 package driver
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -148,7 +150,8 @@ type Info struct {
 	Errors []Failure
 }
 
-// Attempt describes one attempt to its handler.
+// Attempt describes one attempt to its handler. The Payload, Meta and Signal are copies: what
+// the handler writes there is not stored.
 type Attempt struct {
 	Ref    Ref
 	Job    Job       // At is when it was first due; After, OnKey, MaxWait and Found are zero.
@@ -172,10 +175,13 @@ type Attempt struct {
 // NewAttempt returns the Attempt of a Delivery, for its handler. Complete calls complete.
 func NewAttempt(d *Delivery, number int, occurrence time.Time, complete func(context.Context, func(Worker, Completion) error) error) *Attempt {
 	r := &d.Record
-	return &Attempt{
-		Ref: d.Ref, Job: r.kept(), Number: number, Due: r.Due, Signaled: r.Signal != nil, Signal: r.Signal,
+	a := &Attempt{
+		Ref: d.Ref, Job: r.kept(), Number: number, Due: r.Due, Signaled: r.Signal != nil, Signal: bytes.Clone(r.Signal),
 		Schedule: r.Schedule, Occurrence: occurrence, complete: complete,
 	}
+	// The record is stored again, with the next attempt, as a dead job, or as the next occurrence.
+	a.Job.Payload, a.Job.Meta = bytes.Clone(r.Payload), maps.Clone(r.Meta)
+	return a
 }
 
 // Complete stores the end of an attempt, as done, through write, before its handler has

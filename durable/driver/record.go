@@ -107,7 +107,7 @@ func (r *Record) FirstBorn() time.Time {
 
 // NewRecord returns the record of a job that is added now, by the engine's clock. It is for
 // engines that add jobs in their own way, such as within a transaction. It rounds times up to
-// whole microseconds. An error wraps [ErrInvalid].
+// whole microseconds before it checks them. An error wraps [ErrInvalid].
 func NewRecord(j Job, now time.Time) (Record, error) {
 	if strings.HasPrefix(j.Key, occurrenceKeys) {
 		return Record{}, fmt.Errorf("%w: the key %q begins with %q, the prefix of schedules", ErrInvalid, j.Key, occurrenceKeys)
@@ -122,25 +122,24 @@ func NewOccurrence(j Job, schedule string, now time.Time) (Record, error) {
 }
 
 func newRecord(j Job, now time.Time) (Record, error) {
-	r, due := Record{Job: j, Schedule: j.schedule}, j.At
+	// All is rounded before it is checked: what is stored is what was checked.
+	now = clock.WholeMicros(now)
+	r, due := Record{Job: j, Schedule: j.schedule}, clock.WholeMicros(j.At)
 	switch {
 	case due.IsZero():
-		due = now.Add(max(j.After, 0))
+		due = clock.WholeMicros(now.Add(max(j.After, 0)))
 	case j.After != 0:
 		return Record{}, fmt.Errorf("%w: At and After are both set: set one", ErrInvalid)
 	}
+	r.Expires, r.MaxWait, r.Timeout = clock.WholeMicros(r.Expires), wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
 	if err := r.check(due); err != nil {
 		return Record{}, err
 	}
 	if due.Before(now) { // a moment that has passed needs no bucket of its own
 		due = now
 	}
-	due, now = clock.WholeMicros(due), clock.WholeMicros(now)
 	r.After, r.schedule = 0, ""
-	r.ID, r.At, r.Due, r.Born, r.MaxWait, r.Timeout = rand.Text(), due, due, now, wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
-	if !r.Expires.IsZero() {
-		r.Expires = clock.WholeMicros(r.Expires)
-	}
+	r.ID, r.At, r.Due, r.Born = rand.Text(), due, due, now
 	if r.Meta = maps.Clone(r.Meta); len(r.Meta) == 0 {
 		r.Meta = nil
 	}
@@ -150,8 +149,12 @@ func newRecord(j Job, now time.Time) (Record, error) {
 	return r, nil
 }
 
-// wholeMicros rounds up to whole microseconds, except the longest duration.
+// wholeMicros rounds up to whole microseconds, except the longest duration. One that is negative stays
+// as it is, to be refused.
 func wholeMicros(d time.Duration) time.Duration {
+	if d < 0 {
+		return d
+	}
 	whole := d.Truncate(time.Microsecond)
 	if whole < d && whole < math.MaxInt64-time.Microsecond {
 		whole += time.Microsecond

@@ -121,7 +121,8 @@ var cases = []testCase{
 
 	{"Retries", retries}, {"Errors", failures}, {"JSON", jsonPayload},
 	{"Redrive", redrive}, {"RedriveCancel", redriveCancel}, {"Delete", deleteDead}, {"DeleteAgainstRedrive", deleteAgainstRedrive},
-	{"Retention", retention},
+	{"Retention", retention}, {"Times", extremeTimes}, {"ScheduleTimes", scheduleTimes}, {"LongDurations", longDurations},
+	{"HandlerWrites", handlerWrites}, {"HandlerWritesOccurrence", handlerWritesOccurrence},
 
 	{"Deaths", deaths}, {"Cleared", cleared}, {"SuspectMoved", suspectMoved}, {"ClaimAnswerLost", claimAnswerLost}, {"Killer", killer},
 	{"BeatAfterLease", beatAfterLease}, {"LeaseLostWaiting", leaseLostWaiting}, {"Frozen", frozen}, {"LongHandler", longHandler},

@@ -226,6 +226,10 @@ func sorted[V any](m map[int64]V) []int64 {
 	return keys
 }
 
+// maxAhead is how many buckets ahead are attended at most: each is a consumer of the server. With a
+// longer WithAhead, what is there is read in rounds.
+const maxAhead = 60
+
 // startNear attends the own queues of those buckets whose time comes before the next poll, and
 // of those that are current, which may get something at any moment. What else is there up to
 // then is read in rounds. Of the buckets whose time has not come any up to the first one above
@@ -236,7 +240,7 @@ func (f *fetcher) startNear(v *view) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, queue := range own[:min(len(own), maxAttended)] {
-		for b := current; b <= ahead; b++ {
+		for b := current; b <= min(ahead, current+maxAhead); b++ {
 			f.start(spot{b, queue}, f.attend)
 		}
 		f.start(spot{first, queue}, f.attend)

@@ -75,9 +75,18 @@ func (w *write) msg() *nats.Msg {
 		m.Header.Set("Nats-Rollup", "sub")
 	}
 	if w.ttl > 0 {
-		m.Header.Set("Nats-TTL", strconv.FormatInt(max(int64((w.ttl+time.Second-1)/time.Second), 1), 10))
+		m.Header.Set("Nats-TTL", strconv.FormatInt(ttlSeconds(w.ttl), 10))
 	}
 	return m
+}
+
+// longestTTL is such that the server's sum of it and the time does not overflow: that is in
+// nanoseconds, which end in the year 2262.
+const longestTTL = 100 * 365 * 24 * time.Hour
+
+// ttlSeconds returns a TTL, which is positive, in whole seconds, rounded up.
+func ttlSeconds(d time.Duration) int64 {
+	return int64((min(d, longestTTL) + time.Second - 1) / time.Second)
 }
 
 // group is what is written together or not at all.

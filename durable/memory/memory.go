@@ -342,6 +342,7 @@ func (e *engine) Lookup(_ context.Context, key string) (driver.Ref, error) {
 
 func (j *entry) info(ref driver.Ref) driver.Info {
 	i := j.rec.Info(ref, j.state)
+	i.Job.Payload, i.Job.Meta, i.Errors = slices.Clone(i.Job.Payload), maps.Clone(i.Job.Meta), slices.Clone(i.Errors) // the caller's
 	i.Attempt = min(i.Attempt, j.rec.MaxAttempts)
 	return i
 }

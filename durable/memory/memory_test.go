@@ -394,3 +394,75 @@ func TestChangesAtOneTime(t *testing.T) {
 	}
 	require.Equal(t, []string{"fifth", "first", "fourth", "second", "third"}, names)
 }
+
+// MissedEach runs the last n occurrences of those that were missed, and the one that waited is one of
+// them only if it is late enough. One that was begun, or rescheduled, was not missed.
+func TestMissedEach(t *testing.T) {
+	for i, n := range []int{1, 2, 3, 23, 24, 25, 100, 1, 3, 24, 25} {
+		clock, spec := memory.NewClock(begin), "0 * * * *"
+		if i > 6 {
+			spec = "@every 1h"
+		}
+		q, run := open(t, memory.New(clock))
+		var mu sync.Mutex
+		var ran []time.Time
+		q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ran = append(ran, a.Occurrence)
+			return nil
+		})
+		require.NoError(t, q.SetSchedule(within(t), "x", spec, durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedEach(n))))
+		clock.Set(begin.Add(24*time.Hour + time.Minute)) // 24 are missed
+		run()
+		require.NoError(t, clock.Advance(within(t), 0))
+		var want []time.Time
+		for i := max(1, 25-n); i <= 24; i++ {
+			want = append(want, begin.Add(time.Duration(i)*time.Hour))
+		}
+		mu.Lock()
+		require.Len(t, ran, len(want), "MissedEach(%d)", n)
+		for i, at := range ran {
+			require.True(t, want[i].Equal(at), "MissedEach(%d): %v", n, ran)
+		}
+		mu.Unlock()
+		require.NoError(t, clock.Advance(within(t), time.Hour))
+		mu.Lock()
+		require.Len(t, ran, len(want)+1)
+		mu.Unlock()
+	}
+}
+
+// An occurrence that waits for another attempt, or that was rescheduled, runs however many were missed.
+func TestMissedEachKeepsWhatHasBegun(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		clock := memory.NewClock(begin)
+		q, run := open(t, memory.New(clock), durable.WithBackoff(func(int) time.Duration { return 10 * time.Hour }))
+		var mu sync.Mutex
+		var ran []string
+		q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ran = append(ran, fmt.Sprint(a.Occurrence.Sub(begin), " ", a.Number))
+			if len(ran) == 1 && !moved {
+				return errors.New("no")
+			}
+			return nil
+		})
+		require.NoError(t, q.SetSchedule(within(t), "x", "0 * * * *", durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedEach(2))))
+		want := []string{"1h0m0s 1", "1h0m0s 2", "10h0m0s 1", "11h0m0s 1"}
+		if moved {
+			i, err := q.Lookup(within(t), "every/x")
+			require.NoError(t, err)
+			ok, err := q.Reschedule(within(t), i.Ref, begin.Add(11*time.Hour))
+			require.NoError(t, err)
+			require.True(t, ok)
+			want = append([]string{"1h0m0s 1"}, want[2:]...)
+		}
+		run()
+		require.NoError(t, clock.Advance(within(t), 11*time.Hour+time.Minute))
+		mu.Lock()
+		require.Equal(t, want, ran)
+		mu.Unlock()
+	}
+}

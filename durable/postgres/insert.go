@@ -146,11 +146,15 @@ func pick[T any](s []T, indices []int) []T {
 }
 
 // insertAll stores records in one commit. If one of several has to wait for a key, each
-// goes by itself, so that it holds up no other, but one for each key that is waited for.
+// goes by itself, so that it holds up no other, but one for each key that is waited for. If one is
+// refused, the halves go by themselves.
 func (e *engine) insertAll(ctx context.Context, recs []driver.Record) []error {
 	errs, err := e.insertOnce(ctx, recs)
 	if err == nil {
 		return errs
+	}
+	if half := len(recs) / 2; half > 0 && refusesOne(err) {
+		return append(e.insertAll(ctx, recs[:half]), e.insertAll(ctx, recs[half:])...)
 	}
 	errs = make([]error, len(recs))
 	busy := map[string]error{}

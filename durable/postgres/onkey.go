@@ -121,7 +121,7 @@ func (e *engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driv
 // meetEach stores each record that is left by itself, after an error that may concern only one.
 func (e *engine) meetEach(ctx context.Context, m *meeting, err error) {
 	for _, i := range m.left {
-		if m.errs[i] = err; len(m.recs) > 1 && errors.Is(err, driver.ErrExists) {
+		if m.errs[i] = err; len(m.recs) > 1 && (errors.Is(err, driver.ErrExists) || refusesOne(err)) {
 			refs, errs := e.insertOnKeys(ctx, m.recs[i:i+1])
 			m.refs[i], m.errs[i] = refs[0], errs[0]
 		}

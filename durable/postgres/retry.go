@@ -66,6 +66,13 @@ func judgeCode(pg *pgconn.PgError) outcome {
 	return permanent
 }
 
+// refusesOne reports whether an error that has undone a commit may be that of one of its rows: what a
+// trigger or a policy of the user's raises. One about tables and columns is that of all.
+func refusesOne(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && judgeCode(pg) == permanent && (!strings.HasPrefix(pg.Code, "42") || pg.Code == "42501")
+}
+
 // isLast reports whether an error is the last that comes of its connection. The server says
 // FATAL in its language, and once more in English; poolers say it in English alone.
 func isLast(pg *pgconn.PgError) bool {

@@ -197,7 +197,7 @@ func (a *claimArgs) add(i int, h *driver.Delivery) {
 	a.versions, a.exact = append(a.versions, int32(h.Record.Version)), append(a.exact, h.Exact)
 }
 
-// claimSome asks for one statement.
+// claimSome asks for one statement. If one claim is refused, the halves go by themselves.
 func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *claimArgs, held []*driver.Delivery, results []driver.ClaimResult) {
 	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.e.statements.claim, readPlain
 	var err error
@@ -211,6 +211,12 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 	var rows []answer
 	if err == nil {
 		rows, err = ask(ctx, w.e, read, statement, args, w.e.claimSettings)
+	}
+	if half := len(c.index) / 2; half > 0 && refusesOne(err) {
+		for _, part := range [][]int{c.index[:half], c.index[half:]} {
+			c.stale = append(c.stale, w.claimBy(ctx, flow, held, part, results)...)
+		}
+		return
 	}
 	answers := make(map[string]answer, len(rows))
 	for _, a := range rows {
@@ -431,7 +437,7 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	return errs
 }
 
-// finishOnce writes down what is not locked.
+// finishOnce writes down what is not locked. If one end is refused, the halves go by themselves.
 func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, settings ...string) []error {
 	statement, args := w.finishStatement(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
@@ -443,6 +449,13 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, setti
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
+	for _, o := range outs {
+		h := handleOf(o.Delivery)
+		h.unsaved = h.unsaved || uncertain
+	}
+	if half := len(outs) / 2; half > 0 && refusesOne(err) {
+		return append(w.finishOnce(ctx, outs[:half], settings...), w.finishOnce(ctx, outs[half:], settings...)...)
+	}
 	ended := make(map[string]error, len(rows))
 	for _, r := range rows {
 		ended[r.ID] = r.error()
@@ -450,7 +463,6 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, setti
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		h := handleOf(o.Delivery)
-		h.unsaved = h.unsaved || uncertain
 		locked, there := ended[h.id]
 		switch {
 		case err != nil:

@@ -2,6 +2,7 @@
 package recur
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,8 +59,12 @@ func (c *Calendar) timesOf(s *Schedule) (times, error) {
 		return nil, fmt.Errorf("%w: %.300q", ErrUnreadable, s.Spec)
 	}
 	start, end := FromMicros(s.Start), FromMicros(s.End)
+	from := func(prev time.Time) time.Time { return spec.NextFrom(start, prev) }
+	if start.IsZero() {
+		from = spec.Next // whose intervals count from 1970
+	}
 	return func(prev time.Time) time.Time {
-		at := spec.NextFrom(start, prev)
+		at := from(prev)
 		if at.IsZero() || !end.IsZero() && !at.Before(end) {
 			return time.Time{}
 		}
@@ -116,6 +121,26 @@ func (c *Calendar) Replacement(name string, s *Schedule, revision int64, last ti
 		return nil, nil
 	}
 	return s.occurrence(name, revision, t, s.Job, at, due, now)
+}
+
+// IsLeftOut reports whether a record that begins is an occurrence that MissedEach(n) leaves out: it was
+// missed, and so were n later ones. What has begun before, or was rescheduled, was not missed.
+func (c *Calendar) IsLeftOut(r *driver.Record, began time.Time) bool {
+	if !r.IsOccurrence() || r.Version > 0 || r.Attempt > 0 || r.Crashes > 0 {
+		return false
+	}
+	o, at := DecodeOccurrence(r.Occurrence), Occurred(r)
+	if o.Missed <= 0 || !r.Due.Equal(o.due(r.Schedule, at)) && !r.Due.Equal(madeAt(r.ID)) {
+		return false
+	}
+	t, err := c.timesOf(&o.Schedule)
+	if err != nil {
+		return false
+	}
+	// There are not n later times in less than n steps, the shortest of which is a second but for @every:
+	// with a large n that saves the search for each of many that were missed.
+	step := cmp.Or(c.spec(o.Spec).Interval(), time.Second)
+	return began.Sub(at)/step >= time.Duration(o.Missed) && lastOf(t, at.Add(-time.Microsecond), began, o.Missed).After(at)
 }
 
 // Follow sets what follows an occurrence that has begun and now ends, by the schedule

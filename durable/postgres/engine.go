@@ -162,9 +162,13 @@ const hot = "select set_config('enable_seqscan', 'off', true), set_config('enabl
 // relaxed is for what a crash may take back: it does not wait for the disk.
 const relaxed = "select set_config('synchronous_commit', 'off', true)"
 
-// patient is for what may wait for another's transaction that has the key. It does not
-// bound the wait for a lock of the table: a statement that is prepared anew waits for that
-// before the setting is made.
+// brief is for statements that may have to wait for a key which another's transaction holds. They
+// wait for a commit that is under way, and no longer: they are called again, and hold up no other
+// meanwhile. It does not bound the wait for a lock of the table: a statement that is prepared anew
+// waits for that before the setting is made.
+const brief = "select set_config('lock_timeout', '5', true)"
+
+// patient is for what may wait for another's transaction that has the key.
 const patient = "select set_config('lock_timeout', '1000', true)"
 
 // ask runs a statement in one round trip and one transaction, and returns its rows. The

@@ -230,8 +230,8 @@ type Worker interface {
 	// then, the job ends as with Done. ErrLeaseLost: another worker has taken over, and
 	// nothing was changed. ErrChanged: the job is an occurrence (see Record.IsOccurrence),
 	// the revision of its schedule, 0 without one, is not that of the Completion, and
-	// nothing was changed. ErrHeld: see there. For an error that wraps ErrClosed or ErrVersion
-	// see Fetch. On any other error call it again.
+	// nothing was changed. For an error that wraps ErrClosed or ErrVersion see Fetch. On any
+	// other error call it again.
 	Finish(ctx context.Context, outs []Completion) []error
 
 	// Release gives back jobs that were handed out, claimed or not. The attempt of a

@@ -11,10 +11,6 @@ var (
 	// ErrExists: another job has the key.
 	ErrExists = errors.New("durable: key exists")
 
-	// ErrHeld: a transaction that is open holds the key, or has locked the job. Nothing was
-	// written. An engine returns it at once, so that no other job waits; the Queue calls again.
-	ErrHeld = errors.New("durable: held by an open transaction")
-
 	// ErrNotFound: no job has this Ref, or this key; it may have ended long ago.
 	ErrNotFound = errors.New("durable: not found")
 

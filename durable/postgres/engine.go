@@ -52,8 +52,9 @@ type Engine struct {
 	outgoing  *notifier // wakes sendAnnouncements
 	pollEvery time.Duration
 
-	notices *notices
-	read    atomic.Pointer[driver.FlowControl] // as they were read last
+	heldKeys heldKeys
+	notices  *notices
+	read     atomic.Pointer[driver.FlowControl] // as they were read last
 
 	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
 
@@ -87,7 +88,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		opt(&c)
 	}
 	e := &Engine{config: c, statements: newStatements(c.schema), name: rand.Text(), pool: pool,
-		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(),
+		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(), heldKeys: heldKeys{keys: map[string]*heldKey{}},
 	}
 	e.closed, e.close = context.WithCancel(context.Background())
 	if err := e.connect(ctx); err != nil {
@@ -168,8 +169,8 @@ const relaxed = "select set_config('synchronous_commit', 'off', true)"
 // waits for that before the setting is made.
 const brief = "select set_config('lock_timeout', '5', true)"
 
-// patient is for what may wait for another's transaction that has the key.
-const patient = "select set_config('lock_timeout', '1000', true)"
+// patient is the same for statements that wait for a busy key.
+const patient = "select set_config('lock_timeout', '250', true)"
 
 // ask runs a statement in one round trip and one transaction, and returns its rows. The
 // settings are statements that go before it. Rows come before the commit, so on an error

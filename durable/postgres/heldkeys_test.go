@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -94,6 +97,133 @@ func TestRetriesOfHeldKeys(t *testing.T) {
 	require.NoError(t, q.Close())
 }
 
+// Beside a transaction that holds keys, Adds of other keys do not wait, and Adds of these return
+// ErrExists after a second.
+func TestAddsBesideHeldKeys(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e := s.open(t)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	release := s.holdKeys(t, e)
+	var mu sync.Mutex
+	var refused []time.Duration
+	var callers sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for i := range heldKeys {
+		on := []durable.OnKey{durable.Refuse, durable.Replace, durable.Later, durable.Keep}[i%4]
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				_, err := q.Add(context.Background(), durable.Job{Kind: "k", Key: fmt.Sprint(i), OnKey: on, After: time.Hour})
+				if !errors.Is(err, durable.ErrExists) {
+					t.Errorf("%v after %v", err, time.Since(began))
+					return
+				}
+				mu.Lock()
+				refused = append(refused, time.Since(began))
+				mu.Unlock()
+			}
+		})
+	}
+	time.Sleep(100 * time.Millisecond)
+	var took []time.Duration
+	for i := range 40 {
+		on := []durable.OnKey{durable.Refuse, durable.Replace}[i%2]
+		began := time.Now()
+		_, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: fmt.Sprint("other", i), OnKey: on, After: time.Hour})
+		require.NoError(t, err)
+		took = append(took, time.Since(began))
+	}
+	time.Sleep(2 * time.Second)
+	stop()
+	callers.Wait()
+	slices.Sort(took)
+	slices.Sort(refused)
+	t.Logf("other keys: median %v, at most %v; held keys: %d refused, after %v to %v, median %v", took[20], took[39],
+		len(refused), refused[0], refused[len(refused)-1], refused[len(refused)/2])
+	require.Less(t, took[39], 5*time.Second)
+	require.Greater(t, refused[0], 900*time.Millisecond)
+	require.Less(t, refused[len(refused)-1], 15*time.Second)
+	// An Add that waits for a key stores its job when the key is free.
+	stored := make(chan error)
+	go func() {
+		_, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "0", After: time.Hour})
+		stored <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	release()
+	require.NoError(t, await(t, stored))
+}
+
+// Many processes that replace the job of one key get no ErrExists, since no job is claimed.
+func TestHotKey(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	job := durable.Job{Kind: "k", Key: "k", After: time.Hour, Signals: true}
+	var callers sync.WaitGroup
+	for i := range 10 {
+		q, err := durable.Open(t.Context(), s.open(t))
+		require.NoError(t, err)
+		defer q.Close()
+		if i == 0 {
+			_, err := q.Add(t.Context(), job)
+			require.NoError(t, err)
+		}
+		j := job
+		j.OnKey = []durable.OnKey{durable.Replace, durable.Later}[i%2]
+		for range 4 {
+			callers.Go(func() {
+				for range 75 {
+					if _, err := q.Add(t.Context(), j); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	callers.Wait()
+}
+
+// A signal finds the job that waits under a key, however often that is replaced meanwhile.
+func TestSignalOfHotKey(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	var queues []*durable.Queue
+	for range 10 {
+		q, err := durable.Open(t.Context(), s.open(t))
+		require.NoError(t, err)
+		defer q.Close()
+		queues = append(queues, q)
+	}
+	for n := range 20 {
+		job := durable.Job{Kind: "k", Key: fmt.Sprint(n), OnKey: durable.Replace, After: time.Hour, Signals: true}
+		_, err := queues[0].Add(t.Context(), job)
+		require.NoError(t, err)
+		var callers sync.WaitGroup
+		var signaled atomic.Bool
+		for _, q := range queues {
+			for range 4 {
+				callers.Go(func() {
+					for i := 0; i < 1000 && !signaled.Load(); i++ {
+						if _, err := q.Add(t.Context(), job); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		ok, err := queues[n%10].Signal(t.Context(), job.Key, []byte("s"))
+		signaled.Store(true)
+		callers.Wait()
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+}
+
 // Jobs that are handed back together do not wait for one whose key a transaction holds, nor do ends.
 func TestReleaseBesideHeldKey(t *testing.T) {
 	t.Parallel()
@@ -103,11 +233,11 @@ func TestReleaseBesideHeldKey(t *testing.T) {
 	e := s.open(t)
 	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	held := record("held", time.Now())
-	held.Key, held.FreeWhenBegun = "0", true
-	free := held
+	first := record("held", time.Now())
+	first.Key, first.FreeWhenBegun = "0", true
+	free := first
 	free.ID, free.Key = "free", "free"
-	insertAll(t, e, held, free, record("plain", time.Now()))
+	insertAll(t, e, first, free, record("plain", time.Now()))
 	all := poll(t, w)
 	require.Len(t, all, 3)
 	for i, h := range all {
@@ -122,7 +252,7 @@ func TestReleaseBesideHeldKey(t *testing.T) {
 	}
 	for i, err := range w.Finish(ctx, ends) {
 		if all[i].Record.ID == "held" {
-			require.ErrorIs(t, err, driver.ErrHeld)
+			require.ErrorIs(t, err, held.Err)
 		} else {
 			require.NoError(t, err)
 		}
@@ -133,7 +263,7 @@ func TestReleaseBesideHeldKey(t *testing.T) {
 		h.Exact = true
 		require.Equal(t, driver.Granted, w.Claim(ctx, again[i:i+1])[0].Status)
 	}
-	require.ErrorIs(t, w.Release(ctx, append(again, byID(t, all, "held")), 0), driver.ErrHeld)
+	require.ErrorIs(t, w.Release(ctx, append(again, byID(t, all, "held")), 0), held.Err)
 	require.Len(t, poll(t, w), 2)
 	t.Logf("after %v", time.Since(began))
 	release()

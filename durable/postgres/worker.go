@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
 // worker claims and runs jobs. It has a row of its own, whose time is its lease on all
@@ -364,9 +364,32 @@ func (r *endedRow) error() error {
 	return nil
 }
 
-// Finish stores ends in one commit, except those that take a key again: these are stored after the
-// others, which must not wait for another's transaction. What is locked is left for the next call.
+// Finish stores ends. If it may wait, it retries ends whose rows are locked, or whose keys are held, for
+// a moment.
 func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
+	errs := w.finishNow(ctx, outs)
+	for _, pause := range lockedPauses {
+		var left []int
+		for i, err := range errs {
+			if errors.Is(err, held.Err) {
+				left = append(left, i)
+			}
+		}
+		if len(left) == 0 || ctx.Err() != nil || !held.MayWait(ctx) {
+			break
+		}
+		sleep(ctx, pause)
+		for k, err := range w.finishNow(ctx, pick(outs, left)) {
+			errs[left[k]] = err
+		}
+	}
+	w.announceEnds(outs, errs)
+	return errs
+}
+
+// finishNow stores ends in one commit, except those that take a key again: these are stored after the
+// others, which must not wait for another's transaction. What is locked is left for the next call.
+func (w *worker) finishNow(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
 	var others, retaking []int
 	for i := range outs {
@@ -384,7 +407,6 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 			errs[indices[k]] = err
 		}
 	}
-	w.announceEnds(outs, errs)
 	return errs
 }
 
@@ -429,7 +451,7 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 // transaction holds the key, or a constraint or a trigger of the database refuses the row.
 func concernsOne(err error) bool {
 	var pg *pgconn.PgError
-	return errors.Is(err, driver.ErrHeld) || errors.As(err, &pg) && slices.Contains([]string{"22", "23", "P0"}, pg.Code[:2])
+	return errors.Is(err, held.Err) || errors.As(err, &pg) && slices.Contains([]string{"22", "23", "P0"}, pg.Code[:2])
 }
 
 // halves calls do with each half of the items.
@@ -448,9 +470,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, settings...)
-		if waitsForEntry(err) {
-			err = fmt.Errorf("%w: %w", driver.ErrHeld, err)
-		}
+		err = asHeld(err)
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
@@ -537,13 +557,10 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 			}
 		}
 		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.read.Load().Revision()}, settings...)
-		switch {
-		case waitsForEntry(err):
-			err = fmt.Errorf("%w: %w", driver.ErrHeld, err)
-		case err == nil && busy[0]:
+		if err == nil && busy[0] {
 			err = errLocked
 		}
-		return busy, err
+		return busy, asHeld(err)
 	})
 	if n := len(held) / 2; n > 0 && err != nil && concernsOne(err) && !errors.Is(err, errLocked) {
 		return errors.Join(w.Release(ctx, held[:n], after), w.Release(ctx, held[n:], after))

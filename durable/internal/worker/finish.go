@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/batch"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
 )
@@ -129,7 +130,7 @@ func (w *Worker) finish(batch []*end) {
 	}
 	ctx, cancel := context.WithTimeout(w.c.Requests, max(w.c.Lease, 5*time.Second))
 	defer cancel()
-	errs := w.engine.Finish(ctx, outs)
+	errs := w.engine.Finish(held.NoWait(ctx), outs)
 	now := w.lock()
 	defer w.unlock(now)
 	for i, e := range batch {
@@ -146,7 +147,7 @@ func (w *Worker) finish(batch []*end) {
 			w.tooLate(e)
 			w.dispatcher.Forget(e.job, now)
 		case ForGood(err) && w.endsForGood(err):
-		case errors.Is(err, driver.ErrHeld):
+		case errors.Is(err, held.Err):
 			w.dispatcher.Block(e.job)
 			w.whenFree(e, err)
 		default:

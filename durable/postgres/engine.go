@@ -58,9 +58,12 @@ type Engine struct {
 
 	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
 
-	closed context.Context // ends with Close
-	close  context.CancelFunc
-	wg     sync.WaitGroup // what Close waits for
+	closing context.Context // ends when Close begins: then what waits to be sent is sent
+	stop    context.CancelFunc
+	sending sync.WaitGroup
+	closed  context.Context // ends with Close
+	close   context.CancelFunc
+	wg      sync.WaitGroup // what Close waits for
 }
 
 var _ driver.Engine = (*Engine)(nil)
@@ -91,12 +94,14 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(), heldKeys: heldKeys{keys: map[string]*heldKey{}},
 	}
 	e.closed, e.close = context.WithCancel(context.Background())
+	e.closing, e.stop = context.WithCancel(e.closed)
 	if err := e.connect(ctx); err != nil {
 		e.close()
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e.wg.Go(e.sendAnnouncements)
-	e.wg.Go(e.sendNotices)
+	l, _ := e.outgoing.listen()
+	e.sending.Go(func() { e.sendAnnouncements(l) })
+	e.sending.Go(e.sendNotices)
 	e.wg.Go(e.watchVersion)
 	return e, nil
 }
@@ -144,8 +149,12 @@ func (e *Engine) now() time.Time {
 func (e *Engine) QueueOwner() *once.Owner { return &e.owner }
 
 // Close ends the engine, and its workers as if their process had died. The pool stays
-// open.
+// open. What is to be sent to the workers of other processes is sent first, for up to a second.
 func (e *Engine) Close() error {
+	e.stop()
+	timeout := time.AfterFunc(time.Second, e.close)
+	e.sending.Wait()
+	timeout.Stop()
 	e.close()
 	e.wg.Wait()
 	return nil

@@ -187,6 +187,31 @@ func TestHotKey(t *testing.T) {
 	callers.Wait()
 }
 
+// A signal tries until no other call changes the job meanwhile, or its context ends. False is no answer
+// for a job that waits.
+func TestSignalTriesOn(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	tries := 0
+	kinds, err := postgres.Signaled(ctx, func(busy bool) ([]string, error) {
+		tries++
+		require.Equal(t, tries > 2, busy)
+		switch tries {
+		case 100:
+			return nil, fmt.Errorf("%w: no lock", held.Err)
+		case 200:
+			return []string{"k"}, nil
+		}
+		return []string{""}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"k"}, kinds)
+	_, err = postgres.Signaled(ctx, func(bool) ([]string, error) {
+		cancel()
+		return []string{""}, nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 // A signal finds the job that waits under a key, however often that is replaced meanwhile.
 func TestSignalOfHotKey(t *testing.T) {
 	t.Parallel()

@@ -178,6 +178,11 @@ const relaxed = "select set_config('synchronous_commit', 'off', true)"
 // waits for that before the setting is made.
 const brief = "select set_config('lock_timeout', '5', true)"
 
+// hotBrief is hot and brief, for changes of single jobs. A job may be locked by a transaction of a
+// caller's, and each call that waits for it takes a connection: some of them would take the whole
+// pool. So they wait without a connection, between two tries.
+const hotBrief = hot + ", set_config('lock_timeout', '5', true)"
+
 // patient is the same for statements that wait for a busy key.
 const patient = "select set_config('lock_timeout', '250', true)"
 

@@ -296,6 +296,62 @@ func TestReleaseBesideHeldKey(t *testing.T) {
 	require.Equal(t, "held", poll(t, w)[0].Record.ID)
 }
 
+// Calls that wait for a job which a transaction has locked take no connection meanwhile: the pool has
+// enough for all others.
+func TestCallsOfLockedJob(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e := s.open(t)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	job := durable.Job{Kind: "k", Key: "k", After: time.Hour, Signals: true}
+	ref, err := q.Add(t.Context(), job)
+	require.NoError(t, err)
+	tx, err := s.pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	job.OnKey = durable.Replace
+	_, err = e.AddTx(t.Context(), tx, job)
+	require.NoError(t, err)
+	var calls sync.WaitGroup
+	var canceled atomic.Int64
+	check := func(what string, err error) {
+		if err != nil {
+			t.Error(what, err)
+		}
+	}
+	for range 10 {
+		calls.Go(func() {
+			_, err := q.Signal(t.Context(), "k", nil)
+			check("Signal", err)
+		})
+		calls.Go(func() {
+			ok, err := q.Cancel(t.Context(), ref)
+			check("Cancel", err)
+			if ok {
+				canceled.Add(1)
+			}
+		})
+		calls.Go(func() {
+			_, _, err := q.Reschedule(t.Context(), ref, time.Now().Add(time.Hour))
+			check("Reschedule", err)
+		})
+	}
+	time.Sleep(100 * time.Millisecond)
+	began := time.Now()
+	for range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		_, err := q.Add(ctx, durable.Job{Kind: "k", After: time.Hour})
+		cancel()
+		require.NoError(t, err)
+	}
+	t.Logf("ten Adds took %v", time.Since(began))
+	require.NoError(t, tx.Rollback(t.Context()))
+	calls.Wait()
+	require.EqualValues(t, 1, canceled.Load())
+}
+
 // A trigger of the database that refuses one job fails neither the Adds of others nor their ends.
 func TestRefusedByTrigger(t *testing.T) {
 	t.Parallel()

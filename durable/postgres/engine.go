@@ -149,7 +149,7 @@ func (e *Engine) now() time.Time {
 func (e *Engine) QueueOwner() *once.Owner { return &e.owner }
 
 // Close ends the engine, and its workers as if their process had died. The pool stays
-// open. What is to be sent to the workers of other processes is sent first, for up to a second.
+// open. Close first sends the announcements and notices that wait, for at most a second.
 func (e *Engine) Close() error {
 	e.stop()
 	timeout := time.AfterFunc(time.Second, e.close)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
 // outcome is what an error says about what was asked for.
@@ -29,7 +31,7 @@ type notSentError struct{ error }
 func (e *notSentError) Unwrap() error { return e.error }
 
 // errLocked is that of a row which another transaction has locked, and was left out.
-var errLocked = errors.New("postgres: another transaction has locked the job's row")
+var errLocked = fmt.Errorf("%w, which has locked the job's row", held.Err)
 
 // judge tells what an error means. It does not go by pgconn.SafeToRetry: where a connection
 // breaks while the answer to a batch is read, pgx 5.12 returns in some modes an error that
@@ -37,10 +39,10 @@ var errLocked = errors.New("postgres: another transaction has locked the job's r
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, driver.ErrClosed), errors.Is(err, driver.ErrExists), errors.Is(err, driver.ErrInvalid), errors.Is(err, ErrVersion), errors.Is(err, driver.ErrChanged), errors.As(err, new(pgx.ScanArgError)):
-		return permanent
 	case errors.As(err, new(*notSentError)), errors.Is(err, errLocked):
 		return undone
+	case errors.Is(err, held.Err), errors.Is(err, driver.ErrClosed), errors.Is(err, driver.ErrExists), errors.Is(err, driver.ErrInvalid), errors.Is(err, ErrVersion), errors.Is(err, driver.ErrChanged), errors.As(err, new(pgx.ScanArgError)):
+		return permanent
 	case errors.As(err, &pg):
 		return judgeCode(pg)
 	case errors.As(err, new(pgx.ErrPreprocessingBatch)):
@@ -71,6 +73,16 @@ func judgeCode(pg *pgconn.PgError) outcome {
 func refusesOne(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && judgeCode(pg) == permanent && (!strings.HasPrefix(pg.Code, "42") || pg.Code == "42501")
+}
+
+// concernsOne reports whether an error that has undone a commit may be that of one of its rows: it is
+// refused, or another's transaction holds its key.
+func concernsOne(err error) bool { return errors.Is(err, held.Err) || refusesOne(err) }
+
+// halves calls do with each half of the items of a commit that one of them has undone.
+func halves[T, R any](items []T, do func([]T) []R) []R {
+	n := len(items) / 2
+	return slices.Concat(do(items[:n]), do(items[n:]))
 }
 
 // isLast reports whether an error is the last that comes of its connection. The server says

@@ -111,7 +111,7 @@ func TestGrantsNoMore(t *testing.T) {
 	require.ErrorContains(t, adds.Run(t.Context()), "permission denied")
 	_, err = adds.Cancel(t.Context(), s.add(t, s.open(t), s.pool(t), durable.Job{Kind: "k", After: time.Hour}))
 	require.ErrorContains(t, err, "permission denied")
-	require.PanicsWithValue(t, `postgres: Schema("a b"): use lower-case letters, digits and _`, func() { postgres.Grants("a b") })
+	require.PanicsWithValue(t, `postgres: WithSchema("a b"): use lower-case letters, digits and _`, func() { postgres.Grants("a b") })
 }
 
 // With its rights alone a worker does all that an engine owes.

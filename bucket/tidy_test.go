@@ -48,6 +48,9 @@ func (m *room) find(h held) Index {
 	if !ok || m.a.Deadline(i) != h.deadline || m.a.Tag(i) != h.tag || m.a.Task(i) == nil {
 		require.Fail(m.t, "an entry is not what it was")
 	}
+	if i>>chunkBits > h.i>>chunkBits {
+		require.Fail(m.t, "an entry has moved to a chunk of a higher number")
+	}
 	return i
 }
 
@@ -312,4 +315,91 @@ func TestTidyKeepsUp(t *testing.T) {
 			m.verify()
 		}
 	}
+}
+
+// scattered returns a room of 50 chunks, each with so many of a thousand entries.
+func scattered(t *testing.T, perMille int) *room {
+	m := newRoom(t, 4)
+	for range 50*chunkLen - 1 {
+		m.add()
+	}
+	kept := m.held[:0]
+	for _, h := range m.held {
+		if m.r.IntN(1000) < perMille {
+			kept = append(kept, h)
+		} else {
+			m.a.Unlink(h.i)
+			m.a.Free(h.i)
+		}
+	}
+	m.held = kept
+	return m
+}
+
+// Tidy begins only when 64 entries were handled. Then it moves one for four of them.
+func TestTidyWorksInBatches(t *testing.T) {
+	m := scattered(t, 380)
+	for range 63 {
+		m.a.Tidy(1)
+		require.False(t, m.a.tidy.active)
+	}
+	m.a.Tidy(1)
+	require.True(t, m.a.tidy.active)
+	before := m.a.tidy.numMoved()
+	const work = 4000
+	m.a.Tidy(work)
+	moved := m.a.tidy.numMoved() - before
+	require.LessOrEqual(t, moved, work/4+1)
+	require.Greater(t, moved, work/5, "the rest are looks")
+	m.verify()
+}
+
+// An arena that is not sparse stays as it is. One that is sparse does not stay so, even if nothing more
+// is freed.
+func TestTidyFreesWhatIsSparse(t *testing.T) {
+	for _, perMille := range []int{420, 380, 300, 200, 50, 2} {
+		m := scattered(t, perMille)
+		if perMille > 400 {
+			m.a.Tidy(chunkLen * chunkLen)
+			require.False(t, m.a.tidy.active)
+			require.Zero(t, m.a.tidy.numMoved())
+			continue
+		}
+		require.True(t, m.a.IsSparse())
+		m.a.Tidy(chunkLen * chunkLen)
+		require.False(t, m.a.IsSparse(), "%d of 1000", perMille)
+		m.verify()
+	}
+}
+
+// A pass ends where its source and its target meet, also if chunks that it has found full have room by
+// then: it would move entries up.
+func TestTidyMovesNothingUp(t *testing.T) {
+	m := newRoom(t, 5)
+	for range 50*chunkLen - 1 {
+		m.add()
+	}
+	thin := func(from, to Index, perMille int) {
+		kept := m.held[:0]
+		for _, h := range m.held {
+			if c := h.i >> chunkBits; c < from || c >= to || m.r.IntN(1000) < perMille {
+				kept = append(kept, h)
+			} else {
+				m.a.Unlink(h.i)
+				m.a.Free(h.i)
+			}
+		}
+		m.held = kept
+	}
+	thin(10, 50, 200)
+	require.True(t, m.a.IsSparse())
+	for m.a.tidy.numMoved() == 0 {
+		m.a.Tidy(tidyBatch)
+	}
+	require.EqualValues(t, 10, m.a.tidy.target)
+	thin(0, 10, 400)
+	for m.a.tidy.active {
+		m.a.Tidy(tidyBatch)
+	}
+	m.verify()
 }

@@ -299,10 +299,8 @@ func (q *DelayQueue[T]) Forward(d time.Duration) {
 		return
 	}
 	q.forward += d
-	if q.alarm != noAlarm {
-		q.alarm = noAlarm
-		q.setAlarm()
-	}
+	q.alarm = noAlarm // what it is set to comes earlier now
+	q.setAlarm()
 }
 
 // Peek returns the earliest element and its time, whether or not that has come. On an

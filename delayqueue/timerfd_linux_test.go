@@ -57,6 +57,27 @@ func TestCloseGivesBackTheDescriptor(t *testing.T) {
 	require.Equal(t, before, timerfds(t), "a closed one opens nothing")
 }
 
+// A program that is started has no descriptor of the queue. The first sleep is on time already, and so
+// is the second: the descriptor is set each time.
+func TestDescriptorIsSet(t *testing.T) {
+	q := preciseQueue(t)
+	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(q.timerfd.fd), syscall.F_GETFD, 0)
+	require.Zero(t, errno)
+	require.NotZero(t, flags&syscall.FD_CLOEXEC)
+	q.TakeFunc(func(int) {})
+	for _, d := range []time.Duration{10 * time.Hour, time.Hour} {
+		q.Offer(1, time.Now().Add(d))
+		info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", q.timerfd.fd))
+		require.NoError(t, err)
+		_, value, ok := strings.Cut(string(info), "it_value: (")
+		require.True(t, ok)
+		var seconds int
+		_, err = fmt.Sscanf(value, "%d", &seconds)
+		require.NoError(t, err)
+		require.InDelta(t, d.Seconds(), seconds, 60)
+	}
+}
+
 func TestForgottenQueuesGiveBackTheirDescriptors(t *testing.T) {
 	before := timerfds(t)
 	for range 100 {

@@ -5,52 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
 // Handler runs an attempt; see [Queue.Handle].
 type Handler func(ctx context.Context, a *Attempt) error
-
-// Attempt describes one attempt to its handler.
-type Attempt struct {
-	Ref    Ref
-	Job    Job       // At is when it was first due; After is zero.
-	Number int       // The number of this attempt, from 1.
-	Due    time.Time // The due time of this attempt.
-
-	// Signaled reports whether a signal came, and Signal is its payload; see
-	// [Queue.Signal].
-	Signaled bool
-	Signal   []byte
-
-	// For an occurrence: the name of its schedule, and its time by the schedule, which is
-	// earlier than the job's time with a Jitter, or if it was missed.
-	Schedule   string
-	Occurrence time.Time
-
-	attempt *attempt.Attempt // for Complete
-}
-
-func attemptOf(a *attempt.Attempt) *Attempt {
-	r := &a.Delivery.Record
-	made := &Attempt{Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, Signaled: r.Signal != nil, Signal: r.Signal, attempt: a}
-	if !a.Occurrence.IsZero() {
-		made.Schedule, made.Occurrence = r.Schedule, a.Occurrence
-	}
-	return made
-}
-
-// Complete stores the end of the attempt, as done, through write, before its handler has
-// returned. It is for engines that store it in their own way, such as within a
-// transaction of the handler: see [driver.Attempt]. A handler calls the method of its
-// engine instead. It panics on an Attempt that no handler was called with.
-func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {
-	if a.attempt == nil {
-		panic("durable: Complete: the Attempt is not one that a handler received")
-	}
-	return a.attempt.Complete(ctx, write)
-}
 
 // Discard wraps an error that a handler returns when another attempt would be of no use.
 // The job is dead at once. Discard panics on a nil error.

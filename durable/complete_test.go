@@ -45,7 +45,7 @@ func TestComplete(t *testing.T) {
 				tries := 0
 				q.Handle("a", func(ctx context.Context, a *durable.Attempt) error {
 					tries++
-					require.NoError(t, a.Complete(ctx, c.write(ctx)))
+					require.NoError(t, driver.Complete(ctx, a, c.write(ctx)))
 					return c.returned
 				})
 				stop := start(t, q)
@@ -79,14 +79,14 @@ func TestCompleteAgain(t *testing.T) {
 		q.Handle("a", func(ctx context.Context, a *durable.Attempt) error {
 			tries.Add(1)
 			late = a
-			require.NoError(t, a.Complete(ctx, undone))
-			require.NoError(t, a.Complete(ctx, written(ctx)))
-			require.ErrorIs(t, a.Complete(ctx, written(ctx)), durable.ErrLeaseLost)
+			require.NoError(t, driver.Complete(ctx, a, undone))
+			require.NoError(t, driver.Complete(ctx, a, written(ctx)))
+			require.ErrorIs(t, driver.Complete(ctx, a, written(ctx)), durable.ErrLeaseLost)
 			return nil
 		})
 		q.Handle("b", func(ctx context.Context, a *durable.Attempt) error {
 			tries.Add(1)
-			require.ErrorIs(t, a.Complete(ctx, func(driver.Worker, driver.Completion) error { return errNo }), errNo)
+			require.ErrorIs(t, driver.Complete(ctx, a, func(driver.Worker, driver.Completion) error { return errNo }), errNo)
 			return nil
 		})
 		stop := start(t, q)
@@ -95,10 +95,10 @@ func TestCompleteAgain(t *testing.T) {
 		stop()
 		require.EqualValues(t, 2, tries.Load())
 		require.Equal(t, int64(2), q.Stats().Done)
-		err := late.Complete(t.Context(), func(driver.Worker, driver.Completion) error { panic("too late") })
+		err := driver.Complete(t.Context(), late, func(driver.Worker, driver.Completion) error { panic("too late") })
 		require.ErrorIs(t, err, durable.ErrLeaseLost)
 		require.PanicsWithValue(t, "durable: Complete: the Attempt is not one that a handler received", func() {
-			new(durable.Attempt).Complete(t.Context(), undone)
+			_ = driver.Complete(t.Context(), new(durable.Attempt), undone)
 		})
 	})
 }
@@ -113,15 +113,15 @@ func TestCompleteOccurrence(t *testing.T) {
 			began = append(began, time.Since(opened).Round(time.Second))
 			switch len(began) {
 			case 2:
-				require.NoError(t, q.Schedule(ctx, "s", "@every 10s", durable.Job{Kind: "a"}))
+				require.NoError(t, q.SetSchedule(ctx, "s", "@every 10s", durable.Job{Kind: "a"}))
 			case 3:
-				require.NoError(t, a.Complete(ctx, undone))
+				require.NoError(t, driver.Complete(ctx, a, undone))
 				return durable.RetryAfter(3*time.Second, errNo)
 			}
-			return a.Complete(ctx, written(ctx))
+			return driver.Complete(ctx, a, written(ctx))
 		})
 		stop := start(t, q)
-		require.NoError(t, q.Schedule(t.Context(), "s", "@every 1m", durable.Job{Kind: "a"}))
+		require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1m", durable.Job{Kind: "a"}))
 		time.Sleep(2*time.Minute + 25*time.Second)
 		stop()
 		for i, s := range []time.Duration{60, 120, 130, 133, 140} {
@@ -145,7 +145,7 @@ func TestCompleteAndLoseTheLease(t *testing.T) {
 		tries := 0
 		q.Handle("a", func(ctx context.Context, a *durable.Attempt) error {
 			tries++
-			require.NoError(t, a.Complete(ctx, written(ctx)))
+			require.NoError(t, driver.Complete(ctx, a, written(ctx)))
 			s.set("beat", errSilent)
 			<-ctx.Done()
 			s.set("beat", nil)

@@ -15,11 +15,11 @@
 //
 // # Schedules
 //
-//	err = q.Schedule(ctx, "report", "CRON_TZ=Europe/Berlin 30 8 * * *", durable.Job{Kind: "report"})
+//	err = q.SetSchedule(ctx, "report", "CRON_TZ=Europe/Berlin 30 8 * * *", durable.Job{Kind: "report"})
 //
 // A schedule is stored under its name, and each occurrence with the end of the one before,
 // in one commit. So it goes on for as long as any process has a handler for its jobs,
-// whether or not that process knows the schedule. See [Queue.Schedule].
+// whether or not that process knows the schedule. See [Queue.SetSchedule].
 //
 // # Limits and pauses
 //
@@ -45,7 +45,7 @@
 //     under a lease that was renewed less than seven eighths of it ago.
 //  3. No job begins early by the engine's clock. The wall clock of a worker does not
 //     matter. If the engine's clock is set back, no job is lost, and jobs are due by the
-//     new time; schedules go on by it ([Queue.Schedule]). If it is set forward, the jobs that it passes over are due. If the clocks
+//     new time; schedules go on by it ([Queue.SetSchedule]). If it is set forward, the jobs that it passes over are due. If the clocks
 //     of a cluster's servers differ, a job may be early by the difference after an
 //     election. Each step is logged, and counted in [Stats]. A worker follows within half
 //     a second; until then jobs begin by the old time. A step forward by a lease or more

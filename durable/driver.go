@@ -2,6 +2,90 @@ package durable
 
 import "github.com/tickwheel/tickwheel/durable/driver"
 
+// The types of jobs are those of package driver, so that an engine takes and returns them as
+// they are. A comment here names the fields; that of the type there documents each.
+
+// Job describes a job to add: its work and its time. The zero values of all fields but Kind
+// are useful. [driver.Job] documents the fields:
+//
+//	Kind, Payload                          the work
+//	At or After, Expires                   when it is due, and until when it may begin
+//	Key, OnKey, MaxWait, Found             one job at a time: OnKey decides about another one
+//	FreeWhenBegun, Signals                 how long the job has its Key, and whether a signal may come
+//	MaxAttempts, Timeout                   of its attempts
+//	Lane, Priority, Meta                   its owner, its class, and tags
+type Job = driver.Job
+
+// Attempt describes one attempt to its handler. [driver.Attempt] documents the fields:
+//
+//	Ref, Job, Number, Due                  the job, and the number and due time of this attempt
+//	Signaled, Signal                       whether a signal came, and its payload
+//	Schedule, Occurrence                   the name of its schedule, and the time of an occurrence by that
+type Attempt = driver.Attempt
+
+// Info describes a job that is kept. [driver.Info] documents the fields:
+//
+//	Ref, Job, State                        the job as it was added, and its state
+//	Attempt, Due                           the attempts that have begun, and when the next is due
+//	LastError, Errors                      of the attempts that have failed
+type Info = driver.Info
+
+// Filter selects jobs, by all of State, Kind, Lane and Meta. The zero Filter selects all that
+// are kept. See [driver.Filter].
+type Filter = driver.Filter
+
+// OnKey is the action of Add if a job waits under the key of the new one.
+type OnKey = driver.OnKey
+
+// The actions of Add. Replace and Later end the waiting job, as Cancel does, and store the
+// new one in the same commit. So if they overlap with a claim, one wins, and the Ref is
+// that of the new job.
+const (
+	Refuse  = driver.KeyRefuse  // Add returns ErrExists.
+	Replace = driver.KeyReplace // The new job replaces the other.
+	Later   = driver.KeyLater   // The same, due no later than MaxWait after the first Add: a debounce.
+	Keep    = driver.KeyKeep    // The other stays, and Add returns its Ref: a throttle.
+)
+
+// Priority is one of three classes: a worker begins the due jobs of a higher class first.
+// [driver.Priority] has the details.
+type Priority = driver.Priority
+
+// The classes.
+const (
+	Low    = driver.Low
+	Normal = driver.Normal
+	High   = driver.High
+)
+
+// Limit bounds how many jobs run at once, and how many begin in a second, in all processes
+// together. See [Queue.SetLimit]. [driver.Limit] documents the fields:
+//
+//	Kind, PerLane                          the jobs, and whether each lane counts separately
+//	Running                                how many may run at once
+//	Rate, Burst                            how many may be claimed in a second
+type Limit = driver.Limit
+
+// Pausable selects jobs to pause: a Kind, a Lane, or a Lane of a Kind. The zero value
+// selects all jobs of the queue. See [driver.Pausable].
+type Pausable = driver.Pausable
+
+// Backlog describes the waiting jobs of an engine. [driver.Backlog] documents the fields:
+//
+//	Waiting, Kinds                         the number of all, and the kinds of those that are due
+type Backlog = driver.Backlog
+
+// Overdue is a kind with jobs that are due and wait. [driver.Overdue] documents the fields:
+//
+//	Kind, Jobs, Oldest, Due, Handled       the number of jobs, the first of them, and whether a worker has a handler
+type Overdue = driver.Overdue
+
+// Unhandled is a kind with a due job, for which no worker has a handler. [driver.Unhandled]
+// documents the fields:
+//
+//	Kind, Oldest, Due                      the job that is longest due, and its due time
+type Unhandled = driver.Unhandled
+
 // Ref is the engine's address of a job. It stays the same over attempts, reschedules and
 // restarts. So a handler can tell by it whether it has done a job before. It is text that
 // may be stored; only the engine knows what is in it.
@@ -29,18 +113,20 @@ const (
 
 // Errors to test for with errors.Is.
 var (
-	// ErrInvalid: the job, key, time, limit or Ref is not valid. The message says what is
-	// wrong. Nothing was written.
+	// ErrInvalid is returned for a job, key, time, limit or Ref that is not valid. The
+	// message says what is wrong. Nothing was written.
 	ErrInvalid = driver.ErrInvalid
 
-	// ErrExists: another job has the key.
+	// ErrExists is returned when another job has the key.
 	ErrExists = driver.ErrExists
 
-	// ErrNotFound: no job has this Ref, or this key; it may have ended long ago.
+	// ErrNotFound is returned when no job has the Ref, or the key. The job may have ended
+	// long ago.
 	ErrNotFound = driver.ErrNotFound
 
-	// ErrLeaseLost: the worker was silent for longer than its lease, so another one may
-	// have the job. If a handler's context ends for this reason, this is its cause.
+	// ErrLeaseLost is returned when a worker was silent for longer than its lease, so that
+	// another one may have its jobs. It is the cause with which the handlers' contexts end
+	// then.
 	ErrLeaseLost = driver.ErrLeaseLost
 
 	// ErrTimeout is the cause with which a handler's context ends when the attempt has taken
@@ -54,24 +140,26 @@ var (
 	// ErrExpired is the error of a job that had not begun when it expired.
 	ErrExpired = driver.ErrExpired
 
-	// ErrUncertain: the engine's answer was lost. The request may have been carried out.
+	// ErrUncertain is returned when the engine's answer was lost. The request may have been
+	// carried out.
 	ErrUncertain = driver.ErrUncertain
 
-	// ErrFull: the store has no room. It accepts jobs again when others have ended.
+	// ErrFull is returned when the store is full. It accepts jobs again when others have
+	// ended.
 	ErrFull = driver.ErrFull
 
-	// ErrStorage: the store is damaged, or cannot be written.
+	// ErrStorage is returned when the store is damaged, or cannot be written.
 	ErrStorage = driver.ErrStorage
 
-	// ErrLocked: another process, or another engine of this one, has the directory open. The
-	// message says which.
+	// ErrLocked is returned when another process, or another engine of this one, has the
+	// directory open. The message says which.
 	ErrLocked = driver.ErrLocked
 
-	// ErrVersion: what is stored was made, or migrated, by a newer version of the engine
-	// than this program has.
+	// ErrVersion is returned when a newer version of the engine than this program's has made
+	// or migrated the store.
 	ErrVersion = driver.ErrVersion
 
-	// ErrClosed: the Queue or the Engine is closed, or the connection of the Engine is, for
-	// good.
+	// ErrClosed is returned when the Queue or the Engine is closed, or when the connection of
+	// the Engine is closed for good.
 	ErrClosed = driver.ErrClosed
 )

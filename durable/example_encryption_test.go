@@ -22,7 +22,7 @@ type keyring struct {
 	keys    map[string][32]byte
 }
 
-// middleware encrypts in Add and AddMany, and decrypts before each attempt. Only payloads are
+// middleware encrypts in Add, AddMany and RunNow, and decrypts before each attempt. Only payloads are
 // encrypted: kinds, keys, lanes, Meta and the text of errors are stored as they are.
 func (k *keyring) middleware() durable.Middleware {
 	return durable.Middleware{
@@ -45,10 +45,14 @@ func (k *keyring) middleware() durable.Middleware {
 	}
 }
 
-// encrypt returns the job with its payload encrypted. Schedule, AddTx and AddSQL do not go
-// through a Middleware: give them jobs that encrypt has returned. Since no two encrypted payloads
-// are the same, each such call of Schedule stores the schedule anew.
+// encrypt returns the job with its payload encrypted. SetSchedule, AddTx and AddSQL do not go
+// through a Middleware: give them jobs that encrypt has returned. RunNow then passes the job of
+// the schedule to the middleware as it is stored, encrypted. Since no two encrypted payloads are
+// the same, each such call of SetSchedule stores the schedule anew.
 func (k *keyring) encrypt(j durable.Job) durable.Job {
+	if _, ok := j.Meta[keyName]; ok {
+		return j
+	}
 	meta := map[string]string{keyName: k.current}
 	for name, value := range j.Meta {
 		meta[name] = value
@@ -116,7 +120,7 @@ func ExampleWithMiddleware_encryption() {
 	go q.Run(ctx)
 	_, err = q.Add(ctx, durable.Job{Kind: "mail", After: 2 * time.Hour, Payload: []byte("to bob")})
 	check(err)
-	check(q.Schedule(ctx, "noon", "0 12 * * *", after.encrypt(durable.Job{Kind: "mail", Payload: []byte("to all")})))
+	check(q.SetSchedule(ctx, "noon", "0 12 * * *", after.encrypt(durable.Job{Kind: "mail", Payload: []byte("to all")})))
 
 	needed := func() (n int) {
 		for _, err := range q.All(ctx, durable.Filter{Meta: map[string]string{keyName: "spring"}}) {
@@ -126,11 +130,15 @@ func ExampleWithMiddleware_encryption() {
 		return n
 	}
 	fmt.Println("jobs that need the old key:", needed())
+	_, err = q.RunNow(ctx, "noon")
+	check(err)
+	check(clock.Advance(ctx, 0))
 	check(clock.Advance(ctx, 24*time.Hour))
 	fmt.Println("jobs that need the old key:", needed())
 	// Output:
 	// stored with key spring, 34 bytes
 	// jobs that need the old key: 1
+	// to all, with key summer
 	// to ann, with key spring
 	// to bob, with key summer
 	// to all, with key summer

@@ -111,7 +111,7 @@ func ExampleHandleJSON() {
 	})
 	go q.Run(ctx)
 
-	_, err := q.Add(ctx, durable.Job{Kind: "mail", Payload: []byte(`{"To": "ann", "Subject": "hello"}`)})
+	_, err := durable.AddJSON(ctx, q, durable.Job{Kind: "mail"}, mail{"ann", "hello"})
 	check(err)
 	check(clock.Advance(ctx, 0))
 	// Output: hello to ann
@@ -148,7 +148,7 @@ func ExampleQueue_Reschedule() {
 
 	ref, err := q.Add(ctx, durable.Job{Kind: "remind", After: time.Hour})
 	check(err)
-	_, moved, err := q.Reschedule(ctx, ref, clock.Now().Add(5*time.Hour))
+	moved, err := q.Reschedule(ctx, ref, clock.Now().Add(5*time.Hour))
 	check(err)
 	fmt.Println(moved)
 	check(clock.Advance(ctx, 24*time.Hour))
@@ -158,7 +158,7 @@ func ExampleQueue_Reschedule() {
 }
 
 // Working days at half past eight in Berlin, which is on summer time from March 29th on.
-func ExampleQueue_Schedule() {
+func ExampleQueue_SetSchedule() {
 	q, clock := open()
 	defer q.Close()
 	q.Handle("report", func(_ context.Context, a *durable.Attempt) error {
@@ -168,7 +168,7 @@ func ExampleQueue_Schedule() {
 	go q.Run(ctx)
 
 	clock.Set(time.Date(2026, 3, 26, 12, 0, 0, 0, time.UTC))
-	check(q.Schedule(ctx, "report", "CRON_TZ=Europe/Berlin 30 8 * * MON-FRI", durable.Job{Kind: "report"}))
+	check(q.SetSchedule(ctx, "report", "CRON_TZ=Europe/Berlin 30 8 * * MON-FRI", durable.Job{Kind: "report"}))
 	check(clock.Advance(ctx, 5*24*time.Hour))
 	// Output:
 	// Fri Mar 27 07:30:00

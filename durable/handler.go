@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
@@ -37,17 +38,34 @@ func (q *Queue) Handle(kind string, h Handler) {
 	h = wrapHandler(q.middleware, kind, h)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running {
+	if q.inRun {
 		panic(fmt.Sprintf("durable: Handle(%q): call Handle before Run", kind))
 	}
 	if q.handlers[kind] != nil {
 		panic(fmt.Sprintf("durable: Handle(%q): the kind has a handler already", kind))
 	}
-	q.handlers[kind] = func(ctx context.Context, a *attempt.Attempt) error { return h(ctx, attemptOf(a)) }
+	q.handlers[kind] = func(ctx context.Context, a *attempt.Attempt) error {
+		return h(ctx, driver.NewAttempt(a.Delivery, a.Number, a.Occurrence, a.Complete))
+	}
 }
 
-// HandleJSON is Handle for payloads that are a T in JSON. If a payload is anything else,
-// its job is dead at once.
+// AddJSON is [Queue.Add] of a job whose payload is v in JSON, for a handler of [HandleJSON].
+// [ErrInvalid]: v cannot be encoded, or j has a Payload. For AddMany and AddTx call
+// json.Marshal.
+func AddJSON(ctx context.Context, q *Queue, j Job, v any) (Ref, error) {
+	if j.Payload != nil {
+		return "", fmt.Errorf("durable: AddJSON: %w: the job of kind %.200q has a Payload", ErrInvalid, j.Kind)
+	}
+	payload, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("durable: AddJSON: %w: the payload of kind %.200q: %w", ErrInvalid, j.Kind, err)
+	}
+	j.Payload = payload
+	return q.Add(ctx, j)
+}
+
+// HandleJSON is [Queue.Handle] for payloads that are a T in JSON, as [AddJSON] stores them. If
+// a payload is anything else, its job is dead at once.
 func HandleJSON[T any](q *Queue, kind string, h func(context.Context, *Attempt, T) error) {
 	if h == nil {
 		panic(fmt.Sprintf("durable: HandleJSON(%q): nil handler", kind))

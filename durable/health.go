@@ -26,7 +26,7 @@ func (q *Queue) Health(ctx context.Context) error {
 	if _, _, err := q.engine.Now(ctx); err != nil {
 		return fmt.Errorf("durable: the engine does not answer: %w", err)
 	}
-	if w := q.held.Load(); w != nil {
+	if w := q.running.Load(); w != nil {
 		return w.Health(time.Now())
 	}
 	return nil

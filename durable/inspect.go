@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,27 +11,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
-
-// Backlog describes the waiting jobs of an engine.
-type Backlog struct {
-	// Waiting is about the number of all waiting jobs, also those due far in the future.
-	// From 100,000 on it may be an estimate. It may count jobs that ended some seconds
-	// ago.
-	Waiting int64
-
-	// Kinds are the kinds with a job that is due and waits, the longest due first. It has
-	// about a hundred kinds at most.
-	Kinds []Overdue
-}
-
-// Overdue is a kind with jobs that are due and wait.
-type Overdue struct {
-	Kind    string
-	Jobs    int64     // The number of jobs; above 10,000 a bound, or an estimate.
-	Oldest  Ref       // The job that is longest due.
-	Due     time.Time // Its due time.
-	Handled bool      // A living worker has a handler for the kind.
-}
 
 // WorkerInfo describes a living worker, or a dead one whose jobs were not taken over yet.
 type WorkerInfo struct {
@@ -76,29 +56,27 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 		return nil, "", fmt.Errorf("%w: List: n is %d, not from 1 to %d", ErrInvalid, n, maxPage)
 	}
 	order := []State{Running, Waiting, Dead}
-	at, mark, err := parseCursor(after, len(order))
+	at, from, err := parseCursor(after, len(order))
 	if err != nil {
 		return nil, "", err
 	}
-	if !f.possible() {
+	if !isPossible(f) {
 		return nil, "", nil
 	}
-	for ; at < len(order); at, mark = at+1, (driver.Cursor{}) {
+	for ; at < len(order); at, from = at+1, (driver.Cursor{}) {
 		if f.State != 0 && f.State != order[at] {
 			continue
 		}
-		one := driver.Filter(f)
+		one := f
 		one.State = order[at]
-		page, m, err := q.engine.Page(ctx, one, mark, n-len(infos))
+		page, cursor, err := q.engine.Page(ctx, one, from, n-len(infos))
 		if err != nil {
 			return nil, "", err
 		}
-		for _, i := range page {
-			infos = append(infos, infoOf(i))
-		}
+		infos = append(infos, page...)
 		switch {
-		case !m.IsZero():
-			return infos, fmt.Sprintf("%d.%s.%s", at, strconv.FormatInt(m.At.UnixMicro(), 36), m.Ref), nil
+		case !cursor.IsZero():
+			return infos, fmt.Sprintf("%d.%s.%s", at, strconv.FormatInt(cursor.At.UnixMicro(), 36), cursor.Ref), nil
 		case len(infos) == n && f.State == 0 && at+1 < len(order):
 			return infos, fmt.Sprint(at + 1), nil
 		}
@@ -132,31 +110,7 @@ func (q *Queue) Backlog(ctx context.Context) (Backlog, error) {
 	if q.closed.Err() != nil {
 		return Backlog{}, ErrClosed
 	}
-	b, err := q.engine.Backlog(ctx)
-	return backlogOf(b), err
-}
-
-func backlogOf(b driver.Backlog) Backlog {
-	all := Backlog{Waiting: b.Waiting}
-	for _, o := range b.Kinds {
-		all.Kinds = append(all.Kinds, Overdue(o))
-	}
-	return all
-}
-
-// Unhandled is a kind with a due job, for which no worker has a handler.
-type Unhandled struct {
-	Kind   string
-	Oldest Ref       // The job that is longest due.
-	Due    time.Time // Its due time.
-}
-
-func unhandledOf(found []driver.Unhandled) []Unhandled {
-	var all []Unhandled
-	for _, u := range found {
-		all = append(all, Unhandled(u))
-	}
-	return all
+	return q.engine.Backlog(ctx)
 }
 
 // Workers returns the workers of all processes, in the order of their names. The engine
@@ -178,7 +132,7 @@ func workerOf(w driver.WorkerInfo) WorkerInfo {
 	i := WorkerInfo{
 		Name: w.Name, Until: w.Until, Jobs: w.Jobs, Since: w.Since,
 		Label: name.Label, Host: name.Host, Process: name.Process, Began: name.Began,
-		Kinds: w.Kinds[:min(len(w.Kinds), driver.ShownKinds)], AllKinds: w.AllKinds,
+		Kinds: slices.Clone(w.Kinds[:min(len(w.Kinds), driver.ShownKinds)]), AllKinds: w.AllKinds,
 	}
 	if !i.Since.IsZero() && i.Since.Before(i.Began) {
 		i.Since = i.Began // no worker has a job before it is there

@@ -22,41 +22,8 @@ const (
 	maxReturn  = 366 * 24 * time.Hour // until all of a burst is there again
 )
 
-// Limit bounds how many jobs run at once, and how many begin in a second, in all
-// processes together. See [Queue.SetLimit].
-type Limit struct {
-	// Kind is the kind that the limit covers; empty for all kinds.
-	Kind string `json:"kind,omitempty"`
-
-	// PerLane counts each value of [Job.Lane] separately. The limit then does not cover
-	// jobs without a lane.
-	PerLane bool `json:"perLane,omitempty"`
-
-	// Running is how many may run at once, at most 1<<20. 0 means no bound with a Rate,
-	// and without a Rate none, so that the limit pauses the jobs that it covers.
-	Running int `json:"running,omitempty"`
-
-	// Rate is how many may be claimed in a second; 0 means any number. In any t seconds,
-	// by the engine's clock, at most Burst + Rate * t jobs are claimed. A handler begins
-	// when its claim is stored, and its token has come. If a process stands still between
-	// the two, or its machine is overloaded, its handlers begin together: with delays of
-	// up to d, at most Burst + Rate * (t + d) begin within t seconds. With a Rate the
-	// Burst is at least 1, and comes back within a year: Burst / Rate is at most that
-	// many seconds.
-	Rate  float64 `json:"rate,omitempty"`
-	Burst int     `json:"burst,omitempty"`
-}
-
-// Pausable selects jobs to pause: a kind, a lane, or a lane of a kind. The zero value
-// selects all jobs of the queue.
-type Pausable struct {
-	Kind string `json:"kind,omitempty"`
-	Lane string `json:"lane,omitempty"`
-}
-
 // SetLimit stores a limit under a name, or changes the limit of that name. It holds in
-// all processes together, from the next claim on, until it is removed. A zero Limit
-// removes it.
+// all processes together, from the next claim on, until [Queue.DeleteLimit].
 //
 // A job that waits for a limit takes no handler and no attempt. It begins when another
 // job gives back its permit, or when its token comes. The lanes that a limit covers take
@@ -72,42 +39,50 @@ type Pausable struct {
 // Kind or PerLane differ. If more jobs run than the limit allows, no further job begins
 // until enough have ended.
 //
-// A Limit with neither Running nor Rate pauses its jobs, and a log message says so; but
-// the zero Limit removes. [ErrInvalid]: the name is empty, unprintable or too long;
-// Running or Burst is negative; Rate is not a number from 0 to a million; only one of
+// [ErrInvalid]: the name is empty, unprintable or too long; neither Running nor Rate is
+// set; Running or Burst is negative; Rate is not a number from 0 to a million; only one of
 // Rate and Burst is set; there would be more than 1000 limits and pauses; or the queue is
-// on JetStream and has several partitions. [ErrNotFound]: no limit has the name.
+// on JetStream and has several partitions. [Queue.Pause] stops jobs.
 func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 	if err := checkLimit(name, l); err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
 	err := q.changeFlowControl(ctx, func(t *flowControl, revision int64) error {
-		i, there := slices.BinarySearchFunc(t.limits, name, func(r *driver.StoredLimit, name string) int { return strings.Compare(r.Name, name) })
-		stored := &driver.StoredLimit{Name: name, ID: revision, Limit: driver.Limit(l)}
-		switch {
-		case l == Limit{} && !there:
-			return ErrNotFound
-		case l == Limit{}:
-			t.limits = slices.Delete(t.limits, i, i+1)
-		case !there:
+		i, there := t.find(name)
+		stored := &driver.StoredLimit{Name: name, ID: revision, Limit: l}
+		if !there {
 			t.limits = slices.Insert(t.limits, i, stored)
-		default:
-			old := t.limits[i]
-			if old.Limit == stored.Limit {
-				return errUnchanged
-			}
-			if old.Kind == l.Kind && old.PerLane == l.PerLane {
-				stored.ID = old.ID
-			}
-			t.limits[i] = stored
+			return nil
 		}
+		old := t.limits[i]
+		if old.Limit == stored.Limit {
+			return errUnchanged
+		}
+		if old.Kind == l.Kind && old.PerLane == l.PerLane {
+			stored.ID = old.ID
+		}
+		t.limits[i] = stored
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
-	if l != (Limit{}) && driver.Limit(l).Pauses() {
-		q.log.Warn("durable: a limit with Running 0 pauses its jobs", "limit", name, "kind", l.Kind)
+	return nil
+}
+
+// DeleteLimit removes the limit of a name, and the counts of its jobs. [ErrNotFound]: no
+// limit has the name.
+func (q *Queue) DeleteLimit(ctx context.Context, name string) error {
+	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
+		i, there := t.find(name)
+		if !there {
+			return ErrNotFound
+		}
+		t.limits = slices.Delete(t.limits, i, i+1)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("durable: DeleteLimit(%.300q): %w", name, err)
 	}
 	return nil
 }
@@ -128,6 +103,8 @@ func checkLimit(name string, l Limit) error {
 		return fmt.Errorf("%w: Burst %d is negative", ErrInvalid, l.Burst)
 	case l.Rate > 0 && l.Burst == 0:
 		return fmt.Errorf("%w: Burst is 0, and Rate %v needs at least 1", ErrInvalid, l.Rate)
+	case l.Running == 0 && l.Rate == 0:
+		return fmt.Errorf("%w: set Running or Rate; Pause stops jobs, and DeleteLimit removes a limit", ErrInvalid)
 	case l.Rate == 0 && l.Burst > 0:
 		return fmt.Errorf("%w: Burst %d without a Rate", ErrInvalid, l.Burst)
 	case l.Rate > 0 && float64(l.Burst)/l.Rate > maxReturn.Seconds():
@@ -145,6 +122,11 @@ type flowControl struct {
 	pauses []driver.Pausable
 }
 
+// find returns where the limit of a name is, or belongs.
+func (t *flowControl) find(name string) (at int, there bool) {
+	return slices.BinarySearchFunc(t.limits, name, func(l *driver.StoredLimit, name string) int { return strings.Compare(l.Name, name) })
+}
+
 // changeFlowControl changes the limits and pauses that are stored.
 func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, revision int64) error) error {
 	if q.closed.Err() != nil {
@@ -156,7 +138,7 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 			return err
 		}
 		t := flowControl{limits: slices.Clone(r.Limits()), pauses: slices.Clone(r.Pauses())}
-		revision := q.revisionAfter(r.Revision())
+		revision := recur.RevisionAfter(r.Revision(), q.now())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
 			next = r.Change(revision, t.limits, t.pauses)
@@ -185,10 +167,10 @@ func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 		}
 	}
 	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
-		if slices.Contains(t.pauses, driver.Pausable(what)) {
+		if slices.Contains(t.pauses, what) {
 			return errUnchanged
 		}
-		t.pauses = append(t.pauses, driver.Pausable(what))
+		t.pauses = append(t.pauses, what)
 		return nil
 	})
 	if err != nil {
@@ -201,7 +183,7 @@ func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 // as that of the whole queue, stays. [ErrNotFound]: no such pause is stored.
 func (q *Queue) Resume(ctx context.Context, what Pausable) error {
 	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
-		i := slices.Index(t.pauses, driver.Pausable(what))
+		i := slices.Index(t.pauses, what)
 		if i < 0 {
 			return ErrNotFound
 		}
@@ -214,37 +196,13 @@ func (q *Queue) Resume(ctx context.Context, what Pausable) error {
 	return nil
 }
 
-// String returns the selection in words, such as `lane "eu" of kind "mail"`.
-func (p Pausable) String() string {
-	switch {
-	case p == Pausable{}:
-		return "the whole queue"
-	case p.Kind == "":
-		return fmt.Sprintf("lane %q", p.Lane)
-	case p.Lane == "":
-		return fmt.Sprintf("kind %q", p.Kind)
-	}
-	return fmt.Sprintf("lane %q of kind %q", p.Lane, p.Kind)
-}
-
 // Paused returns the pauses, in the order in which they were set.
 func (q *Queue) Paused(ctx context.Context) ([]Pausable, error) {
 	if q.closed.Err() != nil {
 		return nil, ErrClosed
 	}
 	r, err := q.engine.FlowControl(ctx)
-	return pausables(r.Pauses()), err
-}
-
-func pausables(all []driver.Pausable) []Pausable {
-	if all == nil {
-		return nil
-	}
-	paused := make([]Pausable, len(all))
-	for i, p := range all {
-		paused[i] = Pausable(p)
-	}
-	return paused
+	return slices.Clone(r.Pauses()), err
 }
 
 // LimitInfo describes a limit and its counts.
@@ -287,14 +245,14 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 		return nil, err
 	}
 	waiting := map[string]int64{}
-	if w := q.held.Load(); w != nil {
+	if w := q.running.Load(); w != nil {
 		for _, l := range w.Stats().Limits {
 			waiting[l.Name] = l.Waiting
 		}
 	}
 	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.now()
 	for i, l := range r.Limits() {
-		infos[i] = LimitInfo{Name: l.Name, Limit: Limit(l.Limit), Waiting: waiting[l.Name]}
+		infos[i] = LimitInfo{Name: l.Name, Limit: l.Limit, Waiting: waiting[l.Name]}
 		index[l.ID] = i
 	}
 	for _, u := range usage {

@@ -152,7 +152,7 @@ const noHandler = "due jobs wait, since no worker handles their kind"
 func storeSchedule(t *testing.T, s *sick, definition string) {
 	daily := driver.Schedule{Name: "daily", Definition: definition, Revision: 1}
 	require.NoError(t, s.SetSchedule(t.Context(), 0, daily, func(time.Time, *driver.Record) (*driver.Record, error) {
-		rec, err := durable.Job{Kind: "good"}.Record(time.Now())
+		rec, err := driver.NewRecord(durable.Job{Kind: "good"}, time.Now())
 		rec.Key, rec.Schedule, rec.Occurrence = driver.OccurrenceKey("daily"), "daily", definition
 		return &rec, err
 	}))
@@ -174,7 +174,7 @@ var messages = map[string]struct {
 	}},
 	"a job has expired": {"WARN", []string{"kind", "ref", "dropped"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		ref := add(t, q, durable.Job{Kind: "good", After: 10 * time.Second, Expires: time.Now().Add(20 * time.Second)})[0]
-		_, ok, err := q.Reschedule(t.Context(), ref, time.Now().Add(30*time.Second))
+		ok, err := q.Reschedule(t.Context(), ref, time.Now().Add(30*time.Second))
 		require.NoError(t, err)
 		require.True(t, ok)
 	}},
@@ -207,7 +207,7 @@ var messages = map[string]struct {
 		storeSchedule(t, s, `{"spec":"@moon"}`)
 	}},
 	"cannot read a schedule; trying again": {"WARN", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
-		require.NoError(t, q.Schedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
+		require.NoError(t, q.SetSchedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
 		s.set("finish", driver.ErrChanged)
 		s.set("series", errSilent)
 		time.AfterFunc(5*time.Second, func() { s.set("series", nil); s.set("finish", nil) })
@@ -244,9 +244,6 @@ var messages = map[string]struct {
 		}
 	}},
 	"Run ended before the engine made a worker": {"WARN", []string{"error"}, func(*testing.T, *durable.Queue, *sick) {}},
-	"a limit with Running 0 pauses its jobs": {"WARN", []string{"limit", "kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
-		require.NoError(t, q.SetLimit(t.Context(), "none", durable.Limit{Kind: "good"}))
-	}},
 	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
 	}},
@@ -279,7 +276,7 @@ func TestMessages(t *testing.T) {
 					return context.Cause(ctx)
 				})
 				q.Handle("lost", func(ctx context.Context, a *durable.Attempt) error {
-					require.NoError(t, a.Complete(ctx, written(ctx)))
+					require.NoError(t, driver.Complete(ctx, a, written(ctx)))
 					return errors.New("the answer to commit was lost")
 				})
 				switch { // what is asked once, at the start

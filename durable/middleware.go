@@ -15,11 +15,16 @@ type AddFunc func(ctx context.Context, jobs []Job) ([]Ref, error)
 // metrics, a check, a field of all jobs, or encrypted payloads. One of the two may be
 // nil.
 type Middleware struct {
-	// Open calls Add once. Queue.Add and AddMany call the returned function, from several
-	// goroutines at once. It passes jobs on to next, or returns an error. The jobs and
-	// their Meta are copies that it may change; payloads are the caller's. It is not
-	// called for occurrences of a schedule, for RunNow, or for jobs that an engine adds
-	// itself, such as by AddTx of package postgres.
+	// Open calls Add once. Queue.Add, AddMany and RunNow call the returned function, from
+	// several goroutines at once. It passes jobs on to next, or returns an error. The jobs and
+	// their Meta are copies that it may change; payloads are the caller's. The job of RunNow
+	// is as SetSchedule got it.
+	//
+	// It is not called by SetSchedule and for occurrences, or for jobs that an engine adds
+	// itself, such as by AddTx of package postgres. An engine knows no Queue. A schedule is
+	// compared with the stored one at each start: if a middleware made another job of it each
+	// time, as one that encrypts does, each start would change the schedule. So change such
+	// jobs before you pass them on.
 	//
 	// Queue.Add panics if the function returns another number of Refs than jobs without
 	// an error.

@@ -145,6 +145,68 @@ func TestMiddlewareDecides(t *testing.T) {
 	}, durable.WithMiddleware(refuse, mend))
 }
 
+// RunNow adds by the middleware, as Add does. The handler gets the name of the schedule although
+// a middleware adds other jobs with the same context.
+func TestMiddlewareSeesRunNow(t *testing.T) {
+	var seen []string
+	var q *durable.Queue
+	also := durable.Middleware{Add: func(next durable.AddFunc) durable.AddFunc {
+		return func(ctx context.Context, jobs []durable.Job) ([]durable.Ref, error) {
+			if jobs[0].Kind == "a" {
+				_, err := q.Add(ctx, durable.Job{Kind: "b"})
+				require.NoError(t, err)
+			}
+			return next(ctx, jobs)
+		}
+	}}
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, opened *durable.Queue) {
+		q = opened
+		of := map[string]string{}
+		h := func(_ context.Context, a *durable.Attempt) error {
+			of[a.Job.Kind] = a.Schedule + "," + a.Job.Meta["1"]
+			require.Zero(t, a.Occurrence)
+			return nil
+		}
+		q.Handle("a", h)
+		q.Handle("b", h)
+		require.NoError(t, q.SetSchedule(t.Context(), "s", "@yearly", durable.Job{Kind: "a"}))
+		_, err := q.RunNow(t.Context(), "s")
+		require.NoError(t, err)
+		defer start(t, q)()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, map[string]string{"a": "s,a", "b": ",b"}, of)
+	}, durable.WithMiddleware(noting("1", &seen), also), durable.WithConcurrency(1))
+}
+
+// AddJSON adds by the middleware, with the errors of Add.
+func TestAddJSON(t *testing.T) {
+	var seen []string
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
+		ctx := t.Context()
+		for what, try := range map[string]func() (durable.Ref, error){
+			"has a Payload": func() (durable.Ref, error) {
+				return durable.AddJSON(ctx, q, durable.Job{Kind: "a", Payload: []byte{}}, 1)
+			},
+			"unsupported type": func() (durable.Ref, error) { return durable.AddJSON(ctx, q, durable.Job{Kind: "a"}, func() {}) },
+		} {
+			ref, err := try()
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			require.ErrorContains(t, err, what)
+			require.Empty(t, ref)
+		}
+		require.Empty(t, seen)
+		_, err := durable.AddJSON(ctx, q, durable.Job{}, 1)
+		require.ErrorContains(t, err, "the kind is empty")
+		ref, err := durable.AddJSON(ctx, q, durable.Job{Kind: "a", After: time.Hour}, map[string]int{"n": 1})
+		require.NoError(t, err)
+		info, err := q.Get(ctx, ref)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"n": 1}`, string(info.Job.Payload))
+		require.Equal(t, []string{"1 adds 1", "1 adds 1"}, seen)
+	}, durable.WithMiddleware(noting("1", &seen)))
+}
+
 func TestMiddlewareWrongUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		openWith := func(m ...durable.Middleware) *durable.Queue {

@@ -43,13 +43,14 @@ func WithAhead(d time.Duration) Option {
 
 // WithLease sets how long a worker may be silent until others take over its jobs. It is
 // renewed three times in that time, for all jobs at once. The default is 30s, which is
-// longer than any election of NATS. Open panics on less than 100ms.
+// longer than any election of NATS. More than a year is a year. Open panics on less than
+// 100ms.
 func WithLease(d time.Duration) Option {
 	return func(c *config) {
 		if d < 100*time.Millisecond {
 			panic(fmt.Sprintf("durable: WithLease(%v): less than 100ms", d))
 		}
-		c.Lease = d
+		c.Lease = min(d, year) // sums of some leases must not overflow
 	}
 }
 
@@ -101,7 +102,10 @@ func WithWorkerName(name string) Option {
 	}
 }
 
+const year = 365 * 24 * time.Hour
+
 // WithRetention sets for how long a job that is dead is kept. The default is 30 days.
+// JetStream keeps it for at most a hundred years.
 // Open panics on less than a second.
 func WithRetention(d time.Duration) Option {
 	return func(c *config) {
@@ -163,7 +167,6 @@ func WithMiddleware(m ...Middleware) Option {
 //   - cannot read the spec of a schedule; other workers run its jobs: name (once
 //     for each name and Run; a newer release has stored it)
 //   - cannot read a schedule; trying again: name, error
-//   - a limit with Running 0 pauses its jobs: limit, kind
 //   - cannot fetch jobs; trying again: error, pause
 //   - cannot renew the lease: error, silent (since the last renewal)
 //   - cannot hand back jobs; others get them after the lease: error

@@ -1,11 +1,13 @@
 package durable
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,7 +17,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/batch"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/held"
-	"github.com/tickwheel/tickwheel/durable/internal/once"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
@@ -58,10 +59,10 @@ type Queue struct {
 	wg       sync.WaitGroup // what Close waits for
 
 	mu       sync.Mutex
-	running  bool                       // Run was called
+	inRun    bool                       // a call of Run is under way
 	handlers map[string]attempt.Handler // a worker reads them while Run is under way
 
-	held atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
+	running atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
 }
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
@@ -74,12 +75,12 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	}
 	c := newConfig(opts)
 	q := &Queue{config: c.Config, log: c.Log, engine: e, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
-	q.calendar = recur.NewCalendar(e, q.log, q.now)
-	if !ownerOf(e).Take() {
+	q.calendar = recur.NewCalendar(e, q.log, q.now, &q.counters.Added)
+	if !own(e) {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
 	if err := q.readClock(ctx); err != nil {
-		ownerOf(e).Leave()
+		disown(e)
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
@@ -116,12 +117,24 @@ func (q *Queue) readClock(ctx context.Context) (err error) {
 	return err
 }
 
-// ownerOf returns the owner of an engine, a new one if the engine does not know.
-func ownerOf(e driver.Engine) *once.Owner {
-	if e, ok := e.(once.Engine); ok {
-		return e.QueueOwner()
+// owned has the engines that have a Queue which is not closed. An engine that wraps another one
+// is an engine of its own. One that cannot be a key, such as a struct with a slice, is not checked.
+var owned sync.Map
+
+// own makes a Queue the owner of an engine. It returns false if the engine has one.
+func own(e driver.Engine) bool {
+	if !reflect.ValueOf(e).Comparable() {
+		return true
 	}
-	return new(once.Owner)
+	_, there := owned.LoadOrStore(e, nil)
+	return !there
+}
+
+// disown ends the ownership.
+func disown(e driver.Engine) {
+	if reflect.ValueOf(e).Comparable() {
+		owned.Delete(e)
+	}
 }
 
 // followClock reads the engine's clock until Close, and says when that was set. It does so at
@@ -184,6 +197,33 @@ func (q *Queue) followClock() {
 	}
 }
 
+// clockWasSet takes a step of a clock that is set by hand.
+func (q *Queue) clockWasSet(was, now time.Time) {
+	if q.calendar.Saw(now, was) {
+		q.putRight()
+	}
+}
+
+// putRight plans the next occurrence of each schedule anew, since the engine's clock was ahead.
+// Each Queue does that: the first one to change a schedule makes it right for the others. It ends
+// with Close.
+func (q *Queue) putRight() {
+	var said worker.Rarely
+	for q.closed.Err() == nil {
+		err := q.calendar.PutRight(q.closed)
+		if err == nil || worker.ForGood(err) {
+			return
+		}
+		if said.Now() && q.closed.Err() == nil {
+			q.log.Warn("durable: cannot read a schedule; trying again", "name", "", "error", err)
+		}
+		select {
+		case <-q.closed.Done():
+		case <-time.After(driver.RetryInterval):
+		}
+	}
+}
+
 // Close ends the Queue and closes its engine. A Run that is under way ends as if its
 // context had, and the contexts of its handlers end with [ErrClosed] as cause; Close
 // waits until all have returned. To let handlers finish, end Run's context first, wait
@@ -202,7 +242,7 @@ func (q *Queue) Close() error {
 		q.contended.batch.Close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
-		ownerOf(q.engine).Leave()
+		disown(q.engine)
 	})
 	return q.closeOf
 }
@@ -233,9 +273,10 @@ func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error)
 	recs := make([]driver.Record, len(jobs))
 	now := q.now()
 	for i, j := range jobs {
-		if recs[i], err = j.Record(now); err != nil {
+		if recs[i], err = driver.NewRecord(j, now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
 		}
+		recs[i].Payload = bytes.Clone(j.Payload) // a record may be on its way after Add has returned
 	}
 	return q.add(ctx, recs)
 }
@@ -442,24 +483,25 @@ func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 }
 
 // Reschedule changes when a waiting job is due, also of one that waits for its next
-// attempt. It returns the job's Ref, which the engines of this module do not change, and
-// whether it has moved the job; false as for [Queue.Cancel]. A time that has passed means
-// now. [ErrFull]: the store has room only for the ends of jobs.
-func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
+// attempt. The job keeps its Ref. It returns whether it has moved the job; false as for
+// [Queue.Cancel]. A time that has passed means now. [ErrFull]: the store has room only for
+// the ends of jobs.
+func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, error) {
 	if q.closed.Err() != nil {
-		return "", false, ErrClosed
-	}
-	if err := valid.Time(at); err != nil {
-		return "", false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
+		return false, ErrClosed
 	}
 	if now := q.now(); at.Before(now) {
 		at = now
 	}
-	ok, err := q.engine.Move(ctx, r, clock.WholeMicros(at))
+	at = clock.WholeMicros(at)
+	if err := valid.Time(at); err != nil {
+		return false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
+	}
+	ok, err := q.engine.Move(ctx, r, at)
 	if ok {
 		q.counters.Rescheduled.Add(1)
 	}
-	return r, ok, err
+	return ok, err
 }
 
 // Get returns the Info of a job that waits, runs or is dead. It returns [ErrNotFound] for
@@ -468,15 +510,11 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
 	}
-	i, err := q.engine.Get(ctx, r)
-	if err != nil {
-		return Info{}, err
-	}
-	return infoOf(i), nil
+	return q.engine.Get(ctx, r)
 }
 
-// All iterates over the jobs that are kept and selected, in no order; [Engine] says how
-// it treats changes during the loop. It reads the whole store, with any Filter. An error
+// All iterates over the jobs that are kept and selected, in no order; [driver.Engine] says
+// how it treats changes during the loop. It reads the whole store, with any Filter. An error
 // is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
@@ -484,15 +522,21 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			yield(Info{}, ErrClosed)
 			return
 		}
-		if !f.possible() {
+		if !isPossible(f) {
 			return
 		}
-		for i, err := range q.engine.Scan(ctx, driver.Filter(f)) {
-			if !yield(infoOf(i), err) {
+		for i, err := range q.engine.Scan(ctx, f) {
+			if !yield(i, err) {
 				return
 			}
 		}
 	}
+}
+
+// isPossible reports whether there can be a job that the Filter selects. A database refuses texts
+// that no job has.
+func isPossible(f Filter) bool {
+	return valid.Printable(f.Kind) && valid.Printable(f.Lane) && valid.Meta(f.Meta) == nil
 }
 
 // Redrive makes a dead job wait again, due now and with all its attempts. It takes the

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -246,19 +247,19 @@ func TestEngineRecovers(t *testing.T) {
 	})
 }
 
-// While ends cannot be written down no more jobs begin than there are places, or 64:
+// While ends cannot be written down no more jobs begin than there are slots, or 64:
 // that is what would run again after a kill.
-func TestEndsHavePlaces(t *testing.T) {
-	for places, most := range map[int]int64{3: 64, 100: 100} {
-		endsHavePlaces(t, places, most)
+func TestEndsAreBounded(t *testing.T) {
+	for slots, most := range map[int]int64{3: 64, 100: 100} {
+		endsAreBounded(t, slots, most)
 	}
 }
 
-func endsHavePlaces(t *testing.T, places int, most int64) {
+func endsAreBounded(t *testing.T, slots int, most int64) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broken{Engine: enginetest.NewMemory().Open(t)}
 		b.finish.Store(&errSilent)
-		q, err := durable.Open(t.Context(), b, durable.WithConcurrency(places))
+		q, err := durable.Open(t.Context(), b, durable.WithConcurrency(slots))
 		require.NoError(t, err)
 		defer q.Close()
 		var ran atomic.Int64
@@ -458,9 +459,9 @@ func TestKeysHoldUpNoOthers(t *testing.T) {
 		q, err := durable.Open(t.Context(), e)
 		require.NoError(t, err)
 		defer q.Close()
-		var waiting sync.WaitGroup
+		var adds sync.WaitGroup
 		for i := range 8 {
-			waiting.Go(func() { add(t, q, durable.Job{Kind: "a", Key: fmt.Sprint(i)}, durable.Job{Kind: "a"}) })
+			adds.Go(func() { add(t, q, durable.Job{Kind: "a", Key: fmt.Sprint(i)}, durable.Job{Kind: "a"}) })
 		}
 		synctest.Wait()
 		added := make(chan struct{})
@@ -473,7 +474,7 @@ func TestKeysHoldUpNoOthers(t *testing.T) {
 		}
 		require.EqualValues(t, 9, q.Stats().Added)
 		close(e.free)
-		waiting.Wait()
+		adds.Wait()
 		<-added
 		require.EqualValues(t, 17, q.Stats().Added)
 	})
@@ -490,6 +491,17 @@ type hostile struct{ how func() }
 func (e hostile) Error() string { return "text" }
 func (e hostile) Unwrap() error { e.how(); return nil }
 
+// rotten panics with a value that panics when it is printed, and so on.
+type rotten struct{}
+
+func (r rotten) Error() string  { panic(r) }
+func (r rotten) String() string { panic(r) }
+
+// bottomless panics when it is unwrapped, too.
+type bottomless struct{ rotten }
+
+func (r *bottomless) Unwrap() error { panic(r.rotten) }
+
 // mute is an error whose text never comes.
 type mute struct{}
 
@@ -504,8 +516,9 @@ func TestUsersCodeFails(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
 		var result error
 		q.Handle("a", func(context.Context, *durable.Attempt) error {
-			if m, ok := result.(mute); ok {
-				panic(m)
+			switch result.(type) {
+			case mute, rotten:
+				panic(result)
 			}
 			return result
 		})
@@ -529,6 +542,25 @@ func TestUsersCodeFails(t *testing.T) {
 		require.NotContains(t, log.String(), "goroutine ", "a stack for each attempt")
 		died(hostile{runtime.Goexit}, "text")
 		died(mute{}, "Goexit")
+		died(rotten{}, "panic: a durable_test.rotten, whose methods panic")
+		died(&bottomless{}, "*durable_test.bottomless whose methods panic: panic: a durable_test.rotten")
+		for _, err := range []error{(*nilError)(nil), &bottomless{}, (*bottomless)(nil), errors.Join(hostile{func() { panic("ouch") }})} {
+			for _, asks := range []error{durable.Discard(err), durable.RetryAfter(time.Hour, err), durable.Snooze(time.Hour)} {
+				result = asks
+				ref := add(t, q, durable.Job{Kind: "a"})[0]
+				time.Sleep(time.Minute)
+				info, err := q.Get(t.Context(), ref)
+				require.NoError(t, err)
+				if strings.Contains(fmt.Sprintf("%T", asks), "discard") {
+					require.Equal(t, durable.Dead, info.State, "%T", asks)
+				} else {
+					require.Equal(t, durable.Waiting, info.State, "%T", asks)
+					require.WithinDuration(t, time.Now(), info.Due.Add(-59*time.Minute), time.Second)
+					_, err = q.Cancel(t.Context(), ref)
+					require.NoError(t, err)
+				}
+			}
+		}
 		backoff.Store(func() time.Duration { panic("no backoff") })
 		result = errors.New("no")
 		ref := add(t, q, durable.Job{Kind: "a"})[0]
@@ -668,4 +700,43 @@ func TestKeyOfReplaced(t *testing.T) {
 	require.False(t, ok)
 	_, err = q.Lookup(t.Context(), "k")
 	require.ErrorIs(t, err, durable.ErrNotFound)
+}
+
+// slowInsert is an engine whose Insert waits until it is let go.
+type slowInsert struct {
+	driver.Engine
+	let chan bool
+}
+
+func (e *slowInsert) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	<-e.let
+	return e.Engine.Insert(ctx, recs)
+}
+
+// After Add has returned the caller may use its payload for something else, also if Add has given up
+// while the job is on its way.
+func TestPayloadOfAddThatGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &slowInsert{enginetest.NewMemory().Open(t), make(chan bool)}
+		q, err := durable.Open(t.Context(), e)
+		require.NoError(t, err)
+		defer q.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		payloads := [][]byte{[]byte("first"), []byte("other")}
+		_, err = q.AddMany(ctx, durable.Job{Kind: "k", Payload: payloads[0]}, durable.Job{Kind: "k", Key: "k", Payload: payloads[1]})
+		require.ErrorIs(t, err, durable.ErrUncertain)
+		for _, p := range payloads {
+			copy(p, "later")
+		}
+		close(e.let)
+		synctest.Wait()
+		n := 0
+		for i, err := range q.All(t.Context(), durable.Filter{}) {
+			require.NoError(t, err)
+			require.NotEqual(t, "later", string(i.Job.Payload))
+			n++
+		}
+		require.Equal(t, 2, n)
+	})
 }

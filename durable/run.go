@@ -24,25 +24,25 @@ func (q *Queue) Run(ctx context.Context) error {
 	c := q.config
 	c.Engine, c.Clock, c.Manual, c.Times, c.Counters = q.engine, q.clock, q.manual, q.calendar, &q.counters
 	c.Handlers, c.Closed, c.Requests = q.handlers, q.closed, q.requests
-	return worker.Run(ctx, c, &q.held)
+	return worker.Run(ctx, c, &q.running)
 }
 
 func (q *Queue) begin() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running {
+	if q.inRun {
 		panic("durable: Run: another call of Run has not returned")
 	}
 	if len(q.handlers) == 0 {
 		panic("durable: Run: no handler: call Handle first")
 	}
-	q.running = true
+	q.inRun = true
 	q.wg.Add(1)
 }
 
 func (q *Queue) end() {
 	q.mu.Lock()
-	q.running = false
+	q.inRun = false
 	q.mu.Unlock()
 	q.wg.Done()
 }

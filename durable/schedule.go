@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -15,30 +14,30 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
-	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
-// ScheduleOption sets how [Queue.Schedule] makes occurrences.
+// ScheduleOption sets how [Queue.SetSchedule] makes occurrences.
 type ScheduleOption func(*recur.Schedule) error
 
-// Missed is a policy for missed occurrences: their time has passed while no worker was
+// MissedPolicy decides about missed occurrences: their time has passed while no worker was
 // there, or while the one before ran or waited for its next attempt.
-type Missed int
+type MissedPolicy int
 
-// The policies for missed occurrences; [RunEach] is another.
+// The policies for missed occurrences; [MissedEach] is another.
 const (
-	RunOnce Missed = 0  // One occurrence runs at once, for all that were missed.
-	RunNone Missed = -1 // An occurrence that has not begun a minute after its time, or when the next is due, is left out.
+	MissedOnce MissedPolicy = 0  // One occurrence runs at once, for all that were missed.
+	MissedSkip MissedPolicy = -1 // An occurrence that has not begun a minute after its time, or when the next is due, is left out.
 )
 
-// RunEach runs each of the last n missed occurrences, one after the other. Earlier ones
-// are left out.
-func RunEach(n int) Missed { return Missed(n) }
+// MissedEach runs each of the last n missed occurrences, one after the other. Earlier ones
+// are left out, also the one that waited, unless an attempt of it has begun or it was
+// rescheduled.
+func MissedEach(n int) MissedPolicy { return MissedPolicy(n) }
 
-// OnMissed sets the policy for missed occurrences. The default is RunOnce.
-func OnMissed(m Missed) ScheduleOption {
+// OnMissed sets the policy for missed occurrences. The default is MissedOnce.
+func OnMissed(m MissedPolicy) ScheduleOption {
 	return func(p *recur.Schedule) error {
-		if m < RunNone || m > 1<<20 {
+		if m < MissedSkip || m > 1<<20 {
 			return fmt.Errorf("%w: OnMissed(%d)", ErrInvalid, m)
 		}
 		p.Missed = int(m)
@@ -47,7 +46,7 @@ func OnMissed(m Missed) ScheduleOption {
 }
 
 // SkipOverlap leaves out an occurrence whose time comes while the one before runs. By default it
-// begins when that has ended, and [Missed] decides about several. Two never run at the same time.
+// begins when that has ended, and [MissedPolicy] decides about several. Two never run at the same time.
 func SkipOverlap() ScheduleOption {
 	return func(p *recur.Schedule) error {
 		p.Skip = true
@@ -69,30 +68,42 @@ func Jitter(d time.Duration) ScheduleOption {
 }
 
 // StartAt sets a time before which no occurrence comes. The intervals of @every are
-// counted from it, and it is the first of them.
+// counted from it, and it is the first of them. The zero time, as without StartAt, counts
+// them from 1970. A time before the year 1, or beyond the year 9999, is refused.
 func StartAt(t time.Time) ScheduleOption {
-	return func(p *recur.Schedule) error {
-		p.Start = clock.WholeMicros(t).UnixMicro()
-		return checkMoment(t)
+	return func(p *recur.Schedule) (err error) {
+		p.Start, err = moment(t)
+		return err
 	}
 }
 
-func checkMoment(t time.Time) error {
-	if err := valid.Time(t); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+// moment returns a time in whole microseconds, rounded up. Earlier times than the zero time
+// would overflow at some point.
+func moment(t time.Time) (int64, error) {
+	t = clock.WholeMicros(t)
+	err := valid.Time(t)
+	if t.Before(time.Time{}) {
+		err = fmt.Errorf("the time %v is before the year 1", t)
 	}
-	return nil
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return t.UnixMicro(), nil
 }
 
-// EndAt sets a time from which on no occurrence comes.
+// EndAt sets a time from which on no occurrence comes. The zero time sets no end, as without
+// EndAt. A time before the year 1, or beyond the year 9999, is refused.
 func EndAt(t time.Time) ScheduleOption {
-	return func(p *recur.Schedule) error {
-		p.End = clock.WholeMicros(t).UnixMicro()
-		return checkMoment(t)
+	return func(p *recur.Schedule) (err error) {
+		p.End, err = moment(t)
+		if err == nil && p.End == 0 {
+			p.End = -1 // the start of 1970: 0 is no end. The times of a spec are whole milliseconds
+		}
+		return err
 	}
 }
 
-// Schedule stores a schedule under a name: the job recurs at the times of spec, until it
+// SetSchedule stores a schedule under a name: the job recurs at the times of spec, until it
 // is paused or deleted. At, After, Key and Expires of j are not used. The spec is a cron
 // expression, with a time zone if it does not mean UTC, or an interval, such as
 //
@@ -104,8 +115,8 @@ func EndAt(t time.Time) ScheduleOption {
 // release. The worker that ran an occurrence stores the next one with its end, in one
 // commit.
 //
-// Any number of processes may call Schedule when they start: one schedule is made. If the
-// stored schedule of the name is the same, nothing changes; otherwise Schedule changes
+// Any number of processes may call SetSchedule when they start: one schedule is made. If the
+// stored schedule of the name is the same, nothing changes; otherwise SetSchedule changes
 // it. An occurrence that runs or is due is followed by the new ones. A waiting occurrence
 // is replaced, by one of the same time unless the new spec has other times. A change that
 // keeps the spec and StartAt loses no occurrence, and no missed one. A paused schedule
@@ -114,64 +125,64 @@ func EndAt(t time.Time) ScheduleOption {
 // For each time of the schedule at most one occurrence runs, apart from its attempts. If
 // the engine's clock is set back by up to 90 minutes, the next occurrence is after the
 // last that has run, so none runs twice and none is lost. Call DeleteSchedule, and
-// Schedule again, to forget the last.
+// SetSchedule again, to forget the last.
 //
 // A larger step back means that the clock was wrong. Each open Queue sees it within a
 // second, and the schedule goes on at its next time by the right clock. Occurrences that
 // ran by the wrong clock may run again at their right time. The last of them does not if
 // it is the only one and the one after it comes more than twice as much later as the
 // clock was set back: a yearly occurrence does not run again after a step of a day. If
-// no Queue was open at the step, a call of Schedule or ResumeSchedule has the same effect.
+// no Queue was open at the step, a call of SetSchedule or ResumeSchedule has the same effect.
 // An occurrence that waits for another attempt keeps its due time.
 //
 // At most one occurrence of a schedule waits or runs at a time. It is retried like any
 // other job; the next one follows when it is done or dead. If it is canceled, by Ref or
-// key, the schedule stands still until Schedule is called again, or ResumeSchedule.
+// key, the schedule stands still until SetSchedule is called again, or ResumeSchedule.
 //
 // Bad input returns an ErrInvalid with the reason, and nothing is written: the name is
 // empty, unprintable or too long, the spec cannot be read, the zone does not exist, no
 // time is left, or the job is not valid.
-func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
+func (q *Queue) SetSchedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
 	p := &recur.Schedule{Spec: spec}
 	err := errors.New("empty")
 	if spec != "" {
 		_, err = cron.Parse(spec)
 	}
 	if err != nil {
-		return fmt.Errorf("durable: Schedule(%.300q): %w: %w", name, ErrInvalid, err)
+		return fmt.Errorf("durable: SetSchedule(%.300q): %w: %w", name, ErrInvalid, err)
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			panic("durable: Schedule: nil ScheduleOption")
+			panic("durable: SetSchedule: nil ScheduleOption")
 		}
 		if err := opt(p); err != nil {
-			return fmt.Errorf("durable: Schedule(%.300q): %w", name, err)
+			return fmt.Errorf("durable: SetSchedule(%.300q): %w", name, err)
 		}
 	}
-	if err := q.setSchedule(ctx, name, p, j); err != nil {
-		return fmt.Errorf("durable: Schedule(%.300q): %w", name, err)
+	if err := q.storeSchedule(ctx, name, p, j); err != nil {
+		return fmt.Errorf("durable: SetSchedule(%.300q): %w", name, err)
 	}
 	return nil
 }
 
 var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
-// setSchedule makes a schedule, or changes the one that is there.
-func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
+// storeSchedule makes a schedule, or changes the one that is there.
+func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
 	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	if name == "" {
 		return fmt.Errorf("%w: the name is empty", ErrInvalid)
 	}
-	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, driver.OccurrenceKey(name), time.Time{}
-	rec, err := j.record(q.now())
+	j.At, j.After, j.Expires = time.Time{}, 0, time.Time{}
+	rec, err := driver.NewOccurrence(j, name, q.now())
 	if err != nil {
 		return err
 	}
-	p.Job = recur.TemplateOf(&rec)
+	p.Job = recur.TemplateOf(&rec.Job)
 	for range recur.Tries {
-		s, old, err := q.schedule(ctx, name)
+		s, old, err := q.calendar.Stored(ctx, name)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
@@ -192,150 +203,16 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule,
 			if p.Paused {
 				return nil
 			}
-			o, err := q.occurrence(ctx, name)
-			if err != nil || o.State != 0 && !(waits(&o) && q.calendar.IsAhead(name, p, s.Last, o.Due)) {
+			o, err := q.calendar.Occurrence(ctx, name)
+			if err != nil || o.State != 0 && !(recur.Waits(&o) && q.calendar.IsAhead(name, p, s.Last, o.Due)) {
 				return err
 			}
 		}
-		if err := q.set(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
+		if err := q.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
 	return fmt.Errorf("%w: gave up after %d conflicting updates", ErrUncertain, recur.Tries)
-}
-
-// revisionAfter returns the revision of a change: about the time in microseconds. By chance it
-// is no other change's that is made at the same time: an engine would take the two for tries
-// of one.
-func (q *Queue) revisionAfter(was int64) int64 {
-	return max(was, q.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
-}
-
-// set stores a schedule, and with it the occurrence that is to wait. If none waits and mayBegin is
-// false, none waits afterwards.
-func (q *Queue) set(ctx context.Context, s driver.Schedule, p *recur.Schedule, mayBegin bool) error {
-	revision, made := q.revisionAfter(s.Revision), false
-	replace := func(last time.Time, waits *driver.Record) (*driver.Record, error) {
-		if waits == nil && !mayBegin {
-			return nil, nil
-		}
-		next, err := q.calendar.Replacement(s.Name, p, revision, last, waits)
-		made = next != nil && next != waits
-		return next, err
-	}
-	if p.Paused {
-		replace = nil
-	}
-	err := q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: s.Name, Definition: p.Encode(), Revision: revision}, replace)
-	if err == nil && made {
-		q.counters.Added.Add(1)
-	}
-	return err
-}
-
-// clockWasSet takes a step of a clock that is set by hand.
-func (q *Queue) clockWasSet(was, now time.Time) {
-	if q.calendar.Saw(now, was) {
-		q.putRight()
-	}
-}
-
-// putRight plans the next occurrence of each schedule anew, since the engine's clock was ahead.
-// Each Queue does that: the first one to change a schedule makes it right for the others. It ends
-// with Close.
-func (q *Queue) putRight() {
-	var said worker.Rarely
-	for q.closed.Err() == nil {
-		err := q.putAllRight(q.closed)
-		if err == nil || worker.ForGood(err) {
-			return
-		}
-		if said.Now() && q.closed.Err() == nil {
-			q.log.Warn("durable: cannot read a schedule; trying again", "name", "", "error", err)
-		}
-		select {
-		case <-q.closed.Done():
-		case <-time.After(driver.RetryInterval):
-		}
-	}
-}
-
-func (q *Queue) putAllRight(ctx context.Context) error {
-	var names []string
-	for s, err := range q.engine.Schedules(ctx) {
-		if err != nil {
-			return err
-		}
-		names = append(names, s.Name)
-	}
-	for _, name := range names {
-		if err := q.putOneRight(ctx, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// putOneRight changes nothing in a schedule whose occurrence was canceled. A change is a new
-// revision: so the end of an occurrence that runs is followed by the schedule as it is now, though
-// the end may have been made by the wrong clock.
-func (q *Queue) putOneRight(ctx context.Context, name string) error {
-	for range recur.Tries {
-		s, p, err := q.schedule(ctx, name)
-		if errors.Is(err, ErrNotFound) || err == nil && p.Paused {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		o, err := q.occurrence(ctx, name)
-		if err != nil || o.State == 0 || waits(&o) && !q.calendar.IsAhead(name, p, s.Last, o.Due) {
-			return err
-		}
-		switch err := q.set(ctx, s, p, false); {
-		case err == nil || errors.Is(err, ErrInvalid): // its spec cannot be read here
-			return nil
-		case !errors.Is(err, driver.ErrChanged):
-			return err
-		}
-	}
-	return nil // others change it
-}
-
-// waits reports whether an occurrence waits for its first attempt.
-func waits(o *driver.Info) bool { return o.State == driver.Waiting && o.Attempt == 0 }
-
-// schedule returns a schedule, as it is stored and decoded. ErrNotFound: there is none; the first
-// result is that of one that was deleted.
-func (q *Queue) schedule(ctx context.Context, name string) (driver.Schedule, *recur.Schedule, error) {
-	if !valid.Printable(name) {
-		return driver.Schedule{Name: name}, nil, ErrNotFound // and a database might refuse the text
-	}
-	s, err := q.engine.Schedule(ctx, name)
-	if s.Name = name; err != nil {
-		return s, nil, err
-	}
-	if s.Definition == "" {
-		return s, nil, ErrNotFound
-	}
-	return s, recur.DecodeSchedule(s.Definition), nil
-}
-
-// occurrence returns the one that waits or runs; State is 0 if there is none.
-func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error) {
-	for range recur.Tries { // one may end between the two questions, and the next be there
-		ref, err := q.engine.Lookup(ctx, driver.OccurrenceKey(name))
-		if errors.Is(err, ErrNotFound) {
-			return driver.Info{}, nil
-		}
-		if err != nil {
-			return driver.Info{}, err
-		}
-		if info, err := q.engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
-			return info, err
-		}
-	}
-	return driver.Info{}, fmt.Errorf("durable: the schedule %.300q: %w: gave up, since its occurrences keep ending", name, ErrUncertain)
 }
 
 // ScheduleInfo describes a schedule.
@@ -344,7 +221,7 @@ type ScheduleInfo struct {
 	Spec   string
 	Job    Job // The job of each occurrence; At, After, Key and Expires are not set.
 	Paused bool
-	Missed Missed
+	Missed MissedPolicy
 	Skip   bool // SkipOverlap
 	Jitter time.Duration
 	Start  time.Time // Zero if not set, like End.
@@ -384,14 +261,13 @@ func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, error) {
 	p := recur.DecodeSchedule(s.Definition)
 	i := ScheduleInfo{
-		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: Missed(p.Missed), Skip: p.Skip, Last: s.Last,
+		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: MissedPolicy(p.Missed), Skip: p.Skip, Last: s.Last,
 		Jitter: time.Duration(p.Jitter) * time.Microsecond, Start: recur.FromMicros(p.Start), End: recur.FromMicros(p.End),
 	}
 	if p.Job != nil {
-		r := p.Job.Record()
-		i.Job = jobOf(&r)
+		i.Job = p.Job.Restore()
 	}
-	o, err := q.occurrence(ctx, s.Name)
+	o, err := q.calendar.Occurrence(ctx, s.Name)
 	if o.State != 0 {
 		i.Next, i.Ref = o.Due, o.Ref
 	}
@@ -405,7 +281,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 		return ErrClosed
 	}
 	for range recur.Tries {
-		s, p, err := q.schedule(ctx, name)
+		s, p, err := q.calendar.Stored(ctx, name)
 		if err == nil && p.Job == nil {
 			err = recur.ErrUnreadable // a change would overwrite what this version does not know
 		}
@@ -415,7 +291,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 		if !f(p) {
 			return nil
 		}
-		if err := q.set(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
+		if err := q.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -426,7 +302,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 // An occurrence that a worker has claimed goes on to its end, with all of its attempts:
 // if the worker is killed, another takes it over after the lease, although the schedule
 // is paused. [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two
-// attempts. A paused schedule stays paused when Schedule is called. [ErrNotFound]: no
+// attempts. A paused schedule stays paused when SetSchedule is called. [ErrNotFound]: no
 // schedule has the name. [ErrInvalid]: it cannot be read here, since a newer release has
 // stored it.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
@@ -450,26 +326,23 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	})
 }
 
-// RunNow adds the job of a schedule, due now, also if the schedule is paused. It does not
-// affect the occurrences, and one may run at the same time. [ErrNotFound]: no schedule
-// has the name. [ErrInvalid]: it cannot be read here, since a newer release has stored it.
+// RunNow adds the job of a schedule, due now, also if the schedule is paused. It adds it as
+// [Queue.Add] does, with the same errors, and through a [Middleware]. The handler gets the
+// schedule's name, and no time by it. RunNow does not affect the occurrences, and one may run
+// at the same time. [ErrNotFound]: no schedule has the name. [ErrInvalid]: it cannot be read
+// here, since a newer release has stored it.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	if q.closed.Err() != nil {
 		return "", ErrClosed
 	}
-	_, p, err := q.schedule(ctx, name)
+	_, p, err := q.calendar.Stored(ctx, name)
 	if err == nil && p.Job == nil {
 		err = recur.ErrUnreadable
 	}
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}
-	rec, err := driver.NewRecord(p.Job.Record(), q.now())
-	if err != nil {
-		return "", err
-	}
-	refs, err := q.add(ctx, []driver.Record{rec})
-	return refs[0], err
+	return q.Add(ctx, driver.OfSchedule(p.Job.Restore(), name))
 }
 
 // DeleteSchedule deletes a schedule and its waiting occurrence. An occurrence that a
@@ -480,11 +353,11 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		return ErrClosed
 	}
 	for range recur.Tries {
-		s, _, err := q.schedule(ctx, name)
+		s, _, err := q.calendar.Stored(ctx, name)
 		if err != nil {
 			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
 		}
-		err = q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
+		err = q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: recur.RevisionAfter(s.Revision, q.now())}, nil)
 		if !errors.Is(err, driver.ErrChanged) {
 			return err
 		}

@@ -94,17 +94,17 @@ func (q *Queue) Stats() Stats {
 		ClockSteps: q.clock.Step().Count,
 	}
 	if u := c.Unhandled.Load(); u != nil {
-		st.Unhandled = unhandledOf(*u)
+		st.Unhandled = *u
 	}
 	if b := c.Backlog.Load(); b != nil {
-		st.Backlog, st.BacklogAt = backlogOf(b.Backlog), b.At
+		st.Backlog, st.BacklogAt = b.Backlog, b.At
 	}
 	c.Mu.Lock()
 	st.Lateness = c.Late
 	c.Mu.Unlock()
 	h := &st.Lateness
 	h.P50, h.P90, h.P99, h.P999 = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Quantile(0.999)
-	if w := q.held.Load(); w != nil {
+	if w := q.running.Load(); w != nil {
 		addWorker(&st, w.Stats())
 	}
 	return st
@@ -116,7 +116,7 @@ func addWorker(st *Stats, w worker.Stats) {
 	st.Stuck = w.Stuck
 	st.ClaimAhead = w.ClaimAhead
 	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.LastPoll, w.LastClaim, w.LastHeartbeat
-	st.Limited, st.Paused = w.Limited, pausables(w.Paused)
+	st.Limited, st.Paused = w.Limited, w.Paused
 	for _, l := range w.Limits {
 		st.Limits = append(st.Limits, LimitStats(l))
 	}

@@ -24,7 +24,7 @@ func TestUnknownFieldsArePassedOn(t *testing.T) {
 	ran := make(chan bool, 100)
 	q.Handle("k", func(context.Context, *durable.Attempt) error { ran <- true; return nil })
 
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 50ms", durable.Job{Kind: "k"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 50ms", durable.Job{Kind: "k"}))
 	stored, err := e.Schedule(t.Context(), "s")
 	require.NoError(t, err)
 	const later = `{"spec":"@every 50ms","since":1,"job":{"kind":"k","max":25,"retain":7},"holidays":["de"]}`
@@ -47,7 +47,7 @@ func TestUnknownFieldsArePassedOn(t *testing.T) {
 	require.NoError(t, <-done)
 	ref, err := e.Lookup(t.Context(), driver.OccurrenceKey("s"))
 	require.NoError(t, err)
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Hour, Kinds: driver.NewKindGate([]string{"k"})})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Hour, Kinds: driver.NewKindSet([]string{"k"})})
 	require.NoError(t, err)
 	fetching, enough := context.WithCancel(t.Context())
 	require.NoError(t, w.Fetch(fetching, func(all []*driver.Delivery) {

@@ -18,14 +18,14 @@ import (
 //	defer cancel() // takes the timer off the wheel
 func (w *TimingWheel) WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	now := w.engine().Clock().Read()
-	return w.withDeadline(parent, now, now.Add(d), exceeded)
+	return w.withDeadline(parent, now, now.Add(d), nil)
 }
 
 // WithTimeoutCause is [TimingWheel.WithTimeout] with a cause, which context.Cause
 // returns once the timeout has expired. The CancelFunc does not set it.
 func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	now := w.engine().Clock().Read()
-	return w.withDeadline(parent, now, now.Add(d), exceededBecause(cause))
+	return w.withDeadline(parent, now, now.Add(d), cause)
 }
 
 // WithDeadline returns a context that is done at the deadline, or when the parent is
@@ -43,69 +43,119 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // time, and so do later ones: none is lost. ([WithManualClock] says what happens to those
 // of virtual time.)
 //
-// When the parent ends, this context ends with it at once, as with package context: when the
-// parent's CancelFunc has returned, Done is closed, and Err and context.Cause show it. So does
-// a context of a wheel below this one, also behind a context.WithValue.
+// When the parent ends, this context ends with it at once, as with package context: when
+// the parent's CancelFunc has returned, Done is closed, and Err and context.Cause show
+// it. So does a context of a wheel below this one, also behind a context.WithValue.
 //
 // A context that package context derives from this one may end a moment later, by a
-// goroutine. There are two such cases: the parent of this one ends, or a wrapper without
-// a method AfterFunc(func()) func() bool, such as a context.WithValue, is between the
-// two. In all other cases it ends with this one, at the deadline and in the CancelFunc.
+// goroutine. There are two such cases: the parent of this one ends, or a wrapper is
+// between the two, such as a context.WithValue, that does not pass its method
+// AfterFunc(func()) func() bool on to this one. In all other cases it ends with this one,
+// at the deadline and in the CancelFunc: it has ended when a CancelFunc returns, also one
+// that was not the first. Functions that were given to context.AfterFunc run in
+// goroutines of their own, as ever.
 //
-// The timer of a context that has ended with its parent leaves the wheel when the
-// CancelFunc is called, when somebody asks for Err, or else at the deadline.
+// A context that has ended with its parent stays on the wheel, 224 bytes and all that its
+// parent refers to, until the CancelFunc is called, somebody asks for Err, or the
+// deadline comes. So call the CancelFunc. (Package context releases it when the parent
+// ends. A notice of that would double the cost of a context.) One from which package
+// context has derived another leaves at once.
 //
-// O(1), and two allocations. A cause adds one. Three more are made when Done is first
-// called, or when package context first derives from the context, or at once below a
-// parent of your own that has a method AfterFunc. The first derived one costs some more.
-// Each derived context behind a wrapper without that method costs a goroutine until it
-// ends: give the deadline to the innermost context where you can. A nil parent panics.
+// A framework may use one parent for many requests, so that its methods return something
+// else while this context lives. This context ends with the Done channel that the parent
+// had in the beginning, and has the error and the cause of the context of package context
+// that has this channel. If only the parent has it, this context asks the parent for both
+// when a program wants to know them. Value and String always ask the parent.
+//
+// O(1), and two allocations. A cause adds one, and one at the deadline. Three more are
+// made when Done is first called, or when package context first derives from the context,
+// or at once below a parent of your own that has a method AfterFunc. The first derived
+// one costs some more. A parent that is a context.WithValue adds 6 % to the steps of a
+// context that is canceled. Each derived context behind a wrapper without that method
+// costs a goroutine until it ends: give the deadline to the innermost context where you
+// can. A nil parent panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, w.engine().Clock().Read(), at, exceeded)
+	return w.withDeadline(parent, w.engine().Clock().Read(), at, nil)
 }
 
 // WithDeadlineCause is [TimingWheel.WithDeadline] with a cause, which context.Cause
 // returns once the deadline has passed. The CancelFunc does not set it.
 func (w *TimingWheel) WithDeadlineCause(parent context.Context, at time.Time, cause error) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, w.engine().Clock().Read(), at, exceededBecause(cause))
+	return w.withDeadline(parent, w.engine().Clock().Read(), at, cause)
 }
 
-func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, timedOut *outcome) (context.Context, context.CancelFunc) {
+func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, cause error) (context.Context, context.CancelFunc) {
 	if parent == nil {
 		panic("timingwheel: cannot create context from nil parent")
 	}
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) && w.sharesClock(parent, earlier) {
 		return withCancel(parent)
 	}
-	c := &deadlineCtx{parent: parent, parentDone: parent.Done(), deadline: at, timedOut: timedOut}
+	c := &deadlineCtx{parent: parent, deadline: at}
 	c.cancelFunc = c.finish
+	if cause != nil {
+		c.outcome.Store(&outcome{cause: cause})
+	}
+	done := parent.Done()
 	switch d := at.Sub(now); {
-	case c.parentHasEnded():
-		c.outcome.Store(outcomeOf(parent))
+	case isClosed(done):
+		c.startEnded(w.engine(), outcomeOf(parent))
 	case d <= 0:
-		c.outcome.Store(timedOut)
+		c.startEnded(w.engine(), c.outcome.Load().atDeadline())
 	default:
-		c.registerAtOnce()
+		if done != nil {
+			c.follow(done)
+		}
 		e, since := w.engine().HereAt(w.engine().Clock().Since(now))
 		c.start(e, engine.Delay{Now: since, D: d})
 	}
 	return c, c.cancelFunc
 }
 
-// registerAtOnce makes the inner context if the parent is a stranger with a method AfterFunc.
-// Package context calls that method when it makes a context, so that the parent knows what it
-// has to end, and it ends the context only when the parent says so: Done of the parent may
-// never be closed.
-func (c *deadlineCtx) registerAtOnce() {
-	if c.parentDone == nil {
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// follow finds the source: the context whose end is that of the parent. A parent is asked
+// here, and never again: it may belong to a framework that gives it to another request
+// while this context lives, so that all its methods return something else then. The
+// source is either of package context or of ours, whose answers do not change, or it is
+// no more than the parent's channel.
+//
+// Package context registers with a parent that has a method AfterFunc, and ends the
+// context only when the parent says so: Done of the parent may never be closed. So does
+// the inner context, which is then made at once, and is the source.
+func (c *deadlineCtx) follow(done <-chan struct{}) {
+	if c.source = sourceOf(c.parent, done); c.source != nil {
 		return
 	}
-	if _, ok := c.parent.(afterFuncer); !ok {
-		return
+	c.source = doneOnly(done)
+	if _, ok := c.parent.(afterFuncer); ok { // nobody else knows of c yet, so mu is not needed
+		inner, cancel := context.WithCancel(c.parent)
+		c.done, c.inner, c.cancelInner = inner.Done(), inner, cancel
+		c.state.Store(made)
+		c.source = inner
 	}
-	if _, ok := c.parent.(*deadlineCtx); !ok {
-		c.parentDone = c.Done()
+}
+
+// sourceOf returns the context of package context, or of ours, that has the parent's
+// channel. It returns nil if there is none.
+func sourceOf(parent context.Context, done <-chan struct{}) context.Context {
+	if reflect.TypeOf(parent) == cancelCtxType {
+		return parent // which needs no search
 	}
+	if c, ok := parent.Value(packageKey).(context.Context); ok && c.Done() == done {
+		return c
+	}
+	if c := ourOwn(parent, done); c != nil {
+		return c
+	}
+	return nil
 }
 
 // afterFuncer is what package context looks for in a parent that is not its own.
@@ -113,26 +163,28 @@ type afterFuncer interface {
 	AfterFunc(f func()) (stop func() bool)
 }
 
-// withCancel is context.WithCancel. If the parent is one of ours, so is the context, since
-// one of package context would learn of the end of the parent's parent only a moment later.
+// withCancel is context.WithCancel. If the parent is one of ours, so is the context,
+// since one of package context would learn of the end of the parent's parent only a
+// moment later.
 func withCancel(parent context.Context) (context.Context, context.CancelFunc) {
-	done := parent.Done()
-	if ourOwn(parent, done) == nil {
+	outer := ourOwn(parent, parent.Done())
+	if outer == nil {
 		return context.WithCancel(parent)
 	}
-	c := &deadlineCtx{parent: parent, parentDone: done}
+	c := &deadlineCtx{parent: parent, source: outer, inherits: true}
 	c.cancelFunc = c.finish
 	return c, c.cancelFunc
 }
 
-// sharesClock reports whether the deadline of ctx is on the wheel's clock, so that the two
-// can be compared: both in real time, or both on one manual clock. A deadline on another
-// clock must not hide the wheel's. The nearest context of ours tells which clock it is, if it
-// has that deadline. Otherwise the deadline is package context's, in real time.
+// sharesClock reports whether the deadline of ctx is on the wheel's clock, so that the
+// two can be compared: both in real time, or both on one manual clock. A deadline on
+// another clock must not hide the wheel's. The nearest context of ours tells which clock
+// it is, if it has that deadline. Otherwise the deadline is package context's, in real
+// time.
 func (w *TimingWheel) sharesClock(ctx context.Context, deadline time.Time) bool {
 	var its any
 	if c, ok := ctx.Value(ownKey{}).(*deadlineCtx); ok {
-		if at, _ := c.Deadline(); at.Equal(deadline) {
+		if at, ok := c.Deadline(); ok && at.Equal(deadline) {
 			its = c.virtual()
 		}
 	}
@@ -144,7 +196,7 @@ type ownKey struct{}
 
 // ourOwn returns the context of ours that has the channel: ctx, or the one that it wraps.
 func ourOwn(ctx context.Context, done <-chan struct{}) *deadlineCtx {
-	if c, ok := ctx.Value(ownKey{}).(*deadlineCtx); ok && c.Done() == done {
+	if c, ok := ctx.Value(ownKey{}).(*deadlineCtx); ok && c.is(made) && c.done == done {
 		return c
 	}
 	return nil
@@ -153,50 +205,54 @@ func ourOwn(ctx context.Context, done <-chan struct{}) *deadlineCtx {
 // deadlineCtx is a context whose deadline is kept by a wheel.
 //
 // Package context calls nobody's code while it cancels. When the parent's CancelFunc
-// returns, only those contexts have ended for certain that package context made itself, and
-// put below the parent. So the Done channel is that of such a one, the inner context. It is
-// a context.WithCancel of the parent, and it is made when Done is first called. Where
-// nobody does so, a look at the parent is enough.
+// returns, only those contexts have ended for certain that package context made itself,
+// and put below the parent. So the Done channel is that of such a one, the inner context.
+// It is a context.WithCancel of the parent, and it is made when Done is first called.
+// Where nobody does so, a look at the parent is enough.
 //
-// Nothing that package context makes can be ended with DeadlineExceeded when we say so. So
-// Err and the cause are ours: the outcome says how the context has ended, and the inner
-// context only closes the channel. And what is derived must not find the inner context, or
-// it would end with Canceled at the deadline. Package context finds one of its own by a key
-// of Value: that is hidden. Then it asks the parent for a method AfterFunc, which we have.
+// Nothing that package context makes can be ended with DeadlineExceeded when we say so.
+// So Err and the cause are ours: the outcome says how the context has ended, and the
+// inner context only closes the channel. And what is derived must not find the inner
+// context, or it would end with Canceled at the deadline. Package context finds one of
+// its own by a key of Value: that is hidden. Then it asks the parent for a method
+// AfterFunc, which we have.
 //
 // The price: what is derived learns of the parent's end from a goroutine, a moment later,
 // and behind a wrapper that hides AfterFunc it has a goroutine of its own. Both would be
 // saved by a context in between that ends with an error of our choice. But its channel
 // would be another than the inner one's, and package context accepts it only if Done
-// returns the same. So below a parent that can end, a context with one that is derived takes
-// 1.24 times as many instructions as package context's, and 18 allocations for 15. The notice
-// of the parent's end (see AfterFunc) takes 0.21, and two allocations. It cannot be part of the
-// inner context, since package context does not give out the context that it makes for
-// context.AfterFunc.
+// returns the same. So below a parent that can end, a context with one that is derived
+// takes 1.24 times as many instructions as package context's, and 18 allocations for 15.
+// The notice of the parent's end (see AfterFunc) takes 0.21, and two allocations. It
+// cannot be part of the inner context, since package context does not give out the
+// context that it makes for context.AfterFunc.
 type deadlineCtx struct {
-	parent     context.Context
-	parentDone <-chan struct{} // what the parent's Done returned, once, or see registerAtOnce; nil: it never ends
-	deadline   time.Time       // zero: that of the parent
-	timedOut   *outcome        // the outcome when the deadline comes
+	parent     context.Context // asked only for values, its name and, if inherits, its deadline
+	source     context.Context // ends when the parent does, see follow; nil: the parent never ends
+	deadline   time.Time       // not valid if inherits
 	cancelFunc func()          // finish
 
-	// outcome is how the context has ended, set once. Until then it is nil, or overdue when
-	// the wheel says that the deadline has come. If the parent has ended, somebody who looks
-	// sets it.
+	// outcome says how the context has ended. It is final then, and changes no more.
+	// Until then it is nil, or has the cause for the deadline. If the parent has ended,
+	// somebody who looks makes it final.
 	outcome atomic.Pointer[outcome]
 
-	entry engine.Handle    // has no shard if there is nothing to wait for
+	entry engine.Handle    // has no shard if inherits
 	relay *engine.Fallback // has taken over since the wheel was stopped; guarded by the shard's lock
 
-	// Valid once state says made, which is set with mu held.
+	// Valid once state says made, which is set with mu held, or by follow.
 	done        <-chan struct{}
 	inner       any    // what is behind done: the inner context, or, if the parent cannot end any more, a chan struct{}
 	cancelInner func() // nil: inner is a channel
 
 	heirs heirs // what ends with the context; guarded by mu
 
-	mu    sync.Mutex // lock order: no lock of package context is taken before mu but that of what is being derived
-	state atomic.Uint32
+	// mu is never held while a method of the parent is called, or a function given to
+	// AfterFunc. Lock order: no lock of package context is taken before mu but that of
+	// what is being derived.
+	mu       sync.Mutex
+	state    atomic.Uint32
+	inherits bool // the deadline is the parent's; the source is one of ours
 }
 
 // The bits of a context's state. They are never taken back.
@@ -205,9 +261,18 @@ const (
 	closing             // somebody closes the channel that is no inner context's
 	closed              // and has done so
 	derives             // something was, or is just being derived
+	overdue             // the deadline has come, and a goroutine that ends the context is on its way
+	cut                 // a manual clock has ended before the deadline
 )
 
 func (c *deadlineCtx) is(bit uint32) bool { return c.state.Load()&bit != 0 }
+
+// startEnded is start for a context that has ended: it only has the wheel's clock.
+func (c *deadlineCtx) startEnded(e *engine.Engine, how *outcome) {
+	c.outcome.Store(how)
+	c.entry.Join(e)
+	c.entry.UnlockShard()
+}
 
 // start puts the deadline on the wheel.
 func (c *deadlineCtx) start(e *engine.Engine, after engine.Delay) {
@@ -232,17 +297,17 @@ func (c *deadlineCtx) due() {
 		c.moveToTime()
 		return
 	}
-	c.outcome.CompareAndSwap(nil, overdue) // so that it shows at once
+	c.state.Or(overdue) // so that it shows at once
 	c.entry.RunInternal(run.Function(c.cancelFunc))
 }
 
 // moveToTime is called with the shard's lock held.
 func (c *deadlineCtx) moveToTime() {
 	if clock := c.entry.Clock(); clock.IsManual() && clock.Read().Before(c.deadline) {
-		c.timedOut = cutShort // its time never comes
+		c.state.Or(cut) // its time never comes
 	}
 	c.relay = c.entry.Fallback(c.deadline, func() {
-		c.outcome.CompareAndSwap(nil, overdue)
+		c.state.Or(overdue)
 		go c.finish()
 	})
 }
@@ -257,20 +322,19 @@ func (c *deadlineCtx) leaveWheel() {
 	c.relay.Stop()
 }
 
-// parentHasEnded asks the channel, and not Err: with a parent that is not of package
-// context, only the channel says when it has ended.
-func (c *deadlineCtx) parentHasEnded() bool {
-	select {
-	case <-c.parentDone:
-		return true
-	default:
-		return false
+func (c *deadlineCtx) parentHasEnded() bool { return c.source != nil && c.source.Err() != nil }
+
+// endOfParent returns the outcome of a context whose parent has ended.
+func (c *deadlineCtx) endOfParent() *outcome {
+	if _, ok := c.source.(doneOnly); ok {
+		return outcomeOf(c.parent) // nobody else knows
 	}
+	return outcomeOf(c.source)
 }
 
 // finish ends the context, if it has not ended, and all that depends on it. When it
-// returns, all of that has ended. It is the CancelFunc, and it is called at the deadline and
-// when the parent has ended.
+// returns, all of that has ended. It is the CancelFunc, and it is called at the deadline
+// and when the parent has ended.
 //
 // With two of these at the same time the parent is the first: so if parent and child have
 // one deadline, the child ends as the parent does.
@@ -282,13 +346,13 @@ func (c *deadlineCtx) finish() {
 		end := canceled
 		switch {
 		case c.parentHasEnded():
-			end = outcomeOf(c.parent)
-		case o == overdue:
-			end = c.timedOut
+			end = c.endOfParent()
+		case c.is(overdue) && c.is(cut):
+			end = cutShort
+		case c.is(overdue):
+			end = o.atDeadline()
 		}
-		if !c.outcome.CompareAndSwap(o, end) {
-			c.outcome.CompareAndSwap(overdue, end) // the deadline has come just now
-		}
+		c.outcome.CompareAndSwap(o, end)
 	}
 	c.leaveWheel()
 	state := c.state.Load()
@@ -307,14 +371,14 @@ func (c *deadlineCtx) finish() {
 // will do.
 func (c *deadlineCtx) makeDone() {
 	if c.parentHasEnded() {
-		c.finish() // without mu, since it asks the parent
+		c.finish() // without mu, since it may ask the parent
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.is(made) {
 		return
 	}
-	if c.parentDone == nil || c.outcome.Load().isFinal() {
+	if c.source == nil || c.outcome.Load().isFinal() {
 		own := make(chan struct{})
 		c.done, c.inner = own, own
 	} else {
@@ -327,7 +391,8 @@ func (c *deadlineCtx) makeDone() {
 	}
 }
 
-// closeDone closes the channel, and may be called again. The second caller waits for the first.
+// closeDone closes the channel, and may be called again. The second caller waits for the
+// first.
 func (c *deadlineCtx) closeDone() {
 	if c.cancelInner != nil {
 		c.cancelInner()
@@ -342,34 +407,27 @@ func (c *deadlineCtx) closeDone() {
 	}
 }
 
-// above returns the context below which the inner one is. If the parent is one of ours, that
-// is its inner one, so that the channel is closed at once, and without a notice. If it has
-// none, it is that one of ours, since a wrapper hides the method AfterFunc.
+// above returns the context below which the inner one is. If the source is one of ours,
+// that is its inner one, so that the channel is closed at once, and without a notice.
 func (c *deadlineCtx) above() context.Context {
-	outer := ourOwn(c.parent, c.parentDone)
-	if outer == nil {
-		return c.parent
+	if outer, ok := c.source.(*deadlineCtx); ok {
+		if inner, ok := outer.inner.(context.Context); ok {
+			return inner
+		}
 	}
-	if inner, ok := outer.inner.(context.Context); ok {
-		return inner
-	}
-	return outer
+	return c.source
 }
 
-// virtual returns the manual clock of the deadline. It returns nil for real time, and for a
-// context that had ended when it was made.
+// virtual returns the manual clock of the deadline, or nil for real time.
 func (c *deadlineCtx) virtual() any {
-	if c.deadline.IsZero() {
-		return ourOwn(c.parent, c.parentDone).virtual()
-	}
-	if !c.entry.Joined() {
-		return nil
+	if c.inherits {
+		return c.source.(*deadlineCtx).virtual()
 	}
 	return c.entry.Clock().Virtual()
 }
 
 func (c *deadlineCtx) Deadline() (time.Time, bool) {
-	if c.deadline.IsZero() {
+	if c.inherits {
 		return c.parent.Deadline()
 	}
 	return c.deadline, true
@@ -386,10 +444,10 @@ func (c *deadlineCtx) Done() <-chan struct{} {
 
 func (c *deadlineCtx) Err() error {
 	o := c.outcome.Load()
-	if o == nil && !c.parentHasEnded() {
-		return nil
-	}
 	if !o.isFinal() {
+		if !c.is(overdue) && !c.parentHasEnded() {
+			return nil
+		}
 		c.finish()
 		o = c.outcome.Load()
 	}
@@ -417,12 +475,9 @@ func (c *deadlineCtx) String() string {
 	if s, ok := c.parent.(fmt.Stringer); ok {
 		name = s.String()
 	}
-	if c.deadline.IsZero() {
+	if c.inherits {
 		return name + ".WithCancel"
 	}
-	left := time.Until(c.deadline)
-	if c.entry.Joined() { // or else it had ended when it was made
-		left = c.deadline.Sub(c.entry.Clock().Read())
-	}
+	left := c.deadline.Sub(c.entry.Clock().Read())
 	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, left)
 }

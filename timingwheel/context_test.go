@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests in this file play one of two goroutines that end a context at the same time: they
-// leave it as it is between two steps of the other.
+// The tests in this file play one of two goroutines that end a context at the same time:
+// they leave it as it is between two steps of the other.
 
 // asDeadlineCtx makes a context whose Done was called.
 func asDeadlineCtx(w *TimingWheel, parent context.Context) *deadlineCtx {
@@ -23,8 +23,8 @@ func asDeadlineCtx(w *TimingWheel, parent context.Context) *deadlineCtx {
 	return ctx.(*deadlineCtx)
 }
 
-// A goroutine has set the outcome, and is about to close the channel: whoever hears of the
-// outcome finds the channel closed.
+// A goroutine has set the outcome, and is about to close the channel: whoever hears of
+// the outcome finds the channel closed.
 func TestOutcomeBeforeDoneIsClosed(t *testing.T) {
 	for name, hear := range map[string]func(c *deadlineCtx){
 		"Err":  func(c *deadlineCtx) { _ = c.Err() },
@@ -67,30 +67,50 @@ func TestSecondCancelWaitsForDone(t *testing.T) {
 	})
 }
 
-// A second CancelFunc returns once all that was derived has ended.
+// slowErr passes the method AfterFunc on, and its Err takes a while: package context
+// calls it when it ends a context that it has derived.
+type slowErr struct {
+	*deadlineCtx
+	asked chan bool
+}
+
+func (s slowErr) Err() error {
+	select {
+	case s.asked <- true: // by the first call
+	default:
+	}
+	for range 1000 {
+		runtime.Gosched()
+	}
+	return s.deadlineCtx.Err()
+}
+
+// A second CancelFunc returns once all that package context has derived has ended.
 func TestSecondCancelWaitsForTheDerived(t *testing.T) {
 	w := New()
 	defer w.Stop()
 	for _, parent := range []context.Context{context.Background(), t.Context()} {
-		c := asDeadlineCtx(w, parent)
-		ending := make(chan bool)
-		var ended atomic.Bool
-		c.AfterFunc(func() {
-			close(ending)
-			for range 1000 {
-				runtime.Gosched()
+		for n := range 4 { // in the context itself, and in the ring
+			c := asDeadlineCtx(w, parent)
+			var all []context.Context
+			slow := slowErr{c, make(chan bool, 1)}
+			for range n + 1 {
+				child, cancel := context.WithCancel(slow)
+				defer cancel()
+				all = append(all, child)
 			}
-			ended.Store(true)
-		})
-		go c.finish()
-		<-ending
-		c.finish()
-		require.True(t, ended.Load())
+			go c.finish()
+			<-slow.asked
+			c.finish()
+			for _, child := range all {
+				require.Error(t, child.Err())
+			}
+		}
 	}
 }
 
-// A stopped AfterFunc does not keep its function, even if the program keeps the stop function and
-// the context.
+// A stopped AfterFunc does not keep its function, even if the program keeps the stop
+// function and the context.
 func TestStoppedKeepsNothing(t *testing.T) {
 	w := New()
 	defer w.Stop()

@@ -41,6 +41,10 @@
 //   - [WithMaxPending] limits how many functions are pending.
 //   - [WithPanicHandler] sets a handler of panics: the wheel survives a task that panics.
 //
+// Two words end things. Stop is that of package time: for a [Timer], a [Ticker], a [Job] and a
+// wheel. Cancel is for a value that names one pending function: a [Timeout], a [Future], or a
+// key of [Keyed].
+//
 // [TimingWheel.Stop] ends a wheel at once and hands back the functions that have not run.
 // [TimingWheel.Shutdown] refuses new functions, and waits for pending and running
 // functions, however far off. During Shutdown a reset to a later time returns false, and

@@ -57,8 +57,8 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 //
 // The clock goes from deadline to deadline. At each it stands still until the functions
 // that are due have returned, so that each sees its own time in [TimingWheel.Now]. When
-// Advance returns, they have returned, and contexts whose deadline has come are done. What
-// the functions wrote is seen by the caller.
+// Advance returns, they have returned, and contexts whose deadline has come are done. The
+// caller sees all that the functions have written.
 //
 // If a function schedules another that comes due within d, the same call runs it. So a
 // function that always schedules another without a delay keeps Advance for ever. With a d

@@ -42,7 +42,7 @@ func (f ExecutorFunc) Execute(tasks []func()) { run.Each(tasks, f) }
 // SubmitFunc makes an Executor of the submit method of a goroutine pool that may refuse a
 // task, because it is full or closed:
 //
-//	timingwheel.WithExecutor(timingwheel.SubmitFunc(pool.Submit))
+//	timingwheel.WithExecutor(timingwheel.SubmitFunc(antsPool.Submit))
 //
 // It is an [ExecutorFunc] that returns an error if it does not take the task. Such a task
 // is not lost: it runs on a goroutine of the wheel, as under [Goroutines], and not on the

@@ -73,6 +73,7 @@ func TestSuspendedTimeWithoutDescriptors(t *testing.T) {
 	w := New(WithSuspendedTime(), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	require.Contains(t, log.String(), `msg="timingwheel: suspended time is not counted" error=`)
 	require.False(t, w.Stats().CountsSuspends)
+	New(WithSuspendedTime()).Stop() // nobody to tell
 	w.Sleep(5 * time.Millisecond)
 	job := mustJob(t)(w.ScheduleFunc(at(time.Now().Add(24*time.Hour)), noop))
 	require.Equal(t, lookInterval, job.calendar.look)

@@ -106,6 +106,24 @@ func TestCalendarFollowsANotice(t *testing.T) {
 	})
 }
 
+// All jobs learn of it, and all look at the clock when the watch has ended.
+func TestAllCalendarJobsFollowANotice(t *testing.T) {
+	for _, end := range []error{nil, errors.New("ended")} {
+		inWall(t, func(t *testing.T, w *TimingWheel, log *timeLog, step *atomic.Int64, notice *notices) {
+			const jobs = 20
+			for range jobs {
+				mustJob(t)(w.ScheduleFunc(hourly, log.note))
+			}
+			time.Sleep(second)
+			step.Store(int64(2 * time.Hour))
+			notice.give(end)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Len(t, log.take(), jobs)
+		}, WithShards(4))
+	}
+}
+
 // A notice is not lost that comes while a job reckons how long to wait.
 func TestNoticeWhileAJobIsArmed(t *testing.T) {
 	w := New()

@@ -193,6 +193,7 @@ func collectNames(t *testing.T) (*names, []remark) {
 	for w := range strings.FieldsSeq(read(t, "checks/docs/testdata/foreign.txt")) {
 		n.foreign[w] = true
 	}
+	n.addWords(read(t, "checks/docs/testdata/names.txt"))
 	var all []remark
 	for rel := range strings.FieldsSeq(string(list)) {
 		if _, err := os.Stat(filepath.Join(root, rel)); err != nil || rel == ownTest {

@@ -41,9 +41,9 @@ func shop(t *testing.T) *durable.Queue {
 		running.Go(func() { q.Run(ctx) })
 	}
 	q := queues[0]
-	require.NoError(t, q.Schedule(ctx, "nightly report", "CRON_TZ=Europe/Berlin 30 2 * * *", durable.Job{Kind: "report"}))
-	require.NoError(t, q.Schedule(ctx, "exchange rates", "@every 20s", durable.Job{Kind: "rates"}))
-	require.NoError(t, q.Schedule(ctx, "newsletter", "0 9 * * MON", durable.Job{Kind: "mail"}))
+	require.NoError(t, q.SetSchedule(ctx, "nightly report", "CRON_TZ=Europe/Berlin 30 2 * * *", durable.Job{Kind: "report"}))
+	require.NoError(t, q.SetSchedule(ctx, "exchange rates", "@every 20s", durable.Job{Kind: "rates"}))
+	require.NoError(t, q.SetSchedule(ctx, "newsletter", "0 9 * * MON", durable.Job{Kind: "mail"}))
 	require.NoError(t, q.PauseSchedule(ctx, "newsletter"))
 	require.NoError(t, q.SetLimit(ctx, "per customer", durable.Limit{Kind: "thumbnail", PerLane: true, Running: 2, Rate: 5, Burst: 20}))
 	require.NoError(t, q.Pause(ctx, durable.Pausable{Kind: "survey"}))

@@ -72,7 +72,7 @@ func answering(v any) http.HandlerFunc {
 	}
 }
 
-var writable = []admin.Option{admin.Writable(), admin.WithLogger(slog.New(slog.DiscardHandler))}
+var writable = []admin.Option{admin.WithWrites(), admin.WithLogger(slog.New(slog.DiscardHandler))}
 
 // newQueue returns a queue in memory, whose jobs of kind "dies" die with that error, and
 // those of kind "runs" run until the test ends.
@@ -118,7 +118,7 @@ func (tb *tab) openAdmin(url string) {
 func TestAdminPage(t *testing.T) {
 	tb, q := newTab(t), newQueue(t, "no such customer")
 	s := serveAdmin(t, admin.NewHandler(q, writable...))
-	require.NoError(t, q.Schedule(t.Context(), "hourly", "@every 1h", durable.Job{Kind: "works"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "hourly", "@every 1h", durable.Job{Kind: "works"}))
 	add(t, q, durable.Job{Kind: "nobody's"})
 	add(t, q, durable.Job{Kind: "runs"})
 	far := add(t, q, durable.Job{Kind: "works", After: time.Hour})
@@ -191,11 +191,11 @@ func TestAdminRedrivesAll(t *testing.T) {
 	tb.until(`$("jobs").children.length === 1 && $("kind").value === "archived" && !!` + line("jobs", "archived"))
 }
 
-// Without Writable there is no button but those that change what is shown.
+// Without WithWrites there is no button but those that change what is shown.
 func TestAdminReadOnly(t *testing.T) {
 	tb, q := newTab(t), newQueue(t, "no")
 	s := serveAdmin(t, admin.NewHandler(q))
-	require.NoError(t, q.Schedule(t.Context(), "hourly", "@every 1h", durable.Job{Kind: "works"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "hourly", "@every 1h", durable.Job{Kind: "works"}))
 	add(t, q, durable.Job{Kind: "dies"})
 	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, patience, time.Millisecond)
 	tb.openAdmin(s.url())
@@ -212,8 +212,8 @@ func TestAdminHostileTexts(t *testing.T) {
 	tb, q := newTab(t), newQueue(t, evil+"\nat line 2"+strings.Repeat("x", 400))
 	s := serveAdmin(t, admin.NewHandler(q, writable...))
 	long := strings.Repeat("W", 128)
-	require.NoError(t, q.Schedule(t.Context(), evil, "CRON_TZ=Europe/Berlin 0 0 29 2 *", durable.Job{Kind: evil}))
-	require.NoError(t, q.Schedule(t.Context(), long, "@every 1h", durable.Job{Kind: long}))
+	require.NoError(t, q.SetSchedule(t.Context(), evil, "CRON_TZ=Europe/Berlin 0 0 29 2 *", durable.Job{Kind: evil}))
+	require.NoError(t, q.SetSchedule(t.Context(), long, "@every 1h", durable.Job{Kind: long}))
 	dead := add(t, q, durable.Job{Kind: "dies", Payload: []byte(evil + long), Key: evil, Lane: long, Meta: map[string]string{evil: evil, long[:100]: long}})
 	add(t, q, durable.Job{Kind: evil, Payload: []byte("\xff")})
 	add(t, q, durable.Job{Kind: long})
@@ -372,7 +372,7 @@ func TestAdminFlow(t *testing.T) {
 	tb.press(`$("states").querySelector("[value=running]").parentNode`)
 	tb.confirm(line("jobs", "runs") + `?.querySelector(".stop")`)
 	tb.until(`$("said").textContent.endsWith(": asked to end.")`)
-	require.Equal(t, []string{"resume", "limit-remove", "pause", "resume", "stop"}, s.asked())
+	require.Equal(t, []string{"resume", "limit-delete", "pause", "resume", "stop"}, s.asked())
 }
 
 // The queue of a new program is empty, and nobody runs it.

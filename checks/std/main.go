@@ -27,12 +27,13 @@ var sources = []string{
 	"context/x_test.go", "context/afterfunc_test.go", "context/net_test.go", "context/example_test.go",
 }
 
-// inapplicable are the tests that cannot pass, as go test -skip has them.
-var inapplicable = []struct{ tests, because string }{
+// leftOut are the tests that cannot pass, or not always, as go test -skip has them.
+var leftOut = []struct{ tests, because string }{
 	{"^(TestParentFinishesChild|TestChildFinishesFirst|TestCancelRemoves)$", "they read unexported fields of package context"},
 	{"^TestCustomContextGoroutines$", "it reads an unexported counter of package context"},
 	{"^TestOverflowPeriodRuntimeTimer$", "it makes a timer of the runtime"},
-	{"^(TestLayersCancel|TestLayersTimeout)$", "String of a derived context may begin with context.stopCtx"},
+	{"^(TestLayersCancel|TestLayersTimeout)$", "String of a context that is derived from one of the wheel may begin with context.stopCtx; and " +
+		"it may end a moment after the cancel of a grandparent has returned: in 22 of 300 runs it did"},
 	{"^TestTimerGC$/^(After|Tick|NewTimer|NewTicker)$", "the wheel holds what is pending"},
 	{"^TestChan$/^(Timer|Ticker)$", "since Go 1.27 it asks for len(C), which can be 1"},
 	{"^TestMultiWakeupTicker$", "100,000 periods of 1us are 100,000 ticks of 1ms: minutes"},
@@ -136,7 +137,7 @@ func lay(root, temporary string) (overlay string) {
 
 func skip() string {
 	var all []string
-	for _, t := range inapplicable {
+	for _, t := range leftOut {
 		all = append(all, t.tests)
 	}
 	return strings.Join(all, "|")

@@ -11,7 +11,7 @@
 // It is where the handler is mounted, with the slash at the end. It shows what was added,
 // begun, done and failed in a second, and how late, as curves; the backlog of each kind,
 // with the age of its oldest job; workers, schedules, limits and pauses, and the jobs
-// that are dead, run or wait, with their errors. With [Writable] it has buttons: redrive,
+// that are dead, run or wait, with their errors. With [WithWrites] it has buttons: redrive,
 // delete, run now, cancel and stop for jobs; run now, pause and resume for schedules;
 // pause and resume for a kind and for the queue; and remove for limits. It loads nothing
 // from elsewhere. The curves show the process that answers. The page keeps them while it
@@ -22,7 +22,7 @@
 //
 // # Who may do what
 //
-// Without [Writable] a handler changes nothing. It has no authentication: put it behind
+// Without [WithWrites] a handler changes nothing. It has no authentication: put it behind
 // your own, and set [WithUser] to log the names of operators. A write needs the header
 // [Header]. A page of another site cannot send it, so such a page cannot write through an
 // operator's browser; requests that a browser marks as from another site are refused,
@@ -52,6 +52,6 @@
 //	POST stop       {"refs": [...]}: asks that the handlers of jobs that run end
 //	POST pause, resume {"kind": "...", "lane": "..."}, or one of these, or for the whole queue {"all": true}
 //	POST limit-set  {"names": [...], "limit": {"kind": "...", "perLane": true, "running": 3, "rate": 2.5, "burst": 10}}
-//	POST limit-remove {"names": [...]}
+//	POST limit-delete {"names": [...]}
 //	POST schedule-pause, schedule-resume, schedule-run-now, schedule-delete {"names": [...]}
 package admin

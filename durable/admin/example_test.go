@@ -13,7 +13,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
-// The page of a queue shows its jobs, and changes nothing without the option Writable. Below the page are
+// The page of a queue shows its jobs, and changes nothing without the option WithWrites. Below the page are
 // forms for programs. Put it behind what authenticates the operators.
 func ExampleNewHandler() {
 	ctx := context.Background()

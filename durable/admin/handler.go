@@ -31,8 +31,8 @@ const (
 // Option sets up a handler.
 type Option func(*handler)
 
-// Writable allows requests that write. Without it the handler only reads.
-func Writable() Option { return func(h *handler) { h.writable = true } }
+// WithWrites allows requests that write. Without it the handler only reads.
+func WithWrites() Option { return func(h *handler) { h.writable = true } }
 
 // WithUser sets the function that names the sender of a request for the log of writes,
 // for example by a header that an authenticating proxy sets. The default is the address
@@ -207,7 +207,12 @@ func reply(w http.ResponseWriter, answer any, err error) {
 		w.WriteHeader(statusOf(err))
 		answer = map[string]string{"error": err.Error()}
 	}
-	_ = json.NewEncoder(w).Encode(answer) // else nobody is there to be told
+	text, failed := json.Marshal(answer)
+	if failed != nil { // a time of a store that JSON cannot hold, say
+		w.WriteHeader(http.StatusInternalServerError)
+		text, _ = json.Marshal(map[string]string{"error": "the answer cannot be written as JSON: " + failed.Error()})
+	}
+	_, _ = w.Write(append(text, '\n')) // else nobody is there to be told
 }
 
 const defaultPage = 100

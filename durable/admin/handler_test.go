@@ -132,7 +132,7 @@ func TestReads(t *testing.T) {
 	require.Len(t, w, 1)
 	require.Equal(t, int64(1), w[0].Jobs)
 	require.True(t, w[0].Alive)
-	require.NoError(t, q.Schedule(t.Context(), evil, "@every 1h", durable.Job{Kind: "runs"}))
+	require.NoError(t, q.SetSchedule(t.Context(), evil, "@every 1h", durable.Job{Kind: "runs"}))
 	var all []admin.Schedule
 	get(t, h, "/schedules", &all)
 	require.Equal(t, evil, all[0].Name)
@@ -154,7 +154,7 @@ func TestReads(t *testing.T) {
 // A page whose name was made to lead here gets nothing, and has nothing done.
 func TestHosts(t *testing.T) {
 	q, _, _, _ := used(t)
-	h := admin.NewHandler(q, admin.Writable(), admin.WithHosts("localhost", "::1", "Mails.example:443"))
+	h := admin.NewHandler(q, admin.WithWrites(), admin.WithHosts("localhost", "::1", "Mails.example:443"))
 	for host, want := range map[string]int{
 		"localhost": 200, "localhost:8080": 200, "LOCALHOST.:8080": 200, "[::1]:8080": 200, "[::1]": 200, "mails.example": 200,
 		"": 403, "evil.example": 403, "evil.example:8080": 403, "localhost.evil.example": 403, "127.0.0.1": 403, "[::1]evil": 403,
@@ -356,7 +356,7 @@ func TestPage(t *testing.T) {
 func TestWrites(t *testing.T) {
 	q, waiting, running, dead := used(t)
 	var log bytes.Buffer
-	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+	h := admin.NewHandler(q, admin.WithWrites(), admin.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
 		admin.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") }))
 	var s admin.Summary
 	get(t, h, "/summary", &s)
@@ -399,7 +399,7 @@ func TestWrites(t *testing.T) {
 	post(t, h, "/cancel", command(t, admin.Command{Key: "nobody's"}), &res)
 	require.Equal(t, "no job that waits has the key", res[0].Why)
 
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "runs"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "runs"}))
 	for _, verb := range []string{"pause", "resume", "delete"} {
 		res = nil
 		post(t, h, "/schedule-"+verb, `{"names": ["s"]}`, &res)
@@ -411,7 +411,7 @@ func TestWrites(t *testing.T) {
 func TestFlow(t *testing.T) {
 	q, waiting, running, _ := used(t)
 	var log bytes.Buffer
-	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	h := admin.NewHandler(q, admin.WithWrites(), admin.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	do := func(verb string, c admin.Command) admin.Result {
 		t.Helper()
 		var res []admin.Result
@@ -436,8 +436,8 @@ func TestFlow(t *testing.T) {
 	require.Equal(t, evil, limits[0].Name)
 	require.Equal(t, hourly, limits[0].Limit)
 	require.InDelta(t, 3600, time.Until(*limits[0].Next).Seconds(), 600)
-	require.True(t, do("limit-remove", admin.Command{Names: []string{evil}}).Done)
-	require.Contains(t, do("limit-remove", admin.Command{Names: []string{evil}}).Error, "not found")
+	require.True(t, do("limit-delete", admin.Command{Names: []string{evil}}).Done)
+	require.Contains(t, do("limit-delete", admin.Command{Names: []string{evil}}).Error, "not found")
 
 	var pauses []durable.Pausable
 	require.JSONEq(t, "[]", get(t, h, "/pauses", &pauses).Body.String())
@@ -453,7 +453,7 @@ func TestFlow(t *testing.T) {
 	require.Equal(t, admin.Result{Ref: string(waiting), Why: "it does not run"}, do("stop", admin.Command{Refs: []durable.Ref{waiting}}))
 	require.True(t, do("stop", admin.Command{Refs: []durable.Ref{running}}).Done)
 	for path, body := range map[string]string{
-		"/pause": `{}`, "/resume": `{"all": true, "lane": "l"}`, "/limit-set": `{"names": ["n"]}`, "/limit-remove": `{}`, "/stop": `{}`,
+		"/pause": `{}`, "/resume": `{"all": true, "lane": "l"}`, "/limit-set": `{"names": ["n"]}`, "/limit-delete": `{}`, "/stop": `{}`,
 	} {
 		require.Equal(t, 400, post(t, h, path, body, nil).Code, path)
 	}
@@ -469,7 +469,7 @@ func TestRefusesWrites(t *testing.T) {
 		change(r)
 		return r
 	}
-	writable := admin.NewHandler(q, admin.Writable())
+	writable := admin.NewHandler(q, admin.WithWrites())
 	for name, c := range map[string]struct {
 		h      http.Handler
 		change func(*http.Request)
@@ -531,7 +531,7 @@ func TestRedriveAllDenied(t *testing.T) {
 	go func() { done <- q.Run(ctx) }()
 	require.Eventually(t, func() bool { return q.Stats().Dead == 30 }, patience, time.Millisecond)
 	var res []admin.Result
-	post(t, admin.NewHandler(q, admin.Writable()), "/redrive", `{"all": true}`, &res)
+	post(t, admin.NewHandler(q, admin.WithWrites()), "/redrive", `{"all": true}`, &res)
 	require.Len(t, res, 1)
 	require.False(t, res[0].Done)
 	require.Contains(t, res[0].Error, "you may not")
@@ -573,7 +573,7 @@ func TestRedriveAllInParts(t *testing.T) {
 	require.Eventually(t, func() bool { return q.Stats().Dead == 5 }, patience, time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
-	h := admin.NewHandler(q, admin.Writable())
+	h := admin.NewHandler(q, admin.WithWrites())
 	all := func(ctx context.Context) (res []admin.Result) {
 		r := httptest.NewRequest("POST", "/redrive", strings.NewReader(`{"all": true}`)).WithContext(ctx)
 		r.Header.Set(admin.Header, "1")
@@ -585,4 +585,18 @@ func TestRedriveAllInParts(t *testing.T) {
 	require.Equal(t, []admin.Result{{Jobs: 2, Error: "it takes a longer bound"}}, all(bounded))
 	require.Equal(t, []admin.Result{{Jobs: 3, Done: true}}, all(t.Context()))
 	require.NoError(t, q.Close())
+}
+
+// An answer that JSON cannot hold is an error that says so, and not an empty success.
+func TestAnswerThatIsNoJSON(t *testing.T) {
+	e := memory.New(nil).Open()
+	_, errs := e.Insert(t.Context(), []driver.Record{{ID: "a", Job: driver.Job{Kind: "k", MaxAttempts: 1}, Due: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}})
+	require.NoError(t, errs[0])
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	var answer map[string]string
+	w := get(t, admin.NewHandler(q), "/list", &answer)
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.Contains(t, answer["error"], "cannot be written as JSON")
 }

@@ -36,12 +36,10 @@ var writes = map[string]write{
 	"stop": func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		return each(c.Refs, "it does not run", func(r durable.Ref) (bool, error) { return h.q.CancelRunning(ctx, r) })
 	},
-	"pause":     paused((*durable.Queue).Pause),
-	"resume":    paused((*durable.Queue).Resume),
-	"limit-set": setLimit,
-	"limit-remove": named(func(q *durable.Queue, ctx context.Context, name string) error {
-		return q.SetLimit(ctx, name, durable.Limit{})
-	}),
+	"pause":           paused((*durable.Queue).Pause),
+	"resume":          paused((*durable.Queue).Resume),
+	"limit-set":       setLimit,
+	"limit-delete":    named((*durable.Queue).DeleteLimit),
 	"schedule-pause":  named((*durable.Queue).PauseSchedule),
 	"schedule-resume": named((*durable.Queue).ResumeSchedule),
 	"schedule-delete": named((*durable.Queue).DeleteSchedule),
@@ -102,7 +100,7 @@ func (h *handler) mayWrite(r *http.Request) error {
 	site := r.Header.Get("Sec-Fetch-Site")
 	switch {
 	case !h.writable:
-		return &statusError{http.StatusForbidden, "this handler is read-only: make it with admin.Writable"}
+		return &statusError{http.StatusForbidden, "this handler is read-only: make it with admin.WithWrites"}
 	case r.Header.Get(Header) == "":
 		return &statusError{http.StatusForbidden, "a write needs the header " + Header}
 	case site != "" && site != "same-origin" && site != "none":
@@ -150,16 +148,13 @@ func paused(do func(q *durable.Queue, ctx context.Context, what durable.Pausable
 
 func setLimit(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 	if c.Limit == (durable.Limit{}) {
-		return nil, fmt.Errorf("%w: limit-set needs a limit; use limit-remove to remove one", durable.ErrInvalid)
+		return nil, fmt.Errorf("%w: limit-set needs a limit; use limit-delete to remove one", durable.ErrInvalid)
 	}
 	return each(c.Names, "", func(name string) (bool, error) { return true, h.q.SetLimit(ctx, name, c.Limit) })
 }
 
 func (h *handler) move(ctx context.Context, refs []durable.Ref, at time.Time) ([]Result, error) {
-	return each(refs, runs, func(r durable.Ref) (bool, error) {
-		_, ok, err := h.q.Reschedule(ctx, r, at)
-		return ok, err
-	})
+	return each(refs, runs, func(r durable.Ref) (bool, error) { return h.q.Reschedule(ctx, r, at) })
 }
 
 func cancel(h *handler, ctx context.Context, c *Command) ([]Result, error) {

@@ -17,7 +17,7 @@ type completionKey struct{}
 // no crash comes between them. A handler that returns an error has rolled back both. ctx
 // must be the handler's, or derived from it; Complete panics on any other. It always
 // returns nil.
-func Complete(ctx context.Context, _ driver.Attempt) error {
+func Complete(ctx context.Context, _ *durable.Attempt) error {
 	c, ok := ctx.Value(completionKey{}).(*completion)
 	if !ok {
 		panic("crashtest: Complete: the context is not that of a handler that Run has called")
@@ -32,7 +32,7 @@ func completing(ctx context.Context, a *durable.Attempt, h durable.Handler) (com
 	if err = h(context.WithValue(ctx, completionKey{}, c), a); err != nil || !c.called {
 		return false, err
 	}
-	return true, a.Complete(ctx, func(w driver.Worker, out driver.Completion) error {
+	return true, driver.Complete(ctx, a, func(w driver.Worker, out driver.Completion) error {
 		return w.Finish(ctx, []driver.Completion{out})[0]
 	})
 }

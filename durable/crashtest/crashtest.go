@@ -10,7 +10,7 @@
 //			db := openDatabase(t) // empty
 //			w.Start(func(ctx context.Context, q *durable.Queue) error {
 //				q.Handle("charge", charge(db))
-//				return q.Schedule(ctx, "report", "0 8 * * *", durable.Job{Kind: "report"})
+//				return q.SetSchedule(ctx, "report", "0 8 * * *", durable.Job{Kind: "report"})
 //			})
 //			_, err := w.Queue.Add(t.Context(), durable.Job{Kind: "charge", After: time.Hour})
 //			require.NoError(t, err)

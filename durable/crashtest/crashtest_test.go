@@ -51,7 +51,7 @@ func shop(call func(*durable.Attempt) string) crashtest.Scenario {
 				reports[a.Occurrence.UTC()] = true
 				return nil
 			})
-			return q.Schedule(ctx, "report", "0 */6 * * *", durable.Job{Kind: "report"})
+			return q.SetSchedule(ctx, "report", "0 */6 * * *", durable.Job{Kind: "report"})
 		})
 		for i := range 10 {
 			add(t, w, durable.Job{Kind: "charge", After: time.Duration(i) * 5 * time.Hour})
@@ -151,7 +151,7 @@ func orders(report func(refused map[string]bool, order string)) crashtest.Scenar
 				reports[a.Occurrence.UTC()] = w.Now()
 				return nil
 			})
-			return q.Schedule(ctx, "report", "0 */6 * * *", durable.Job{Kind: "report"})
+			return q.SetSchedule(ctx, "report", "0 */6 * * *", durable.Job{Kind: "report"})
 		})
 		for _, order := range []string{"paid", "late", "expired"} {
 			add(t, w, durable.Job{Kind: "order", Key: order, Signals: true, At: w.Now().Add(24 * time.Hour)})
@@ -278,7 +278,7 @@ func TestComplete(t *testing.T) {
 				sum++ // it commits
 				return nil
 			})
-			return q.Schedule(ctx, "hourly", "@every 1h", durable.Job{Kind: "job"})
+			return q.SetSchedule(ctx, "hourly", "@every 1h", durable.Job{Kind: "job"})
 		})
 		w.Advance(5*time.Hour + 30*time.Minute)
 		require.Equal(t, 5, sum)

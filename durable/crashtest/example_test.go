@@ -30,7 +30,7 @@ func serve(ctx context.Context, q *durable.Queue, p *payments) error {
 		p.charge("renewal of "+string(a.Job.Payload), 990) // with a.Ref for the key, a crash charges twice
 		return nil
 	})
-	return q.Schedule(ctx, "renewals", "0 8 * * *", durable.Job{Kind: "renew"})
+	return q.SetSchedule(ctx, "renewals", "0 8 * * *", durable.Job{Kind: "renew"})
 }
 
 // threeDays is a scenario.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,7 +43,10 @@ var failing = map[string]struct {
 	"cannot start again": {brokenSetup(4), []string{"has not ended: no"}},
 }
 
-func byCall(a *durable.Attempt) string { return fmt.Sprintf("%p", a) }
+// byCall returns another key for each call.
+func byCall(*durable.Attempt) string { return fmt.Sprint(calls.Add(1)) }
+
+var calls atomic.Int64
 
 // forgetful remembers by Ref what it has done, in a variable of its process.
 func forgetful(t *testing.T, w *crashtest.World) any {

@@ -12,7 +12,8 @@
 //   - Five fields: minute, hour, day of the month, month, day of the week; or six, with
 //     seconds in front. A field has numbers, names (JAN, MON), ranges, lists, steps and *.
 //     If both the day of the month and that of the week are given, either will do. The
-//     signs L, W, # and H are not supported.
+//     signs L, W, # and H are not supported. A range that ends before it begins, such as
+//     22-2, is refused: write 22-23,0-2. As the end of a range SUN is 7.
 //   - @yearly, @monthly, @weekly, @daily, @hourly.
 //   - CRON_TZ=Asia/Tokyo (or TZ=) before any of these. Without it the zone is UTC, on each
 //     machine. Local is refused: it is another zone on another machine.
@@ -31,7 +32,7 @@
 //
 // These are changes of a zone's offset. A [Spec] reads no clock: Next depends on its
 // argument alone. The documentation of [timingwheel.TimingWheel.ScheduleFunc], and that of
-// Schedule in package durable, say what happens if the clock of the machine or the store is
+// SetSchedule in package durable, say what happens if the clock of the machine or the store is
 // set.
 //
 // The same rules hold for a zone that changes its offset for good. The zones are those of
@@ -47,6 +48,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,6 +114,11 @@ func (s *Spec) setFields(words []string) (err error) {
 	case words[0] == "@every":
 		return s.setEvery(words)
 	}
+	for _, word := range words {
+		if err := checkField(word); err != nil {
+			return err
+		}
+	}
 	fields, err := parser.Parse(strings.Join(words, " "))
 	switch {
 	case err != nil && missingOption.MatchString(err.Error()): // which only this package could set
@@ -126,6 +133,43 @@ func (s *Spec) setFields(words []string) (err error) {
 	spec.Location = time.UTC
 	s.fields = spec
 	return nil
+}
+
+// names are those that fields may have, with their numbers.
+var names = map[string]int{
+	"JAN": 1, "FEB": 2, "MAR": 3, "APR": 4, "MAY": 5, "JUN": 6, "JUL": 7, "AUG": 8, "SEP": 9, "OCT": 10, "NOV": 11, "DEC": 12,
+	"SUN": 0, "MON": 1, "TUE": 2, "WED": 3, "THU": 4, "FRI": 5, "SAT": 6,
+}
+
+// checkField refuses what the parser reads in a way that the author may not have meant: it goes
+// around the end of a range, and leaves out empty elements. What else is wrong the parser says.
+func checkField(field string) error {
+	for _, element := range strings.Split(field, ",") {
+		span, _, _ := strings.Cut(element, "/")
+		first, last, isRange := strings.Cut(strings.ToUpper(span), "-")
+		from, known := valueOf(first)
+		to, knownTo := valueOf(last)
+		if last == "SUN" {
+			to = 7
+		}
+		switch {
+		case element == "":
+			return fmt.Errorf("the list %q has an empty element", field)
+		case strings.Contains(span, "+"), isRange && (first == "*" || first == "?"):
+			return fmt.Errorf("%q is neither a number nor a range", element)
+		case isRange && known && knownTo && from > to:
+			return fmt.Errorf("the range %q ends before it begins", element)
+		}
+	}
+	return nil
+}
+
+func valueOf(text string) (n int, known bool) {
+	if n, known = names[text]; known {
+		return n, true
+	}
+	n, err := strconv.Atoi(text)
+	return n, err == nil
 }
 
 func (s *Spec) setEvery(words []string) (err error) {

@@ -41,6 +41,8 @@ func TestNext(t *testing.T) {
 		{"TZ=Australia/Lord_Howe 15 2 * * *", "2026-10-03T12:00:00Z", "2026-10-03T15:30:00Z"}, // half an hour is skipped
 		{"TZ=Africa/Cairo 0 0 * * *", "2026-04-23T12:00:00Z", "2026-04-23T22:00:00Z"},         // midnight is
 		{"30 15 3 * * *", "2026-01-01T00:00:00Z", "2026-01-01T03:15:30Z"},
+		{"0 0 * * FRI-SUN", "2026-01-04T00:00:00Z", "2026-01-09T00:00:00Z"}, {"0 0 * * 5-7", "2026-01-03T00:00:00Z", "2026-01-04T00:00:00Z"},
+		{"1-1,3-5/2 * * * *", "2026-01-01T00:01:00Z", "2026-01-01T00:03:00Z"}, {"01 * * jan-mar sun-Sat", "2026-04-01T00:00:00Z", "2027-01-01T00:01:00Z"},
 		{"0 0 13 * FRI", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"}, // either day
 		{"@weekly", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"},
 		{"TZ=Asia/Kolkata @daily", "2026-01-01T00:00:00Z", "2026-01-01T18:30:00Z"},
@@ -72,6 +74,10 @@ func TestBadText(t *testing.T) {
 		"@every -1s": "the interval -1s", "@every 1500us": "the interval 1.5ms", "TZ=UTC @every 1s x": "one interval",
 		"TZ=Asia/Tokyo @every 1s": "no time zone", "TZ=Mars/Base 0 8 * * *": `time zone "Mars/Base"`, "TZ= 0 8 * * *": "the time zone",
 		"CRON_TZ=Local 0 8 * * *": `"Local" differs`, "TZ=../../etc/passwd 0 8 * * *": "time zone",
+		"5-1 * * * *": `"5-1" ends before`, "1,,2 * * * *": "empty", ",1 * * * *": "empty", "1, * * * *": "empty", "* 22-2/2 * * *": `"22-2/2" ends before`,
+		"0 0 * * FRI-MON": `"FRI-MON" ends before`, "0 0 * nov-Feb *": "ends before", "0 0 31-1 * *": "ends before", "*/5,10-7/2 * * * *": "ends before",
+		"0 0 * * 6-0": "ends before", "0 0 * * SAT-SUN,7-1": `"7-1" ends before`, "*-5 * * * *": `"*-5"`, "?-5 * * * *": `"?-5"`, "1-* * * * *": "*",
+		"+1 * * * *": `"+1"`, "1-+5 * * * *": `"1-+5"`, "0 0 0 * * 1,,2": "empty", "TZ=UTC 5-1 * * * *": "ends before",
 		"*/0 * * * *": "step", "0 0 * * 1-9": "9", "@reboot": "@reboot",
 		"0 0 L * *": "not supported", "0 0 L-3 * *": "not supported", "0 0 15W * *": "not supported", "0 0 LW * *": "not supported",
 		"0 0 * * FRI#2": "not supported", "0 0 * * 5#L": "not supported", "H 0 * * *": "not supported", "* option *": "fields", strings.Repeat("*", cron.MaxText+1): "bytes",

@@ -11,10 +11,10 @@ type Delivery struct {
 	// stored, so that the claim counts as an attempt even if it never ends.
 	Exact bool
 
-	// Handle belongs to the engine: the location of the job, and data of its claim. The
+	// Claim belongs to the engine: the location of the job, and data of its claim. The
 	// Queue does not change it, and passes a Delivery to one call of the Worker at a
 	// time.
-	Handle any
+	Claim any
 }
 
 // ClaimStatus is an engine's answer to a claim.

@@ -1,8 +1,11 @@
 // Package driver is for the authors of engines, as database/sql/driver is for the authors
 // of drivers. It has the interfaces that an engine implements, the records that engines
 // and package durable exchange, and the arithmetic of limits, which all engines share.
-// Programs that add and run jobs use package durable, and need at most the name [Engine]
-// of this one. Package enginetest tests an engine.
+// Package enginetest tests an engine.
+//
+// Programs that add and run jobs use package durable, and need at most the name [Engine] of
+// this one. The types of durable that engines see, too, are defined here, such as [Job],
+// [Attempt] and [Info].
 package driver
 
 import (
@@ -166,7 +169,7 @@ type Engine interface {
 // WorkConfig configures a worker.
 type WorkConfig struct {
 	Name      string        // Unique: no other worker has ever had it.
-	Kinds     *KindGate     // The kinds that Fetch hands out; nil for none.
+	Kinds     *KindSet      // The kinds that Fetch hands out; nil for none.
 	Lease     time.Duration // Without a Heartbeat for so long, others may take over its jobs.
 	Ahead     time.Duration // Fetch hands out a job at least so long before it is due.
 	Retention time.Duration // The time for which a dead job is kept.
@@ -177,13 +180,6 @@ type WorkConfig struct {
 	// late. Notices of FlowControl and Freed may be lost, since the Queue polls every
 	// second.
 	Notify func(Notice)
-}
-
-// Unhandled is a kind with a due job, for which no worker has a handler.
-type Unhandled struct {
-	Kind   string
-	Oldest Ref       // The job that is longest due.
-	Due    time.Time // Its due time.
 }
 
 // Worker claims and runs jobs.
@@ -201,27 +197,26 @@ type Worker interface {
 	// Claim claims jobs that Fetch has handed out. It never fails: if the outcome is
 	// unknown, it returns RetryLater.
 	//
-	// The engine stores whether each claim was exact (Delivery.Exact), and otherwise how
-	// many attempts had begun before it. A claim that never ended, because its worker
-	// died or was cut off, counts as an attempt only if it was exact. The job is then a
-	// suspect: Crashes counts its claims that never ended since the last attempt that
-	// ended. A suspect is claimed exactly or not at all. An exact claim of a job with
-	// FreeWhenBegun frees its key, in the same commit. If the answer to a claim was lost,
-	// the worker may claim the jobs once more; that is not another attempt, and not a
-	// crash.
-	//
-	// A job that a limit covers, or that is paused (FlowControl.Covering), is claimed
-	// exactly or not at all: without Exact the answer is Throttled, with After 0. A
-	// paused job is Throttled, with After RetryInterval and Limit 0. Otherwise Take
-	// decides by the Counters and the engine's clock: the claim takes permits and tokens
-	// in the same commit, or is refused. The engine stores which permits a claim has.
-	// Finish, and Release of a claimed job, give back exactly these in their commit, but
-	// never tokens. Workers are notified (Notice.Freed), at least if no permit was left.
-	// A claim that takes over keeps the permits of the dead one, unless they were freed.
-	// They are freed after the lease if others wait for them, since a takeover may never
-	// come. So no count can drift, and a limit is never exceeded through any crash. A
-	// repeated claim after a lost answer keeps its permits, and takes none. For a suspect
-	// that is not claimed exactly, Suspect and Throttled are both right.
+	//   - Lost answers: the worker may claim the jobs once more. That is not another
+	//     attempt and not a crash; the claim keeps its permits, and takes none.
+	//   - Attempts: the engine stores whether a claim was exact (Delivery.Exact), and
+	//     otherwise how many attempts had begun before it. A claim that never ended, because
+	//     its worker died or was cut off, counts as an attempt only if it was exact.
+	//   - Suspects: a job with such a claim is a suspect, and is claimed exactly or not at
+	//     all. Crashes counts its claims that never ended since the last attempt that ended.
+	//   - Keys: an exact claim of a job with FreeWhenBegun frees its key, in the same commit.
+	//   - Limits: a job that a limit covers, or that is paused (FlowControl.Covering), is
+	//     claimed exactly or not at all. Without Exact the answer is Throttled, with After 0,
+	//     or Suspect if the job is one. A paused job is Throttled, with After RetryInterval
+	//     and Limit 0. Otherwise Take decides by the Counters and the engine's clock: the
+	//     claim takes permits and tokens in the same commit, or is refused.
+	//   - Permits: the engine stores which permits a claim has. Finish, and Release of a
+	//     claimed job, give back exactly these in their commit, but never tokens. Workers are
+	//     notified (Notice.Freed), at least if no permit was left.
+	//   - Takeovers: a claim that takes over keeps the permits of the dead one, unless they
+	//     were freed. They are freed after the lease if others wait for them, since a takeover
+	//     may never come. So no count can drift, and a limit is never exceeded through any
+	//     crash.
 	Claim(ctx context.Context, held []*Delivery) []ClaimResult
 
 	// Finish stores the ends of claimed jobs. It is all or nothing for each job: the end,
@@ -272,25 +267,3 @@ type Schedule struct {
 // An engine calls it once it has read both, and commits the result only if neither has
 // changed since. So it may call it several times, and with a lock: it must not call the engine.
 type Replace func(last time.Time, waits *Record) (*Record, error)
-
-// Attempt is an attempt whose handler has not returned yet: an *Attempt of package
-// durable. It is for engines that store its end in their own way, such as within a
-// transaction of the handler.
-type Attempt interface {
-	// Complete stores the end of the attempt, as done, through write. It calls write with
-	// the engine's worker and the end, which for an occurrence includes the next one. If
-	// write returns [ErrChanged], Complete reads the schedule and calls write again.
-	//
-	// Complete may be called again if the earlier write was certainly undone. After the
-	// handler has returned it returns [ErrLeaseLost]. It panics on an attempt that no
-	// worker has made.
-	Complete(ctx context.Context, write func(Worker, Completion) error) error
-}
-
-// Job is a job that is to be added: a Job of package durable. It is for engines that add jobs in a
-// way of their own, such as within a transaction.
-type Job interface {
-	// Record returns the record of a job that is added now, by the engine's clock. An
-	// error wraps [ErrInvalid].
-	Record(now time.Time) (Record, error)
-}

@@ -9,23 +9,49 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/unread"
 )
 
-// Limit is a limit as it is stored: see Limit in package durable.
+// Limit bounds how many jobs run at once, and how many begin in a second, in all
+// processes together.
 type Limit struct {
-	Kind    string  `json:"kind,omitempty"`    // The kind that it covers; empty for all.
-	PerLane bool    `json:"perLane,omitempty"` // Counts each lane separately, and jobs without a lane not at all.
-	Running int     `json:"running,omitempty"` // At most so many run at once; 0 is no bound, or without a Rate none runs.
-	Rate    float64 `json:"rate,omitempty"`    // At most so many are claimed in a second; 0 is any number.
-	Burst   int     `json:"burst,omitempty"`   // At most so many are claimed at once after a rest; with a Rate at least 1.
-}
+	// Kind is the kind that the limit covers; empty for all kinds.
+	Kind string `json:"kind,omitempty"`
 
-// Pauses reports whether the limit lets nothing run.
-func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
+	// PerLane counts each value of [Job.Lane] separately. The limit then does not cover
+	// jobs without a lane.
+	PerLane bool `json:"perLane,omitempty"`
+
+	// Running is how many may run at once, at most 1<<20; 0 means any number. A Limit needs
+	// Running or Rate.
+	Running int `json:"running,omitempty"`
+
+	// Rate is how many may be claimed in a second; 0 means any number. In any t seconds,
+	// by the engine's clock, at most Burst + Rate * t jobs are claimed. A handler begins
+	// when its claim is stored, and its token has come. If a process stands still between
+	// the two, or its machine is overloaded, its handlers begin together: with delays of
+	// up to d, at most Burst + Rate * (t + d) begin within t seconds. With a Rate the
+	// Burst is at least 1, and comes back within a year: Burst / Rate is at most that
+	// many seconds.
+	Rate  float64 `json:"rate,omitempty"`
+	Burst int     `json:"burst,omitempty"`
+}
 
 // Pausable selects jobs to pause: a kind, a lane, or a lane of a kind. The zero value
 // selects all jobs of the queue.
 type Pausable struct {
 	Kind string `json:"kind,omitempty"`
 	Lane string `json:"lane,omitempty"`
+}
+
+// String returns the selection in words, such as `lane "eu" of kind "mail"`.
+func (p Pausable) String() string {
+	switch {
+	case p == Pausable{}:
+		return "the whole queue"
+	case p.Kind == "":
+		return fmt.Sprintf("lane %q", p.Lane)
+	case p.Lane == "":
+		return fmt.Sprintf("kind %q", p.Kind)
+	}
+	return fmt.Sprintf("lane %q of kind %q", p.Lane, p.Kind)
 }
 
 // FlowControl is the limits and pauses of a queue: one document, which an engine keeps as the text
@@ -222,7 +248,7 @@ const (
 
 // Gap is the time between two tokens, 0 if there is no Rate: rounded up to nanoseconds, so
 // that the rate is never above.
-func (l Limit) Gap() time.Duration {
+func (l *StoredLimit) Gap() time.Duration {
 	if l.Rate == 0 {
 		return 0
 	}
@@ -327,7 +353,7 @@ func (c *Counter) isReserved(now time.Time) bool {
 // hasPermit reports whether there is a permit for a worker. One may be reserved for another.
 func (l *StoredLimit) hasPermit(c *Counter, worker string, now time.Time) bool {
 	if l.Running == 0 {
-		return !l.Pauses()
+		return true
 	}
 	taken := c.Taken
 	if c.ReservedFor != "" && c.ReservedFor != worker && c.isReserved(now) {

@@ -5,34 +5,26 @@ import (
 	"time"
 )
 
-// Info describes a job that is kept.
-type Info struct {
-	Ref   Ref
-	State State
-
-	// Record is the job, with its present Attempt, Due, LastError and Errors. The attempt
-	// of a claimed job counts. ID, Born, Version, Crashes, Schedule and Occurrence need
-	// not be set.
-	Record
-}
-
 // Filter selects jobs. The zero Filter selects all that are kept.
 type Filter struct {
-	State State             // 0: any
-	Kind  string            // "": any
-	Lane  string            // "": any
-	Meta  map[string]string // The job has all of these names with these values.
+	State State  // 0: any
+	Kind  string // "": any
+	Lane  string // "": any
+
+	// Meta selects jobs that have all of these names with these values. PostgreSQL has an
+	// index for that; other engines read each job.
+	Meta map[string]string
 }
 
 // Match reports whether the Filter selects the job.
 func (f Filter) Match(i Info) bool {
 	for name, value := range f.Meta {
-		if v, ok := i.Meta[name]; !ok || v != value {
+		if v, ok := i.Job.Meta[name]; !ok || v != value {
 			return false
 		}
 	}
-	return (f.State == 0 || f.State == i.State) && (f.Kind == "" || f.Kind == i.Kind) &&
-		(f.Lane == "" || f.Lane == i.Lane)
+	return (f.State == 0 || f.State == i.State) && (f.Kind == "" || f.Kind == i.Job.Kind) &&
+		(f.Lane == "" || f.Lane == i.Job.Lane)
 }
 
 // Cursor is a position in a listing by [Engine].Page: after one job and before the next.
@@ -92,3 +84,10 @@ type WorkerInfo struct {
 // ShownKinds is the number of kinds of a worker that are listed. An engine may store no
 // more.
 const ShownKinds = 100
+
+// Unhandled is a kind with a due job, for which no worker has a handler.
+type Unhandled struct {
+	Kind   string
+	Oldest Ref       // The job that is longest due.
+	Due    time.Time // Its due time.
+}

@@ -17,26 +17,10 @@ import (
 type Record struct {
 	ID string // Letters, digits, - and _. Two records with the same ID and Born are one job.
 
-	// The job: for Kind to Expires see Job in package durable.
-	Kind        string
-	Payload     []byte
-	Key         string
-	MaxAttempts int // At least 1.
-	Lane        string
-	Priority    int8 // -1 low, 0 normal, 1 high
-	Meta        map[string]string
-	Timeout     time.Duration // In whole microseconds.
-	Expires     time.Time
-	At          time.Time // The time when it was first due.
-
-	FreeWhenBegun bool
-	Signals       bool
-
-	// OnKey and MaxWait are for Insert only: see durable.Job. Insert sets Found, if not
-	// nil, to the Ref of the job that waited under the key, or to "".
-	OnKey   OnKey
-	MaxWait time.Duration
-	Found   *Ref
+	// The job, with MaxAttempts of at least 1, and At the time when it was first due. Times
+	// are in whole microseconds. After is zero. OnKey, MaxWait and Found are for Insert only,
+	// which sets Found, if not nil, to the Ref of the job that waited under the key, or to "".
+	Job
 
 	First  time.Time // Born of the first job of a chain that was pushed back; zero for the first itself.
 	Signal []byte    // The payload of the signal; nil without one.
@@ -57,7 +41,8 @@ type Record struct {
 	Errors []Failure
 
 	// For an occurrence of a schedule: the schedule's name, and the text from which the
-	// Queue makes the next occurrence. An engine stores both unchanged.
+	// Queue makes the next occurrence. A job of RunNow has only the name. An engine stores
+	// both unchanged.
 	Schedule   string
 	Occurrence string
 }
@@ -85,16 +70,17 @@ func (r *Record) IsOccurrence() bool {
 	return r.Schedule != "" && r.Key == OccurrenceKey(r.Schedule)
 }
 
-// OnKey is the action of Insert if a job waits under the key.
-type OnKey int8
+// Info describes the job of a record that is kept.
+func (r *Record) Info(ref Ref, state State) Info {
+	return Info{Ref: ref, Job: r.kept(), State: state, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}
+}
 
-// The actions of Insert. See OnKey of package durable.
-const (
-	KeyRefuse OnKey = iota
-	KeyReplace
-	KeyLater
-	KeyKeep
-)
+// kept returns the job without the fields that are for Insert only.
+func (r *Record) kept() Job {
+	j := r.Job
+	j.OnKey, j.MaxWait, j.Found = KeyRefuse, 0, nil
+	return j
+}
 
 // Succeed changes a record before it is stored. First is the FirstBorn of the job that it
 // ends: with Later the record is due no later than MaxWait after that. Other records stay.
@@ -119,26 +105,41 @@ func (r *Record) FirstBorn() time.Time {
 	return r.First
 }
 
-// NewRecord returns the record of a job that is added now, by the engine's clock. It takes
-// the fields Kind to Found from r, and At, the time when the job is due; the zero time
-// means now. It sets the rest, and rounds times up to whole microseconds. An error wraps
-// [ErrInvalid].
-func NewRecord(r Record, now time.Time) (Record, error) {
-	due := r.At
-	if due.IsZero() {
-		due = now
+// NewRecord returns the record of a job that is added now, by the engine's clock. It is for
+// engines that add jobs in their own way, such as within a transaction. It rounds times up to
+// whole microseconds before it checks them. An error wraps [ErrInvalid].
+func NewRecord(j Job, now time.Time) (Record, error) {
+	if strings.HasPrefix(j.Key, occurrenceKeys) {
+		return Record{}, fmt.Errorf("%w: the key %q begins with %q, the prefix of schedules", ErrInvalid, j.Key, occurrenceKeys)
 	}
+	return newRecord(j, now)
+}
+
+// NewOccurrence returns NewRecord of a job of a schedule, which has the key of OccurrenceKey.
+func NewOccurrence(j Job, schedule string, now time.Time) (Record, error) {
+	j.Key = OccurrenceKey(schedule)
+	return newRecord(j, now)
+}
+
+func newRecord(j Job, now time.Time) (Record, error) {
+	// All is rounded before it is checked: what is stored is what was checked.
+	now = clock.WholeMicros(now)
+	r, due := Record{Job: j, Schedule: j.schedule}, clock.WholeMicros(j.At)
+	switch {
+	case due.IsZero():
+		due = clock.WholeMicros(now.Add(max(j.After, 0)))
+	case j.After != 0:
+		return Record{}, fmt.Errorf("%w: At and After are both set: set one", ErrInvalid)
+	}
+	r.Expires, r.MaxWait, r.Timeout = clock.WholeMicros(r.Expires), wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
 	if err := r.check(due); err != nil {
 		return Record{}, err
 	}
 	if due.Before(now) { // a moment that has passed needs no bucket of its own
 		due = now
 	}
-	due, now = clock.WholeMicros(due), clock.WholeMicros(now)
-	r.ID, r.At, r.Due, r.Born, r.MaxWait, r.Timeout = rand.Text(), due, due, now, wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
-	if !r.Expires.IsZero() {
-		r.Expires = clock.WholeMicros(r.Expires)
-	}
+	r.After, r.schedule = 0, ""
+	r.ID, r.At, r.Due, r.Born = rand.Text(), due, due, now
 	if r.Meta = maps.Clone(r.Meta); len(r.Meta) == 0 {
 		r.Meta = nil
 	}
@@ -148,8 +149,12 @@ func NewRecord(r Record, now time.Time) (Record, error) {
 	return r, nil
 }
 
-// wholeMicros rounds up to whole microseconds, except the longest duration.
+// wholeMicros rounds up to whole microseconds, except the longest duration. One that is negative stays
+// as it is, to be refused.
 func wholeMicros(d time.Duration) time.Duration {
+	if d < 0 {
+		return d
+	}
 	whole := d.Truncate(time.Microsecond)
 	if whole < d && whole < math.MaxInt64-time.Microsecond {
 		whole += time.Microsecond
@@ -178,7 +183,7 @@ func (r *Record) check(due time.Time) error {
 		return fmt.Errorf("%w: the lane has %d bytes, more than %d", ErrInvalid, len(r.Lane), MaxLane)
 	case !valid.Printable(r.Lane):
 		return fmt.Errorf("%w: the lane %q is not printable", ErrInvalid, r.Lane)
-	case r.Priority < -1 || r.Priority > 1:
+	case r.Priority < Low || r.Priority > High:
 		return fmt.Errorf("%w: Priority %d is not from -1 to 1", ErrInvalid, r.Priority)
 	case r.Timeout < 0:
 		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, r.Timeout)

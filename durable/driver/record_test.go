@@ -14,7 +14,7 @@ func TestDurationsOfRecords(t *testing.T) {
 		0: 0, 1: time.Microsecond, time.Microsecond: time.Microsecond, time.Microsecond + 1: 2 * time.Microsecond,
 		math.MaxInt64: time.Duration(math.MaxInt64).Truncate(time.Microsecond),
 	} {
-		r, err := NewRecord(Record{Kind: "k", Key: "k", OnKey: KeyLater, MaxWait: d, Timeout: d}, time.Now())
+		r, err := NewRecord(Job{Kind: "k", Key: "k", OnKey: KeyLater, MaxWait: d, Timeout: d}, time.Now())
 		require.NoError(t, err)
 		require.Equal(t, want, r.MaxWait)
 		require.Equal(t, want, r.Timeout)

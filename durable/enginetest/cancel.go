@@ -137,7 +137,7 @@ func count(all ...bool) (n int) {
 
 // endGranted claims jobs, ends those that it is granted as done, and returns them. It asks again
 // for those of the kinds that it can run, nil for all.
-func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *driver.KindGate) (ended []*driver.Delivery) {
+func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *driver.KindSet) (ended []*driver.Delivery) {
 	var outs []driver.Completion
 	for i, v := range w.Claim(context.Background(), hs) {
 		if v.Status == driver.RetryLater && (kinds == nil || kinds.Has(hs[i].Record.Kind)) {
@@ -290,7 +290,7 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	refs := r.add(spread(n, 500*time.Millisecond, 5*time.Millisecond)...)
 	atOnce(n, func(i int) {
 		time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
-		_, _, err := mover.Reschedule(within(t), refs[i], time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
+		_, err := mover.Reschedule(within(t), refs[i], time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
 		assert.NoError(t, err)
 	})
 	ranOnce(t, n, r)
@@ -458,7 +458,7 @@ func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 			ok, err := r.Cancel(ctx, ref)
 			l.note(t, ref, "Cancel", ok, err)
 		case 1:
-			_, ok, err := r.Reschedule(ctx, ref, time.Now().Add(rand.N(2*time.Second)))
+			ok, err := r.Reschedule(ctx, ref, time.Now().Add(rand.N(2*time.Second)))
 			l.note(t, ref, "Reschedule", ok, err)
 		case 2:
 			err := r.Redrive(ctx, ref)

@@ -121,7 +121,8 @@ var cases = []testCase{
 
 	{"Retries", retries}, {"Errors", failures}, {"JSON", jsonPayload},
 	{"Redrive", redrive}, {"RedriveCancel", redriveCancel}, {"Delete", deleteDead}, {"DeleteAgainstRedrive", deleteAgainstRedrive},
-	{"Retention", retention},
+	{"Retention", retention}, {"Times", extremeTimes}, {"ScheduleTimes", scheduleTimes}, {"LongDurations", longDurations},
+	{"HandlerWrites", handlerWrites}, {"HandlerWritesOccurrence", handlerWritesOccurrence},
 
 	{"Deaths", deaths}, {"Cleared", cleared}, {"SuspectMoved", suspectMoved}, {"ClaimAnswerLost", claimAnswerLost}, {"Killer", killer},
 	{"BeatAfterLease", beatAfterLease}, {"LeaseLostWaiting", leaseLostWaiting}, {"Frozen", frozen}, {"LongHandler", longHandler},
@@ -139,7 +140,7 @@ var cases = []testCase{
 	{"ScheduleListed", scheduleListed}, {"ScheduleSpan", scheduleSpan}, {"ScheduleOfAnother", scheduleOfAnother},
 	{"BadSchedule", badSchedule}, {"ScheduleRaces", scheduleRaces},
 
-	{"LimitClaims", limitClaims}, {"RulesStored", rulesStored}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
+	{"LimitClaims", limitClaims}, {"FlowControlStored", flowControlStored}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
 	{"LimitPerLane", limitPerLane}, {"LimitRate", limitRate}, {"Pauses", pauses}, {"PausedTwice", pausedTwice},
 	{"LanesTakeTurns", lanesTakeTurns}, {"LanesInOrder", lanesInOrder}, {"LimitChanged", limitChanged}, {"LimitRaised", limitRaised},
 	{"LimitDeath", limitDeath}, {"LimitOrphan", limitOrphan}, {"LimitAlone", limitAlone},

@@ -64,7 +64,7 @@ func limitClaims(t *testing.T, s Store) {
 	v := a.claim(hs[2], true)
 	require.Equal(t, driver.Throttled, v.Status)
 	a.granted(hs[1]) // asked once more, of two that have all the permits
-	require.Equal(t, readRules(t, r.engine).Limits()[0].ID, v.Limit)
+	require.Equal(t, readFlowControl(t, r.engine).Limits()[0].ID, v.Limit)
 	require.Positive(t, v.After)
 	require.Equal(t, durable.Waiting, r.get(hs[2].Ref).State)
 
@@ -76,7 +76,7 @@ func limitClaims(t *testing.T, s Store) {
 	require.Zero(t, v.Limit)
 	r.resume(durable.Pausable{Kind: kind})
 	await(t, "it is known that it is paused no longer", func() bool {
-		readRules(t, r.engine) // as a Queue does
+		readFlowControl(t, r.engine) // as a Queue does
 		return a.claim(hs[2], true).Status == driver.Granted
 	})
 	a.release(hs[2], time.Hour)
@@ -94,16 +94,16 @@ func limitClaims(t *testing.T, s Store) {
 	require.Equal(t, 0, r.taken())
 }
 
-// readRules returns the limits and pauses that an engine has stored, which it then knows.
-func readRules(t testing.TB, e driver.Engine) *driver.FlowControl {
-	rules, err := e.FlowControl(within(t))
+// readFlowControl returns the limits and pauses that an engine has stored, which it then knows.
+func readFlowControl(t testing.TB, e driver.Engine) *driver.FlowControl {
+	f, err := e.FlowControl(within(t))
 	require.NoError(t, err)
-	return rules
+	return f
 }
 
-// Rules are stored on a condition, so that of two changes at one time none is lost, and are
-// there after a restart.
-func rulesStored(t *testing.T, s Store) {
+// Limits and pauses are stored on a condition, so that of two changes at one time none is
+// lost, and are there after a restart.
+func flowControlStored(t *testing.T, s Store) {
 	rigs := []*rig{open(t, s.Open(t)), open(t, s.Open(t)), open(t, s.Open(t))}
 	atOnce(3, func(i int) {
 		for k := range 5 {
@@ -125,15 +125,15 @@ func rulesStored(t *testing.T, s Store) {
 	require.Len(t, paused, 15)
 	r.resume(paused[7])
 	require.ErrorIs(t, r.Resume(within(t), paused[7]), durable.ErrNotFound)
-	r.limit("l0-0", durable.Limit{})
-	require.ErrorIs(t, r.SetLimit(within(t), "l0-0", durable.Limit{}), durable.ErrNotFound)
+	r.unlimit("l0-0")
+	require.ErrorIs(t, r.DeleteLimit(within(t), "l0-0"), durable.ErrNotFound)
 
-	was := readRules(t, r.engine)
-	r.limit("l0-1", durable.Limit{})
-	now := readRules(t, r.engine)
+	was := readFlowControl(t, r.engine)
+	r.unlimit("l0-1")
+	now := readFlowControl(t, r.engine)
 	late := driver.NewFlowControl(now.Revision()+1, was.Limits(), was.Pauses())
 	require.ErrorIs(t, r.engine.SetFlowControl(within(t), was.Revision(), late), driver.ErrChanged)
-	require.Equal(t, now.Revision(), readRules(t, r.engine).Revision())
+	require.Equal(t, now.Revision(), readFlowControl(t, r.engine).Revision())
 }
 
 // Whatever is wrong with a limit or a pause gets an error that says so.
@@ -141,20 +141,22 @@ func badLimits(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	set := func(l durable.Limit) error { return r.SetLimit(within(t), "n", l) }
 	for says, err := range map[string]error{
-		"Running -1":         set(durable.Limit{Running: -1}),
-		"Running 9":          set(durable.Limit{Running: math.MaxInt}),
-		"Rate NaN":           set(durable.Limit{Rate: math.NaN(), Burst: 1}),
-		"Rate +Inf":          set(durable.Limit{Rate: math.Inf(1), Burst: 1}),
-		"Rate -1":            set(durable.Limit{Rate: -1, Burst: 1}),
-		"Burst is 0":         set(durable.Limit{Rate: 1}),
-		"Burst -2":           set(durable.Limit{Rate: 1, Burst: -2}),
-		"without a Rate":     set(durable.Limit{Running: 1, Burst: 1}),
-		"longer than a year": set(durable.Limit{Rate: 1e-9, Burst: 1}),
-		"the kind \"\\n\"":   set(durable.Limit{Kind: "\n", Running: 1}),
-		"name is empty":      r.SetLimit(within(t), "", durable.Limit{Running: 1}),
-		"name is not":        r.SetLimit(within(t), "a\x00b", durable.Limit{Running: 1}),
-		"the kind \"\\x01\"": r.Pause(within(t), durable.Pausable{Kind: "\x01"}),
-		"the lane \"\\x01\"": r.Pause(within(t), durable.Pausable{Lane: "\x01"}),
+		"set Running or Rate":  set(durable.Limit{}),
+		"set Running or Rate;": set(durable.Limit{Kind: kind, PerLane: true}),
+		"Running -1":           set(durable.Limit{Running: -1}),
+		"Running 9":            set(durable.Limit{Running: math.MaxInt}),
+		"Rate NaN":             set(durable.Limit{Rate: math.NaN(), Burst: 1}),
+		"Rate +Inf":            set(durable.Limit{Rate: math.Inf(1), Burst: 1}),
+		"Rate -1":              set(durable.Limit{Rate: -1, Burst: 1}),
+		"Burst is 0":           set(durable.Limit{Rate: 1}),
+		"Burst -2":             set(durable.Limit{Rate: 1, Burst: -2}),
+		"without a Rate":       set(durable.Limit{Running: 1, Burst: 1}),
+		"longer than a year":   set(durable.Limit{Rate: 1e-9, Burst: 1}),
+		"the kind \"\\n\"":     set(durable.Limit{Kind: "\n", Running: 1}),
+		"name is empty":        r.SetLimit(within(t), "", durable.Limit{Running: 1}),
+		"name is not":          r.SetLimit(within(t), "a\x00b", durable.Limit{Running: 1}),
+		"the kind \"\\x01\"":   r.Pause(within(t), durable.Pausable{Kind: "\x01"}),
+		"the lane \"\\x01\"":   r.Pause(within(t), durable.Pausable{Lane: "\x01"}),
 	} {
 		require.ErrorIs(t, err, durable.ErrInvalid, says)
 		require.ErrorContains(t, err, says)
@@ -289,19 +291,15 @@ func lanesTakeTurns(t *testing.T, s Store) {
 	require.Less(t, attempts(a, b)-before, 250, "of the other lane have run meanwhile")
 }
 
-// A limit that is raised, lowered or removed while jobs run and wait holds as it is then, and
-// one of 0 running pauses.
+// A limit that is raised, lowered or removed while jobs run and wait holds as it is then.
 func limitChanged(t *testing.T, s Store) {
 	var c crowd
 	h := c.around(sleeps(100 * time.Millisecond))
 	a, b := open(t, s.Open(t)).handle(kind, h), open(t, s.Open(t)).handle(kind, h)
-	a.limit("l", durable.Limit{Kind: kind})
+	a.limit("l", durable.Limit{Kind: kind, Running: 4})
 	a.start()
 	b.start()
 	a.add(times(60, durable.Job{Kind: kind})...)
-	time.Sleep(time.Second)
-	require.Equal(t, int64(0), c.most.Load(), "0 running pauses")
-	a.limit("l", durable.Limit{Kind: kind, Running: 4})
 	await(t, "4 run", func() bool { return c.most.Load() == 4 })
 	a.limit("l", durable.Limit{Kind: kind, Running: 1})
 	a.add(times(60, durable.Job{Kind: kind})...) // a slow machine may have run all but a few
@@ -309,7 +307,7 @@ func limitChanged(t *testing.T, s Store) {
 	c.most.Store(0)
 	awaitRuns(t, attempts(a, b)+3, a, b)
 	require.LessOrEqual(t, c.most.Load(), int64(1))
-	a.limit("l", durable.Limit{})
+	a.unlimit("l")
 	awaitRuns(t, 120, a, b)
 	empty(t, a)
 	require.Greater(t, c.most.Load(), int64(4), "nothing limits them any more")
@@ -405,11 +403,11 @@ func limitRecalls(t *testing.T, s Store) {
 		func() { r.limit("l", durable.Limit{Kind: kind, Running: 1}) },
 		func() { r.pause(durable.Pausable{Lane: "other"}) },
 		func() { r.resume(durable.Pausable{Lane: "other"}) },
-		func() { r.limit("l", durable.Limit{}) },
+		func() { r.unlimit("l") },
 	} {
 		w.release(h, time.Hour)
 		change()
-		readRules(t, e) // as a Queue does each second, and when it is notified
+		readFlowControl(t, e) // as a Queue does each second, and when it is notified
 		h = w.take(ref)
 	}
 	require.Equal(t, driver.Granted, w.claim(h, false).Status)
@@ -420,13 +418,16 @@ func limitRecalls(t *testing.T, s Store) {
 func limitRecallsOfTheGone(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]
-	for i, limit := range []durable.Limit{{Kind: kind, Running: 1}, {}} {
+	for i, change := range []func(){
+		func() { r.limit("l", durable.Limit{Kind: kind, Running: 1}) },
+		func() { r.unlimit("l") },
+	} {
 		e := s.Open(t)
-		readRules(t, e)
+		readFlowControl(t, e)
 		w := newCrashing(t, e, fmt.Sprint("gone", i))
 		h := w.take(ref)
 		w.stop()
-		r.limit("l", limit)
+		change()
 		w.release(h, time.Hour)
 		require.NoError(t, w.Close(within(t)))
 	}

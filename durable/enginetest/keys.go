@@ -284,7 +284,7 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 		ref := r.add(durable.Job{Kind: kind, Key: key, FreeWhenBegun: n%2 == 0})[0]
 		held := exact(w.take(ref))
 		var found durable.Ref
-		rec, err := durable.Job{Kind: kind, Key: key, OnKey: durable.Replace, After: time.Hour, Found: &found}.Record(c.now())
+		rec, err := driver.NewRecord(durable.Job{Kind: kind, Key: key, OnKey: durable.Replace, After: time.Hour, Found: &found}, c.now())
 		require.NoError(t, err)
 		var claims int
 		var refs []durable.Ref
@@ -318,23 +318,23 @@ func signalAgainstDeadline(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil).start()
 	c := open(t, s.Open(t))
 	const n = 60
-	span := time.Second
+	length := time.Second
 	for round := 0; ; round++ {
-		signaled, canceled := signalWithin(t, r, c, fmt.Sprint(round, "."), n, span)
+		signaled, canceled := signalWithin(t, r, c, fmt.Sprint(round, "."), n, length)
 		if signaled > 0 && signaled < n && canceled > 0 {
 			break
 		}
 		require.Less(t, round, 8, "%d signaled, %d canceled", signaled, canceled)
-		span *= 2
+		length *= 2
 	}
 	empty(t, r)
 }
 
-// signalWithin adds jobs that are due within a span, signals each at about that time, and cancels
+// signalWithin adds jobs that are due within a time, signals each at about that time, and cancels
 // each fourth. Where the engine does not store them in time, it waits for their end, and has signaled
 // none.
-func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duration) (signaled, canceled int) {
-	jobs := spread(n, span, span/time.Duration(n))
+func signalWithin(t *testing.T, r, c *rig, name string, n int, length time.Duration) (signaled, canceled int) {
+	jobs := spread(n, length, length/time.Duration(n))
 	for i := range jobs {
 		jobs[i].Key, jobs[i].Signals = name+strconv.Itoa(i), true
 	}
@@ -383,7 +383,7 @@ func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duratio
 			require.True(t, !run.Signaled || string(run.Signal) == jobs[i].Key)
 		}
 	}
-	t.Logf("%d signaled, %d canceled of %d within %v", signaled, canceled, n, span)
+	t.Logf("%d signaled, %d canceled of %d within %v", signaled, canceled, n, length)
 	return signaled, canceled
 }
 

@@ -177,7 +177,7 @@ func (e *stopped) handed([]*driver.Delivery) { e.make("Fetch", func() error { re
 // while its worker is stopped; and whether slots are free, or the worker is answered,
 // first, makes no difference.
 func leaseLostWaiting(t *testing.T, s Store) {
-	for _, placeFirst := range []bool{true, false} {
+	for _, slotFirst := range []bool{true, false} {
 		e := &stopped{make(chan struct{}, 100)}
 		leave := make(chan struct{})
 		a := open(t, guarded{s.Open(t), e.make, e.handed}, durable.WithConcurrency(2)).
@@ -188,14 +188,14 @@ func leaseLostWaiting(t *testing.T, s Store) {
 		refs := a.add(durable.Job{Kind: kind}, durable.Job{Kind: "later", After: 400 * time.Millisecond})
 		await(t, "both are claimed", func() bool { return a.Stats().Claimed == 2 })
 		e.stop()
-		b := newCrashing(t, s.Open(t), fmt.Sprint("other", placeFirst))
+		b := newCrashing(t, s.Open(t), fmt.Sprint("other", slotFirst))
 		for _, h := range b.takeAll(refs) {
 			b.granted(h)
 			b.end(h, driver.Retry)
 		}
 		b.stop()
 		a.cancelAll(refs) // the other has failed them
-		if placeFirst {
+		if slotFirst {
 			close(leave)
 			await(t, "the handlers have returned", func() bool { return a.Stats().Running == 0 })
 			e.goOn()
@@ -310,7 +310,7 @@ func claimAnswerLost(t *testing.T, s Store) {
 type killing struct {
 	innocents   int
 	killers     int
-	first       int           // the position of the first killer, in the order of their time; others follow by 50
+	first       int           // the index of the first killer, in the order of their time; others follow by 50
 	length      time.Duration // of an innocent
 	after       time.Duration // so long after it has begun a killer kills
 	concurrency int

@@ -97,7 +97,7 @@ func grace(t *testing.T, s Store) {
 // record returns a record as a Queue makes it.
 func record(id string, due, born time.Time) driver.Record {
 	due, born = due.Truncate(time.Microsecond), born.Truncate(time.Microsecond)
-	return driver.Record{ID: id, Kind: kind, At: due, MaxAttempts: 3, Due: due, Born: born}
+	return driver.Record{ID: id, Job: driver.Job{Kind: kind, At: due, MaxAttempts: 3}, Due: due, Born: born}
 }
 
 // An insert that is repeated, since its answer was lost, stores one job, and has found no other, also
@@ -111,7 +111,7 @@ func repeatedInsert(t *testing.T, s Store) {
 		var recs []driver.Record
 		for _, job := range []durable.Job{{}, {Key: fmt.Sprint("refuse", after)}, {Key: fmt.Sprint("replace", after), OnKey: durable.Replace, Found: &found}} {
 			job.Kind, job.At = kind, now.Add(after)
-			rec, err := job.Record(now)
+			rec, err := driver.NewRecord(job, now)
 			require.NoError(t, err)
 			recs = append(recs, rec)
 		}
@@ -209,7 +209,7 @@ func badInput(t *testing.T, s Store) {
 	ref := r.add(good)[0]
 	sameJob(t, good, r.get(ref).Job)
 	require.True(t, good.At.Equal(r.get(ref).Due), r.get(ref).Due)
-	_, _, err := r.Reschedule(within(t), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+	_, err := r.Reschedule(within(t), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 	require.ErrorIs(t, err, durable.ErrInvalid)
 	r.cancel(ref, true, "")
 }
@@ -221,7 +221,7 @@ func unknownRef(t *testing.T, s Store) {
 	for _, w := range []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", ref + "x", ref[:len(ref)-1], "." + ref} {
 		canceled, err := r.Cancel(ctx, w)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
-		_, moved, err := r.Reschedule(ctx, w, time.Now())
+		moved, err := r.Reschedule(ctx, w, time.Now())
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
 		require.False(t, canceled || moved)
 		r.isGone(w)
@@ -491,7 +491,7 @@ func workers(t *testing.T, s Store) {
 		many = append(many, fmt.Sprintf("k%04d", i))
 	}
 	slices.Sort(many)
-	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindGate(many) })
+	dead := work(t, s.Open(t), "dead", func(c *driver.WorkConfig) { c.Kinds = driver.NewKindSet(many) })
 	await(t, "the dead one is listed before its lease is over", func() bool {
 		if err := dead.Heartbeat(within(t)); !errors.Is(err, durable.ErrLeaseLost) {
 			require.NoError(t, err)
@@ -676,7 +676,7 @@ func silence(t *testing.T, s Store) {
 	for _, h := range held {
 		w.granted(h)
 	}
-	calls := engineCalls(e, refs[0], refs[3], readRules(t, e), now)
+	calls := engineCalls(e, refs[0], refs[3], readFlowControl(t, e), now)
 	maps.Copy(calls, workerCalls(w, work(t, e, "fed"), held))
 	calls["Health"] = r.Health
 
@@ -697,7 +697,7 @@ func silence(t *testing.T, s Store) {
 }
 
 // engineCalls are the calls of an engine, with a job that runs and one that is far from due.
-func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowControl, now time.Time) map[string]func(context.Context) error {
+func engineCalls(e driver.Engine, running, far durable.Ref, f *driver.FlowControl, now time.Time) map[string]func(context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Insert": func(ctx context.Context) error {
 			_, errs := e.Insert(ctx, []driver.Record{record("d", now, now)})
@@ -724,12 +724,12 @@ func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowCo
 		"Backlog":        func(ctx context.Context) error { _, err := e.Backlog(ctx); return err },
 		"Workers":        func(ctx context.Context) error { _, err := e.Workers(ctx); return err },
 		"FlowControl":    func(ctx context.Context) error { _, err := e.FlowControl(ctx); return err },
-		"SetFlowControl": func(ctx context.Context) error { return e.SetFlowControl(ctx, rules.Revision(), rules) },
+		"SetFlowControl": func(ctx context.Context) error { return e.SetFlowControl(ctx, f.Revision(), f) },
 		"Usage":          func(ctx context.Context) error { _, err := e.Usage(ctx); return err },
 		"CancelRunning":  func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
 		"Now":            func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
 		"Work": func(ctx context.Context) error {
-			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindGate([]string{kind}), Lease: lease})
+			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindSet([]string{kind}), Lease: lease})
 			return err
 		},
 	}

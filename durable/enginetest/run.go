@@ -190,7 +190,7 @@ type picky struct {
 	handed map[string]int // by kind, every time
 }
 
-func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.KindGate) *picky {
+func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.KindSet) *picky {
 	w := work(t, e, name, func(c *driver.WorkConfig) { c.Kinds, c.Lease = kinds, 2*patience })
 	p := &picky{handed: map[string]int{}}
 	feeding(t, w, func(hs []*driver.Delivery) {
@@ -219,7 +219,7 @@ func handedOwn(t *testing.T, s Store) {
 	workers := map[*picky][]string{}
 	for i, kind := range odd {
 		kinds := []string{kind, "shared"}[:1+i%2]
-		workers[newPicky(t, s.Open(t), fmt.Sprint("w", i), driver.NewKindGate(kinds))] = kinds
+		workers[newPicky(t, s.Open(t), fmt.Sprint("w", i), driver.NewKindSet(kinds))] = kinds
 	}
 	refs := map[string][]durable.Ref{}
 	for i := range 3 {
@@ -241,7 +241,7 @@ func handedOwn(t *testing.T, s Store) {
 	for _, ref := range refs["nobody's"] {
 		require.Equal(t, durable.Waiting, r.get(ref).State)
 	}
-	newPicky(t, s.Open(t), "last", driver.NewKindGate([]string{"nobody's"}))
+	newPicky(t, s.Open(t), "last", driver.NewKindSet([]string{"nobody's"}))
 	empty(t, r)
 }
 
@@ -264,7 +264,7 @@ func manyShut(t *testing.T, s Store) { shutKinds(t, s, manyKinds(), 5) }
 
 func shutKinds(t *testing.T, s Store, limited []string, each int) {
 	r := open(t, s.Open(t))
-	kinds := driver.NewKindGate(append(limited, "free"), limited...)
+	kinds := driver.NewKindSet(append(limited, "free"), limited...)
 	refs := map[string][]durable.Ref{}
 	for _, kind := range limited {
 		kinds.Set(kind, false)

@@ -27,7 +27,7 @@ import (
 // A backup has the format of the snapshots of servers from version 2.15 on, which restore it.
 
 // backupTTL is the time that statuses stay after the last message b of a backup. No message
-// marks the end of a backup, since another one may be under way.
+// tells the end of a backup, since another one may be under way.
 const backupTTL = time.Minute
 
 func (p *part) backupSubject() string { return p.subject("b") }
@@ -38,8 +38,8 @@ func (p *part) isBackedUp(ctx context.Context) (bool, error) {
 	return m.Seq > 0, err
 }
 
-// markBackup stores the message b: a backup is under way.
-func (p *part) markBackup(ctx context.Context) (witness, error) {
+// holdStatuses stores the message b: a backup is under way, and no status is removed.
+func (p *part) holdStatuses(ctx context.Context) (witness, error) {
 	w := write{subject: p.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
 	written, err := p.writeSeq(ctx, w)
 	return witness{w.subject, written}, err
@@ -62,7 +62,7 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	} else {
 		p.replicas = 1
 	}
-	first, err := p.markBackup(ctx)
+	first, err := p.holdStatuses(ctx)
 	if err != nil {
 		return b, err
 	}
@@ -81,7 +81,7 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 
 // copyAll reads all messages, up to one that it writes itself.
 func (p *part) copyAll(ctx context.Context, a *archive) error {
-	from, until, marked := uint64(1), uint64(0), time.Now()
+	from, until, held := uint64(1), uint64(0), time.Now()
 	for until == 0 || from <= until {
 		for page, err := range p.pages(ctx, p.subject(">"), from, time.Time{}) {
 			if err != nil {
@@ -98,9 +98,9 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 			if a.err != nil {
 				return a.err
 			}
-			if time.Since(marked) > backupTTL/3 {
-				marked = time.Now()
-				if _, err := p.markBackup(ctx); err != nil {
+			if time.Since(held) > backupTTL/3 {
+				held = time.Now()
+				if _, err := p.holdStatuses(ctx); err != nil {
 					return err
 				}
 			}
@@ -109,7 +109,7 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 			p.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
 			continue
 		}
-		last, err := p.markBackup(ctx)
+		last, err := p.holdStatuses(ctx)
 		if err != nil {
 			return err
 		}

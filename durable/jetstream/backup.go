@@ -42,12 +42,12 @@ type backup struct {
 
 // Backup writes a queue to a directory, which it makes: each stream as it is at one
 // moment, while the queue works on. Workers of a restored queue begin where the queue was
-// then; see BACKUP.md. It uses the options Queue and Domain. It returns ErrNoQueue if the
+// then; see BACKUP.md. It uses the options WithQueue and WithDomain. It returns ErrNoQueue if the
 // queue does not exist, durable.ErrVersion if a newer version of this package has stored it,
 // and an error if the directory has a backup of it. After an error the directory is of no use.
 func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Backup", nc, opts)
-	d := watch(nc)
+	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
 		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
 		b, err := c.backUp(ctx, d, stream, filepath.Join(dir, stream))
@@ -60,13 +60,13 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 }
 
 // Restore makes a queue from a directory that Backup has written, on a server or cluster
-// that has no queue of the name. The option Queue must be the name of the original, and
-// Replicas may differ from it. It also uses Domain. It returns durable.ErrVersion for a backup
+// that has no queue of the name. The option WithQueue must be the name of the original,
+// and WithReplicas may differ from it. It also uses WithDomain. It returns durable.ErrVersion for a backup
 // of a newer version. After an error it deletes the stream that it has restored in part.
 // Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Restore", nc, opts)
-	d := watch(nc)
+	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
 		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
 		b, err := c.restore(ctx, d, stream, filepath.Join(dir, stream))

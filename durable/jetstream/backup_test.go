@@ -129,7 +129,7 @@ func restore(t testing.TB, nc *nats.Conn, dir string, opts ...jetstream.Option) 
 // before is there, or had run. The original goes on.
 func TestBackup(t *testing.T) {
 	t.Parallel()
-	from, to := newStore(t, jetstream.Partitions(2)), newStore(t)
+	from, to := newStore(t, jetstream.WithPartitions(2)), newStore(t)
 	q := count(t, from.Open(t))
 	large := make([]byte, durable.MaxPayload) // more than the server sends without an answer
 	for range 80 {
@@ -148,15 +148,15 @@ func TestBackup(t *testing.T) {
 
 	nc := to.connect(t)
 	restore(t, nc, dir)
-	e, err := jetstream.Connect(within(t), nc, jetstream.Existing())
+	e, err := jetstream.Connect(within(t), nc, jetstream.WithExistingOnly())
 	require.NoError(t, err)
 	requireAll(t, refs[:least], ran, count(t, e))
 
 	require.ErrorIs(t, jetstream.Backup(within(t), from.connect(t), dir), os.ErrExist)
 	require.ErrorContains(t, jetstream.Restore(within(t), nc, dir), "10130")
-	require.ErrorIs(t, jetstream.Backup(within(t), nc, t.TempDir(), jetstream.Queue("other")), jetstream.ErrNoQueue)
-	require.ErrorIs(t, jetstream.Restore(within(t), nc, dir, jetstream.Queue("other")), os.ErrNotExist)
-	require.ErrorContains(t, jetstream.Restore(within(t), newStore(t).connect(t), dir, jetstream.Replicas(3)), "replicas > 1")
+	require.ErrorIs(t, jetstream.Backup(within(t), nc, t.TempDir(), jetstream.WithQueue("other")), jetstream.ErrNoQueue)
+	require.ErrorIs(t, jetstream.Restore(within(t), nc, dir, jetstream.WithQueue("other")), os.ErrNotExist)
+	require.ErrorContains(t, jetstream.Restore(within(t), newStore(t).connect(t), dir, jetstream.WithReplicas(3)), "replicas > 1")
 	denied := denying(t, []string{"TW_default_0.b"}, nil)
 	requireDenied(t, "TW_default_0.b", func() error { return jetstream.Backup(within(t), denied, t.TempDir()) })
 	require.PanicsWithValue(t, "jetstream: Backup: nil connection", func() { jetstream.Backup(t.Context(), nil, dir) })
@@ -182,7 +182,7 @@ func TestBackupWhileJobsMove(t *testing.T) {
 	for _, ref := range refs {
 		moving.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				_, _, _ = q.Reschedule(ctx, ref, time.Now().Add(3*time.Hour+time.Duration(n)*time.Second))
+				_, _ = q.Reschedule(ctx, ref, time.Now().Add(3*time.Hour+time.Duration(n)*time.Second))
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func TestBackupWhileJobsMove(t *testing.T) {
 
 	to := newStore(t)
 	restore(t, to.connect(t), dir)
-	e, err := jetstream.Connect(within(t), to.connect(t), jetstream.Existing())
+	e, err := jetstream.Connect(within(t), to.connect(t), jetstream.WithExistingOnly())
 	require.NoError(t, err)
 	there := waiting(t, count(t, e).Queue)
 	for _, ref := range refs {
@@ -216,7 +216,7 @@ func TestRestoreLeavesNoPart(t *testing.T) {
 
 	nc := newStore(t).connect(t)
 	require.Error(t, jetstream.Restore(within(t), nc, dir))
-	_, err = jetstream.Connect(within(t), nc, jetstream.Existing())
+	_, err = jetstream.Connect(within(t), nc, jetstream.WithExistingOnly())
 	require.ErrorIs(t, err, jetstream.ErrNoQueue)
 	require.NoError(t, os.WriteFile(file, whole, 0o600))
 	restore(t, nc, dir)
@@ -261,7 +261,7 @@ func TestRestoreUnderWorkers(t *testing.T) {
 	}
 }
 
-// A backup of three replicas is restored on one server, with Replicas(1). Programs that ask for
+// A backup of three replicas is restored on one server, with WithReplicas(1). Programs that ask for
 // three are refused there, and others work.
 func TestRestoreThreeOnOne(t *testing.T) {
 	t.Parallel()
@@ -272,8 +272,8 @@ func TestRestoreThreeOnOne(t *testing.T) {
 	require.NoError(t, jetstream.Backup(t.Context(), c.connectTo(t, 0), dir))
 
 	nc := newStore(t).connect(t)
-	restore(t, nc, dir, jetstream.Replicas(1))
-	_, err = jetstream.Connect(within(t), nc, jetstream.Replicas(3))
+	restore(t, nc, dir, jetstream.WithReplicas(1))
+	_, err = jetstream.Connect(within(t), nc, jetstream.WithReplicas(3))
 	require.ErrorContains(t, err, "Replicas: the stream has 1, the program asks for 3")
 	e, err := jetstream.Connect(within(t), nc)
 	require.NoError(t, err)

@@ -56,12 +56,12 @@ func (f *fetcher) cascade(ctx context.Context, h int64) {
 
 // movePage moves what one request brings, and returns how many that is.
 func (f *fetcher) movePage(ctx context.Context, h int64) (int, error) {
-	if !f.w.move.take(ctx, share, h) {
+	if !f.w.move.take(ctx, readSize, h) {
 		return 0, ctx.Err()
 	}
-	defer f.w.move.give(share)
+	defer f.w.move.give(readSize)
 	var page []*nats.Msg
-	got, err := f.pull(farConsumer(h), pullRequest{Batch: pageSize, MaxBytes: share, NoWait: true}, func(msgs []*nats.Msg) {
+	got, err := f.pull(farConsumer(h), pullRequest{Batch: pageSize, MaxBytes: readSize, NoWait: true}, func(msgs []*nats.Msg) {
 		page = append(page, msgs...)
 	})
 	if err != nil || got == 0 {
@@ -91,14 +91,14 @@ func (f *fetcher) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 		if err != nil {
 			continue
 		}
-		h.Handle.(*handle).again = true // it may have ended long ago
+		h.Claim.(*handle).again = true // it may have ended long ago
 		held = append(held, h)
 	}
 	statuses := f.statusesAmong(ctx, held)
 	var groups []group
 	var moving []*driver.Delivery
 	for i, h := range held {
-		hd := h.Handle.(*handle)
+		hd := h.Claim.(*handle)
 		if statuses[i].fate.final() {
 			if f.tidy(ctx, &h.Record, hd.at) == nil {
 				hd.ack()
@@ -111,7 +111,7 @@ func (f *fetcher) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 		moving = append(moving, h)
 	}
 	for i, res := range f.commit(ctx, groups) {
-		hd := moving[i].Handle.(*handle)
+		hd := moving[i].Claim.(*handle)
 		switch {
 		case res.err == nil:
 			hd.ack()

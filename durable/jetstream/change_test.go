@@ -48,7 +48,7 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 	for closed, want := range map[bool]bool{false: true, true: false} {
 		p := newPart(t)
 		now := time.Now().Truncate(time.Microsecond)
-		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+		r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 		a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 		require.NoError(t, p.insertOne(t.Context(), r))
 		if closed {
@@ -89,7 +89,7 @@ func TestLeavesFarBucket(t *testing.T) {
 	}
 	empty := size()
 	add := func(id, key string) address {
-		r := driver.Record{ID: id, Kind: "k", Key: key, Payload: make([]byte, 100<<10), MaxAttempts: 1, Due: now.Add(30 * 24 * time.Hour), Born: now}
+		r := driver.Record{ID: id, Job: driver.Job{Kind: "k", Key: key, Payload: make([]byte, 100<<10), MaxAttempts: 1}, Due: now.Add(30 * 24 * time.Hour), Born: now}
 		require.NoError(t, p.insertOne(t.Context(), r))
 		return address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: id}
 	}
@@ -109,7 +109,7 @@ func TestLeavesFarBucket(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
-	replaced := driver.Record{Kind: "k", Key: "k", OnKey: driver.KeyReplace, Payload: make([]byte, 100<<10), MaxAttempts: 1, Born: now}
+	replaced := driver.Record{Job: driver.Job{Kind: "k", Key: "k", OnKey: driver.KeyReplace, Payload: make([]byte, 100<<10), MaxAttempts: 1}, Born: now}
 	for i := range 20 {
 		replaced.ID, replaced.Due = fmt.Sprint("replaced", i), now.Add(time.Duration(30+i%2*20)*24*time.Hour)
 		replaced.At = replaced.Due
@@ -128,9 +128,9 @@ func TestLeavesFarBucket(t *testing.T) {
 // Moves leave the last fifth of a store to the ends of jobs, as adds do.
 func TestMovesLeaveTheReserve(t *testing.T) {
 	const most = 10 << 20
-	p := newPart(t, MaxBytes(most))
+	p := newPart(t, WithMaxBytes(most))
 	now := time.Now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", Payload: make([]byte, 100<<10), MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", Payload: make([]byte, 100<<10), MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))
 	a := address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: r.ID}
 	var err error

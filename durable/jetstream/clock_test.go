@@ -251,7 +251,7 @@ func TestClockSetBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := &serverClock{}
-			s := newStore(t, jetstream.Shift(clock.show), jetstream.Buckets(c.near, c.far, c.lead, c.settle))
+			s := newStore(t, jetstream.Shift(clock.show), jetstream.WithBuckets(jetstream.Buckets{Near: c.near, Far: c.far, Lead: c.lead, Settle: c.settle}))
 			setBack(t, clock, s.Open(t), c.by)
 		})
 	}
@@ -269,7 +269,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 
 	// These are due now, in the closed range, and in between.
 	now := clock.now()
-	closed := func(i int) time.Time { return began.Add(time.Duration(i%40) * closedSpan / 40) }
+	closed := func(i int) time.Time { return began.Add(time.Duration(i%40) * closedRange / 40) }
 	var refs []durable.Ref
 	for i := range 40 {
 		refs = append(refs, b.add(q,
@@ -288,7 +288,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	b.mu.Unlock()
 	recurs := clock.now().Before(began.Add(-5 * time.Second)) // there is time to store the schedule
 	if recurs {
-		require.NoError(t, q.Schedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(closedSpan))))
+		require.NoError(t, q.SetSchedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(closedRange))))
 	}
 
 	passing, stop := context.WithCancel(t.Context()) // time passes until all is done
@@ -301,7 +301,7 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	}()
 	every := 0
 	if recurs {
-		n, err := b.series(q)
+		n, err := b.awaitSchedule(q)
 		require.NoError(t, err)
 		every = n
 	}
@@ -309,19 +309,19 @@ func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration
 	t.Logf("%d ran before, %d in all; %v", ran, len(b.done), every)
 }
 
-// closedSpan is the length of the range of time whose buckets are closed when the clock is set back.
-const closedSpan = 4 * time.Second
+// closedRange is the length of the range of time whose buckets are closed when the clock is set back.
+const closedRange = 4 * time.Second
 
-// runAhead adds jobs over the span, and waits until its buckets are closed. It returns when the span
+// runAhead adds jobs over the closed range, and waits until its buckets are closed. It returns when the range
 // begins, and a job that is dead.
 func (b *book) runAhead(e driver.Engine, q *durable.Queue) (began time.Time, dying durable.Ref) {
 	began = b.clock.now().Truncate(time.Microsecond)
 	for i := range 40 { // a bucket is closed only if something was in it
-		b.add(q, durable.Job{Kind: "plain", At: began.Add(time.Duration(i+1) * closedSpan / 40)})
+		b.add(q, durable.Job{Kind: "plain", At: began.Add(time.Duration(i+1) * closedRange / 40)})
 	}
 	dying = b.known(q, durable.Job{Kind: "dying"})
 	await(b.t, func() string {
-		if until := jetstream.ClosedUntil(e); until.Before(began.Add(closedSpan)) {
+		if until := jetstream.ClosedUntil(e); until.Before(began.Add(closedRange)) {
 			return "closed until " + until.String()
 		}
 		return ""
@@ -345,7 +345,7 @@ func (b *book) change(q *durable.Queue, refs []durable.Ref, closed func(int) tim
 		case 0:
 			b.cancel(q, ref, info.Due.Sub(b.clock.now()))
 		case 1:
-			_, ok, err := q.Reschedule(within(b.t), ref, closed(7*i))
+			ok, err := q.Reschedule(within(b.t), ref, closed(7*i))
 			require.NoError(b.t, err)
 			if by > time.Minute {
 				require.True(b.t, ok)
@@ -368,8 +368,8 @@ func (b *book) keyTwice(q *durable.Queue, at time.Time, left time.Duration) {
 	require.NoError(b.t, err)
 }
 
-// series waits until a series has ended, and returns how many attempts of its occurrences have begun.
-func (b *book) series(q *durable.Queue) (n int, err error) {
+// awaitSchedule waits until a schedule has ended, and returns how many attempts of its occurrences have begun.
+func (b *book) awaitSchedule(q *durable.Queue) (n int, err error) {
 	await(b.t, func() string {
 		b.mu.Lock()
 		n, err = b.occurred, nil
@@ -379,8 +379,8 @@ func (b *book) series(q *durable.Queue) (n int, err error) {
 		}
 		for info, e := range q.All(within(b.t), durable.Filter{}) {
 			if err = e; err == nil && info.Job.Key != "" {
-				time.Sleep(200 * time.Millisecond) // a scan is dear
-				return "the series has not ended: " + fmt.Sprint(info.Job.Key, info.State, info.Due)
+				time.Sleep(200 * time.Millisecond) // a scan is expensive
+				return "the schedule has not ended: " + fmt.Sprint(info.Job.Key, info.State, info.Due)
 			}
 		}
 		return ""

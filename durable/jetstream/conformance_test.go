@@ -44,7 +44,7 @@ func TestMain(m *testing.M) { natsserver.Main(m) }
 // newStore returns a store whose buckets are small, so that jobs some seconds ahead
 // cascade and buckets close while a test runs.
 func newStore(t testing.TB, opts ...jetstream.Option) *store {
-	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
+	small := jetstream.WithBuckets(jetstream.Buckets{Near: 250 * time.Millisecond, Far: 2 * time.Second, Lead: time.Second, Settle: time.Second})
 	s := &store{dir: t.TempDir(), opts: append([]jetstream.Option{small}, opts...)}
 	s.start(t)
 	t.Cleanup(func() { s.stop(t) })
@@ -154,7 +154,7 @@ func TestConformance(t *testing.T) {
 	enginetest.Run(t, func(t testing.TB) enginetest.Store {
 		if strings.Contains(t.Name(), "/Many") {
 			// So many queues have hundreds of consumers a second where buckets are small.
-			return newStore(t, jetstream.Buckets(5*time.Second, time.Minute, 10*time.Second, 5*time.Second))
+			return newStore(t, jetstream.WithBuckets(jetstream.Buckets{Near: 5 * time.Second, Far: time.Minute, Lead: 10 * time.Second, Settle: 5 * time.Second}))
 		}
 		return newStore(t)
 	})
@@ -178,7 +178,7 @@ func newCluster(t testing.TB) *cluster {
 // prepareCluster returns a cluster of which no server has started.
 func prepareCluster(t testing.TB) *cluster {
 	c := &cluster{store: store{opts: []jetstream.Option{
-		jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second), jetstream.Replicas(3),
+		jetstream.WithBuckets(jetstream.Buckets{Near: 250 * time.Millisecond, Far: 2 * time.Second, Lead: time.Second, Settle: time.Second}), jetstream.WithReplicas(3),
 	}}}
 	reserved, err := ports.Reserve(len(c.servers))
 	require.NoError(t, err)
@@ -263,9 +263,9 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 // A queue over several streams is one queue.
 func TestConformanceOfPartitions(t *testing.T) {
 	t.Parallel()
-	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.Partitions(3)) },
+	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.WithPartitions(3)) },
 		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "OnKey", "Signal", "ScheduleShared", "Accounts", "Pauses", "CancelRunning")
-	q, err := durable.Open(t.Context(), newStore(t, jetstream.Partitions(2)).Open(t))
+	q, err := durable.Open(t.Context(), newStore(t, jetstream.WithPartitions(2)).Open(t))
 	require.NoError(t, err)
 	defer q.Close()
 	err = q.SetLimit(t.Context(), "l", durable.Limit{Running: 1})

@@ -16,15 +16,15 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
-// ErrNoQueue is the error of Connect with [Existing] if the queue does not exist.
+// ErrNoQueue is the error of Connect with [WithExistingOnly] if the queue does not exist.
 var ErrNoQueue = errors.New("jetstream: the queue does not exist")
 
 // errDiffers: an option contradicts the queue that is there.
 var errDiffers = errors.New("jetstream: the queue exists and differs")
 
-// Existing prevents Connect from making the queue: it returns ErrNoQueue if the queue
+// WithExistingOnly prevents Connect from making the queue: it returns ErrNoQueue if the queue
 // does not exist. Use it in tools, where a mistyped name must not become a queue.
-func Existing() Option {
+func WithExistingOnly() Option {
 	return func(o *options.Options) { o.Existing = true }
 }
 
@@ -121,7 +121,7 @@ const (
 )
 
 // patiently calls f, which may be called any number of times, until it succeeds, is
-// refused or ctx ends. A question that nobody answers is the rule while servers start or
+// refused or ctx ends. A question that nobody answers is usual while servers start or
 // elect a leader: what was sent to the one that is gone is lost, and to wait for its
 // answer as long as ctx lasts is to wait for nothing.
 func patiently(ctx context.Context, f func(try context.Context) error) error {

@@ -32,7 +32,7 @@ func TestConnectsWhileServersStart(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
 		wg.Go(func() {
-			e, err := jetstream.Connect(within(t), nc, append([]jetstream.Option{jetstream.Partitions(2)}, c.opts...)...)
+			e, err := jetstream.Connect(within(t), nc, append([]jetstream.Option{jetstream.WithPartitions(2)}, c.opts...)...)
 			if errs[i] = err; err == nil {
 				e.Close()
 			}
@@ -81,7 +81,7 @@ func TestConnectAsksAgain(t *testing.T) {
 		nc, err := nats.Connect("", nats.InProcessServer(&deaf{srv: s.srv, to: api}), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 		require.NoError(t, err)
 		defer nc.Close()
-		queue := jetstream.Queue(strings.ToLower(strings.Split(api, ".")[3]))
+		queue := jetstream.WithQueue(strings.ToLower(strings.Split(api, ".")[3]))
 		e, err := jetstream.Connect(within(t), nc, queue)
 		require.NoError(t, err, api)
 		require.NoError(t, e.Close())
@@ -93,7 +93,7 @@ func TestConnectIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	began := time.Now()
-	_, err := jetstream.Connect(within(t), s.connect(t), jetstream.Replicas(3))
+	_, err := jetstream.Connect(within(t), s.connect(t), jetstream.WithReplicas(3))
 	require.ErrorContains(t, err, "replicas > 1 not supported in non-clustered mode")
 	require.Less(t, time.Since(began), patience/2, "it does not ask again")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -107,34 +107,34 @@ func TestConnectIsRefused(t *testing.T) {
 func TestConnectCompares(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	_, err := jetstream.Connect(within(t), s.connect(t), jetstream.Existing(), jetstream.Queue("q"))
+	_, err := jetstream.Connect(within(t), s.connect(t), jetstream.WithExistingOnly(), jetstream.WithQueue("q"))
 	require.ErrorIs(t, err, jetstream.ErrNoQueue)
 	require.ErrorContains(t, err, `"q"`)
 	connect := func(opts ...jetstream.Option) error {
-		e, err := jetstream.Connect(within(t), s.connect(t), append([]jetstream.Option{jetstream.Queue("q")}, opts...)...)
+		e, err := jetstream.Connect(within(t), s.connect(t), append([]jetstream.Option{jetstream.WithQueue("q")}, opts...)...)
 		if err == nil {
 			err = e.Close()
 		}
 		return err
 	}
-	require.ErrorIs(t, connect(jetstream.Existing()), jetstream.ErrNoQueue, "the first one has made nothing")
-	buckets := jetstream.Buckets(time.Second, time.Minute, 10*time.Second, time.Second)
-	require.NoError(t, connect(jetstream.Partitions(2), buckets, jetstream.MaxBytes(10<<20)))
+	require.ErrorIs(t, connect(jetstream.WithExistingOnly()), jetstream.ErrNoQueue, "the first one has made nothing")
+	buckets := jetstream.WithBuckets(jetstream.Buckets{Near: time.Second, Far: time.Minute, Lead: 10 * time.Second, Settle: time.Second})
+	require.NoError(t, connect(jetstream.WithPartitions(2), buckets, jetstream.WithMaxBytes(10<<20)))
 	require.NoError(t, connect())
-	require.NoError(t, connect(jetstream.Existing(), jetstream.Replicas(1), jetstream.Partitions(2), buckets, jetstream.MaxBytes(10<<20)))
-	require.NoError(t, connect(jetstream.Partitions(3), jetstream.Partitions(2)), "the last one counts")
+	require.NoError(t, connect(jetstream.WithExistingOnly(), jetstream.WithReplicas(1), jetstream.WithPartitions(2), buckets, jetstream.WithMaxBytes(10<<20)))
+	require.NoError(t, connect(jetstream.WithPartitions(3), jetstream.WithPartitions(2)), "the last one counts")
 	for text, opt := range map[string]jetstream.Option{
-		"Replicas: the stream has 1, the program asks for 3":                              jetstream.Replicas(3),
-		"Partitions: the stream has 2, the program asks for 1":                            jetstream.Partitions(1),
-		"MaxBytes: the stream has 10485760, the program asks for 20971520":                jetstream.MaxBytes(20 << 20),
-		"the stream has 1000000 60000000 10000000 1000000, the program asks for 2000000 ": jetstream.Buckets(2*time.Second, time.Minute, 10*time.Second, time.Second),
+		"Replicas: the stream has 1, the program asks for 3":                              jetstream.WithReplicas(3),
+		"Partitions: the stream has 2, the program asks for 1":                            jetstream.WithPartitions(1),
+		"MaxBytes: the stream has 10485760, the program asks for 20971520":                jetstream.WithMaxBytes(20 << 20),
+		"the stream has 1000000 60000000 10000000 1000000, the program asks for 2000000 ": jetstream.WithBuckets(jetstream.Buckets{Near: 2 * time.Second, Far: time.Minute, Lead: 10 * time.Second, Settle: time.Second}),
 	} {
 		require.ErrorContains(t, connect(opt), text)
 	}
-	require.NoError(t, connect(jetstream.Own(), jetstream.Existing(), jetstream.MaxBytes(20<<20)))
-	require.NoError(t, connect(jetstream.MaxBytes(10<<20)), "it has stayed")
-	require.NoError(t, connect(jetstream.Own(), jetstream.MaxBytes(20<<20)))
-	require.NoError(t, connect(jetstream.MaxBytes(20<<20)), "it was changed")
+	require.NoError(t, connect(jetstream.Own(), jetstream.WithExistingOnly(), jetstream.WithMaxBytes(20<<20)))
+	require.NoError(t, connect(jetstream.WithMaxBytes(10<<20)), "it has stayed")
+	require.NoError(t, connect(jetstream.Own(), jetstream.WithMaxBytes(20<<20)))
+	require.NoError(t, connect(jetstream.WithMaxBytes(20<<20)), "it was changed")
 }
 
 // A connection that will give up is refused.

@@ -24,19 +24,19 @@ type denials struct {
 	inbox string // the prefix of the subjects of answers
 
 	mu      sync.Mutex
-	waiting map[*waiting]bool
+	callers map[*caller]bool
 	deaf    error  // not nil: no answer comes
 	since   uint64 // the number of reconnects when deaf was set; after another one the server sends the denial again
 }
 
-type waiting struct {
+type caller struct {
 	concerns func(subject string) bool
 	deny     context.CancelCauseFunc
 }
 
-// watch calls report for each error of a connection, and then the handler that was set before.
-func watch(nc *nats.Conn) *denials {
-	d := &denials{nc: nc, waiting: map[*waiting]bool{}, inbox: cmp.Or(nc.Opts.InboxPrefix, "_INBOX") + "."}
+// watchDenials calls report for each error of a connection, and then the handler that was set before.
+func watchDenials(nc *nats.Conn) *denials {
+	d := &denials{nc: nc, callers: map[*caller]bool{}, inbox: cmp.Or(nc.Opts.InboxPrefix, "_INBOX") + "."}
 	next := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		d.report(err)
@@ -69,9 +69,9 @@ func (d *denials) report(err error) {
 		d.deaf, d.since = &deafError{err}, d.nc.Stats().Reconnects
 		err = d.deaf
 	}
-	for w := range d.waiting {
-		if deaf || found[1] == "Publish" && w.concerns(found[2]) {
-			w.deny(err)
+	for c := range d.callers {
+		if deaf || found[1] == "Publish" && c.concerns(found[2]) {
+			c.deny(err)
 		}
 	}
 }
@@ -85,16 +85,16 @@ func (e *deafError) Unwrap() error { return e.error }
 // until stop is called.
 func (d *denials) during(ctx context.Context, concerns func(subject string) bool) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &waiting{concerns, cancel}
+	c := &caller{concerns, cancel}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.deaf != nil && d.since == d.nc.Stats().Reconnects {
 		cancel(d.deaf)
 	}
-	d.waiting[w] = true
+	d.callers[c] = true
 	return ctx, func() {
 		d.mu.Lock()
-		delete(d.waiting, w)
+		delete(d.callers, c)
 		d.mu.Unlock()
 		cancel(nil)
 	}

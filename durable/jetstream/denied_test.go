@@ -80,7 +80,7 @@ func TestConnectDenied(t *testing.T) {
 	}
 	nc := denying(t, []string{"$JS.API.STREAM.CREATE.>"}, nil)
 	requireDenied(t, "$JS.API.STREAM.CREATE.TW_other_0", func() error {
-		_, err := jetstream.Connect(within(t), nc, jetstream.Queue("other"))
+		_, err := jetstream.Connect(within(t), nc, jetstream.WithQueue("other"))
 		return err
 	})
 }
@@ -131,7 +131,7 @@ func TestWorkerDenied(t *testing.T) {
 			e, err := jetstream.Connect(within(t), denying(t, []string{subject}, nil))
 			require.NoError(t, err)
 			defer e.Close()
-			w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 			require.NoError(t, err)
 			err = w.Fetch(within(t), func(held []*driver.Delivery) {
 				for i, v := range w.Claim(context.Background(), held) {

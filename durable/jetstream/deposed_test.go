@@ -20,18 +20,18 @@ import (
 	"github.com/tickwheel/tickwheel/durable/testservers/ports"
 )
 
-// gate is a way from one server to another. While it is locked nothing comes through, in
+// link is a way from one server to another. While it is locked nothing comes through, in
 // either direction, and the connections stay.
-type gate struct {
+type link struct {
 	sync.RWMutex
 	listener net.Listener
 	to       string
 }
 
-func newGate(t *testing.T, to string) *gate {
+func newLink(t *testing.T, to string) *link {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	g := &gate{listener: l, to: to}
+	g := &link{listener: l, to: to}
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -51,7 +51,7 @@ func newGate(t *testing.T, to string) *gate {
 	return g
 }
 
-func (g *gate) carry(from, to net.Conn) {
+func (g *link) carry(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
 	buffer := make([]byte, 32<<10)
@@ -69,18 +69,18 @@ func (g *gate) carry(from, to net.Conn) {
 // divisible is three servers, each of which can be cut off from the others.
 type divisible struct {
 	servers [3]*server.Server
-	gates   map[[2]int]*gate // by from and to
+	links   map[[2]int]*link // by from and to
 }
 
 func newDivisible(t *testing.T) *divisible {
-	d := &divisible{gates: map[[2]int]*gate{}}
+	d := &divisible{links: map[[2]int]*link{}}
 	reserved, err := ports.Reserve(3)
 	require.NoError(t, err)
 	t.Cleanup(reserved.Release)
 	for from := range 3 {
 		for to := range 3 {
 			if from != to {
-				d.gates[[2]int{from, to}] = newGate(t, fmt.Sprintf("127.0.0.1:%d", reserved.Ports[to]))
+				d.links[[2]int{from, to}] = newLink(t, fmt.Sprintf("127.0.0.1:%d", reserved.Ports[to]))
 			}
 		}
 	}
@@ -90,10 +90,10 @@ func newDivisible(t *testing.T) *divisible {
 			StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 30, JetStreamMaxMemory: 1 << 30,
 		}
 		opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "test", "127.0.0.1", reserved.Ports[i]
-		opts.Cluster.NoAdvertise = true // or they would find a way around the gates
+		opts.Cluster.NoAdvertise = true // or they would find a way around the links
 		for to := range 3 {
 			if to != i {
-				opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: d.gates[[2]int{i, to}].listener.Addr().String()})
+				opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: d.links[[2]int{i, to}].listener.Addr().String()})
 			}
 		}
 		d.servers[i], err = server.NewServer(opts)
@@ -113,7 +113,7 @@ func newDivisible(t *testing.T) *divisible {
 
 // cutOff locks all ways to and from a server, until the end of the test.
 func (d *divisible) cutOff(t *testing.T, i int) {
-	for ways, g := range d.gates {
+	for ways, g := range d.links {
 		if ways[0] == i || ways[1] == i {
 			g.Lock()
 			t.Cleanup(g.Unlock)
@@ -127,7 +127,7 @@ func (d *divisible) open(t *testing.T, i int) *part {
 	t.Cleanup(nc.Close)
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		e, err := Connect(ctx, nc, Replicas(3))
+		e, err := Connect(ctx, nc, WithReplicas(3))
 		cancel()
 		if err == nil {
 			t.Cleanup(func() { e.Close() })
@@ -206,7 +206,7 @@ func deposedLeader(t *testing.T) error {
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
 	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 30 * time.Second}}
+	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 30 * time.Second}}
 	hd := &handle{p: p, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := location{id: "canceled", bucket: b}
@@ -224,7 +224,7 @@ func deposedLeader(t *testing.T) error {
 	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
-	held := &driver.Delivery{Record: recordAt("claimed", now, now), Handle: hd}
+	held := &driver.Delivery{Record: recordAt("claimed", now, now), Claim: hd}
 	result := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
 	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	if deposed.leader(t) != old {

@@ -49,10 +49,10 @@ func TestGetWhileItDies(t *testing.T) {
 			t.Parallel()
 			s := newStore(t)
 			e := s.Open(t)
-			w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 			require.NoError(t, err)
 			now := time.Now().Truncate(time.Microsecond)
-			refs, errs := e.Insert(t.Context(), []driver.Record{{ID: "x", Kind: "k", At: now, MaxAttempts: 3, Due: now, Born: now}})
+			refs, errs := e.Insert(t.Context(), []driver.Record{{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 3}, Due: now, Born: now}})
 			require.NoError(t, errs[0])
 			h := claimOne(t, w)
 			if moved {

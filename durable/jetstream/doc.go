@@ -2,7 +2,7 @@
 // engine for package durable.
 //
 //	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
-//	engine, err := jetstream.Connect(ctx, nc, jetstream.Replicas(3))
+//	engine, err := jetstream.Connect(ctx, nc, jetstream.WithReplicas(3))
 //	q, err := durable.Open(ctx, engine)
 //
 // Each Queue has an engine of its own; any number of processes may connect to one queue.
@@ -10,7 +10,7 @@
 // accepted last; on a cluster with three replicas that takes a power cut of two servers
 // at once. NATS.md has configurations, and the rights that a user of the server needs.
 //
-// A queue is one stream, or one for each of its [Partitions]. Jobs are stored by the hour
+// A queue is one stream, or one for each of its [WithPartitions]. Jobs are stored by the hour
 // in which they are due, and ten minutes before it by the 5 s, from which workers fetch
 // them. A pending job takes 1 to 3 bytes of the server's memory.
 //
@@ -147,5 +147,5 @@ package jetstream
 //
 // Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and rules.go (limits,
+// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and flowcontrol.go (limits,
 // pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
-	"github.com/tickwheel/tickwheel/durable/internal/once"
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
@@ -28,12 +28,12 @@ type config struct {
 	options.Options
 }
 
-// Queue sets the name of the queue: letters, digits, - and _. The default is "default".
+// WithQueue sets the name of the queue: letters, digits, - and _. The default is "default".
 // Queues of one server are independent. Connect panics on another name.
-func Queue(name string) Option {
+func WithQueue(name string) Option {
 	return func(o *options.Options) {
 		if !validName(name) {
-			panic(fmt.Sprintf("jetstream: Queue(%q): use letters, digits, - and _", name))
+			panic(fmt.Sprintf("jetstream: WithQueue(%q): use letters, digits, - and _", name))
 		}
 		o.Queue = name
 	}
@@ -48,27 +48,27 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// Replicas sets on how many servers of a cluster each partition is kept when it is made:
+// WithReplicas sets on how many servers of a cluster each partition is kept when it is made:
 // 1, the default, 3 or 5. Connect returns an error if the queue exists with another
 // number. It panics on less than 1.
-func Replicas(n int) Option {
+func WithReplicas(n int) Option {
 	return func(o *options.Options) {
 		if n < 1 {
-			panic(fmt.Sprintf("jetstream: Replicas(%d): less than 1", n))
+			panic(fmt.Sprintf("jetstream: WithReplicas(%d): less than 1", n))
 		}
 		o.Replicas = n
 		o.Given = append(o.Given, replicasName)
 	}
 }
 
-// Partitions sets the number of streams over which the queue is spread when it is made;
+// WithPartitions sets the number of streams over which the queue is spread when it is made;
 // the default is one. It cannot be changed later: Connect with another number returns an
 // error, and without this option it takes the stored number. A partition carries some
 // 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
-func Partitions(n int) Option {
+func WithPartitions(n int) Option {
 	return func(o *options.Options) {
 		if n < 1 || n > maxPartitions {
-			panic(fmt.Sprintf("jetstream: Partitions(%d): not from 1 to %d", n, maxPartitions))
+			panic(fmt.Sprintf("jetstream: WithPartitions(%d): not from 1 to %d", n, maxPartitions))
 		}
 		o.Partitions = n
 		o.Given = append(o.Given, partitionsName)
@@ -77,47 +77,54 @@ func Partitions(n int) Option {
 
 const maxPartitions = 1000
 
-// MaxBytes sets how large each partition may get on a server's disk when it is made. A
+// WithMaxBytes sets how large each partition may get on a server's disk when it is made. A
 // fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
 // rest is full. The default, 0, leaves only the server's limit. Connect returns an error
 // if the queue exists with another limit. It panics on less than 1 MiB.
-func MaxBytes(n int64) Option {
+func WithMaxBytes(n int64) Option {
 	return func(o *options.Options) {
 		if n != 0 && n < 1<<20 {
-			panic(fmt.Sprintf("jetstream: MaxBytes(%d): less than 1 MiB", n))
+			panic(fmt.Sprintf("jetstream: WithMaxBytes(%d): less than 1 MiB", n))
 		}
 		o.MaxBytes = n
 		o.Given = append(o.Given, maxBytesName)
 	}
 }
 
-// Buckets sets the buckets of time when the queue is made: the widths of near and far
-// buckets; how long before its begin a far bucket is moved to its near ones; and how long
-// after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and
-// 10s. A kind with a limit of its own has a consumer in each near bucket, so a queue with many
-// such kinds wants wider ones: with 64 kinds, and a job of each in a second, buckets of 12s
-// took 0.8 of the processor time, and buckets of 1s 2.3 times as much. Narrower buckets
-// keep less of the jobs that have just ended. A near bucket, the Queue's WithAhead, half a
-// second and the time of a commit have to be less than half a lease, and less than lead.
-// Connect returns an error if the queue exists with other values. It panics if one is not
-// positive, or far is not a multiple of near.
-func Buckets(near, far, lead, settle time.Duration) Option {
+// Buckets are the buckets of time of a queue: the widths of near and far buckets; how long
+// before its begin a far bucket is moved to its near ones; and how long after its end a near
+// one is closed at the earliest. A field that is 0 has its default: 5s, 1h, 10m and 10s.
+type Buckets struct{ Near, Far, Lead, Settle time.Duration }
+
+// WithBuckets sets the buckets of time when the queue is made. A kind with a limit of its own
+// has a consumer in each near bucket, so a queue with many such kinds wants wider ones: with
+// 64 kinds, and a job of each in a second, buckets of 12s took 0.8 of the processor time, and
+// buckets of 1s 2.3 times as much. Narrower buckets keep less of the jobs that have just
+// ended. A near bucket, the Queue's WithAhead, half a second and the time of a commit have to
+// be less than half a lease, and less than Lead. Connect returns an error if the queue exists
+// with other values. It panics if one is negative, Near is less than a millisecond, or Far is
+// not a multiple of Near.
+func WithBuckets(b Buckets) Option {
 	return func(o *options.Options) {
-		if near < time.Millisecond || far <= 0 || far%near != 0 || lead <= 0 || settle <= 0 {
-			panic(fmt.Sprintf("jetstream: Buckets(%v, %v, %v, %v)", near, far, lead, settle))
+		d := defaultBuckets
+		all := options.Buckets{
+			Near: cmp.Or(b.Near, d.Near), Far: cmp.Or(b.Far, d.Far), Lead: cmp.Or(b.Lead, d.Lead), Settle: cmp.Or(b.Settle, d.Settle),
 		}
-		o.Buckets = options.Buckets{Near: near, Far: far, Lead: lead, Settle: settle}
+		if all.Near < time.Millisecond || all.Far <= 0 || all.Far%all.Near != 0 || all.Lead <= 0 || all.Settle <= 0 {
+			panic(fmt.Sprintf("jetstream: WithBuckets(%+v)", b))
+		}
+		o.Buckets = all
 		o.Given = append(o.Given, bucketsName)
 	}
 }
 
-// Domain sets the JetStream domain that has the queue, for a connection to a server outside
+// WithDomain sets the JetStream domain that has the queue, for a connection to a server outside
 // of it, such as a leaf node that has a JetStream of its own. By default it is that of the
 // server. Connect panics on a name that is not of letters, digits, - and _.
-func Domain(name string) Option {
+func WithDomain(name string) Option {
 	return func(o *options.Options) {
 		if !validName(name) {
-			panic(fmt.Sprintf("jetstream: Domain(%q): use letters, digits, - and _", name))
+			panic(fmt.Sprintf("jetstream: WithDomain(%q): use letters, digits, - and _", name))
 		}
 		o.Domain = name
 	}
@@ -125,12 +132,11 @@ func Domain(name string) Option {
 
 // engine is a [driver.Engine] on one or more streams.
 type engine struct {
-	owner once.Owner
 	parts []*part
 	queue string
 	salt  string
 	close context.CancelCauseFunc
-	rules atomic.Pointer[knownRules]
+	flow  atomic.Pointer[knownFlowControl]
 
 	mu      sync.Mutex
 	workers []*worker // whose Fetch is under way: they are notified
@@ -175,7 +181,7 @@ type part struct {
 }
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12 or later),
-// and makes the queue's streams if they are not there; see [Existing]. An option that is
+// and makes the queue's streams if they are not there; see [WithExistingOnly]. An option that is
 // not given takes the stored value, and one that contradicts it is an error. While the
 // servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
 // or for a minute if ctx has no deadline. A server's refusal is an error at once, and so is
@@ -205,7 +211,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	}
 	closed, cancel := context.WithCancelCause(c.alive())
 	bound := newConn(nc, closed)
-	denials := watch(nc)
+	denials := watchDenials(nc)
 	e := &engine{queue: c.Queue, close: cancel}
 	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
 		err := patiently(ctx, func(try context.Context) error {
@@ -281,7 +287,7 @@ func (p *part) open(ctx context.Context, c *config) error {
 		return err
 	}
 	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
-	Partitions(n)(&c.Options)                                  // all partitions have to agree with the first
+	WithPartitions(n)(&c.Options)                              // all partitions have to agree with the first
 	p.of = n
 	p.salt, p.replicas = c.Queue, info.Config.Replicas
 	p.maxBytes = max(0, info.Config.MaxBytes)
@@ -307,7 +313,7 @@ const (
 // readServer reads the server's clock, and how full the stream is.
 func (p *part) readServer(ctx context.Context) (time.Time, time.Duration, error) {
 	if p.closed.Err() != nil {
-		return time.Time{}, 0, p.over()
+		return time.Time{}, 0, p.closedBy()
 	}
 	info, err := p.info(ctx, "")
 	if err != nil {
@@ -385,8 +391,8 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	}
 }
 
-// over is the error of what is asked of an engine that has ended.
-func (p *part) over() error { return context.Cause(p.closed) }
+// closedBy is the error of a call to an engine that has ended.
+func (p *part) closedBy() error { return context.Cause(p.closed) }
 
 // now returns the server's time.
 func (p *part) now() time.Time {
@@ -654,9 +660,6 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	t, off := e.parts[0].clock.Now()
 	return t, off, nil
 }
-
-// QueueOwner is for durable.Open.
-func (e *engine) QueueOwner() *once.Owner { return &e.owner }
 
 func (e *engine) Close() error {
 	e.close(driver.ErrClosed)

@@ -21,7 +21,7 @@ func ExampleConnect() {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	engine, err := jetstream.Connect(ctx, nc, jetstream.Queue("mails"), jetstream.Replicas(3))
+	engine, err := jetstream.Connect(ctx, nc, jetstream.WithQueue("mails"), jetstream.WithReplicas(3))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -26,9 +26,9 @@ const (
 	maxRounds   = 16          // at one time
 	maxAttended = 2 * maxApart
 
-	// viewShare is how much of the time it may take to see what all buckets have: one in so
-	// many. Those that are due now are read in any case.
-	viewShare = 20
+	// idleFactor is the pause between two reads of what all buckets have, in multiples of the time of a
+	// read. Those that are due now are read in any case.
+	idleFactor = 20
 )
 
 // fetcher is one Fetch of one partition. It looks what buckets there are. Far ones whose time has
@@ -45,7 +45,7 @@ type fetcher struct {
 	*part
 	w       *worker
 	give    func([]*driver.Delivery)
-	kinds   map[string][]string // of this worker, by token
+	kinds   map[string][]string // of this worker, by hash
 	ctx     context.Context     // ends with the Fetch
 	readers sync.WaitGroup
 
@@ -92,7 +92,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 			err = denial
 		}
 		if p.closed.Err() != nil {
-			err = p.over()
+			err = p.closedBy()
 		}
 		if err != nil {
 			cancel() // the others are of no use alone: the Queue begins anew
@@ -161,7 +161,7 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	if v.far, err = f.buckets(try, "h"); err != nil {
 		return v, err
 	}
-	if v.all = time.Since(f.viewed) >= viewShare*f.viewTook; v.all {
+	if v.all = time.Since(f.viewed) >= idleFactor*f.viewTook; v.all {
 		began := time.Now()
 		if v.near, err = f.contents(try, "q.>"); err != nil {
 			return v, err
@@ -226,6 +226,10 @@ func sorted[V any](m map[int64]V) []int64 {
 	return keys
 }
 
+// maxAhead is how many buckets ahead are attended at most: each is a consumer of the server. With a
+// longer WithAhead, what is there is read in rounds.
+const maxAhead = 60
+
 // startNear attends the own queues of those buckets whose time comes before the next poll, and
 // of those that are current, which may get something at any moment. What else is there up to
 // then is read in rounds. Of the buckets whose time has not come any up to the first one above
@@ -236,19 +240,19 @@ func (f *fetcher) startNear(v *view) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, queue := range own[:min(len(own), maxAttended)] {
-		for b := current; b <= ahead; b++ {
+		for b := current; b <= min(ahead, current+maxAhead); b++ {
 			f.start(spot{b, queue}, f.attend)
 		}
 		f.start(spot{first, queue}, f.attend)
 	}
 	if v.all {
-		f.plan(v, max(ahead, first))
+		f.planRounds(v, max(ahead, first))
 		f.startRounds()
 	}
 }
 
-// plan finds out what is to be read in rounds: first what was not read yet. f.mu is held.
-func (f *fetcher) plan(v *view, last int64) {
+// planRounds finds out what is to be read in rounds: first what was not read yet. f.mu is held.
+func (f *fetcher) planRounds(v *view, last int64) {
 	var again []spot
 	f.todo = nil
 	for _, b := range sorted(v.near) {
@@ -320,7 +324,7 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 // round hands out what is in a queue, and what was handed out and not acknowledged for a lease.
 func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 	for is, _ := f.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.isOpen(at.queue) {
-		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, pullRequest{MaxBytes: share, NoWait: true}); err != nil || got == 0 {
+		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, pullRequest{MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
 			break
 		}
 	}
@@ -361,17 +365,17 @@ func (f *fetcher) deleteConsumer(ctx context.Context, name string) error {
 func farConsumer(h int64) string { return "h" + itoa(h) }
 
 // fetch hands out what comes as it comes, and waits a while for it. If the server says that a job does
-// not fit, it reads that job with a share. It does not look without being told: on a slow machine the
-// readers of a worker with some hundred queues then waited for shares, and jobs began up to 66 s late.
+// not fit, it reads that job with readSize. It does not do so unasked: on a slow machine the
+// readers of a worker with some hundred queues then waited for the budget, and jobs began up to 66 s late.
 func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.
 	expires := fetchWait*3/4 + rand.N(fetchWait/2)
-	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, pullRequest{MaxBytes: f.w.wait.part(waitShare), Expires: expires})
+	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, pullRequest{MaxBytes: f.w.wait.part(waitSize), Expires: expires})
 	if !errors.Is(err, errTooLarge) {
 		return err
 	}
-	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, pullRequest{MaxBytes: share, NoWait: true})
+	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, pullRequest{MaxBytes: readSize, NoWait: true})
 	return err
 }
 
@@ -411,10 +415,10 @@ func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 		}
 		kind := h.Record.Kind
 		switch early := f.early(h); {
-		case !f.w.c.Kinds.Has(kind), !isToken(at.queue) && !has(open, kind):
+		case !f.w.c.Kinds.Has(kind), !isOneKind(at.queue) && !has(open, kind):
 			aside = append(aside, h)
 		case early > 0:
-			h.Handle.(*handle).nak(min(early, f.w.c.Lease))
+			h.Claim.(*handle).nak(min(early, f.w.c.Lease))
 		default:
 			held = append(held, h)
 		}
@@ -444,14 +448,14 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 		closed = err != nil || mark.Seq > 0
 	}
 	for _, h := range held {
-		hd, kind := h.Handle.(*handle), h.Record.Kind
+		hd, kind := h.Claim.(*handle), h.Record.Kind
 		to := fl.queueOf(kind)
 		if f.w.c.Kinds.Has(kind) {
 			f.w.setApart(kind)
-			to = tokenOf(kind)
+			to = hashOf(kind)
 		}
 		if to == anyQueue || to == from.queue {
-			to = tokenOf(kind)
+			to = hashOf(kind)
 		}
 		if to == from.queue || closed || hd.stale() {
 			f.giveBack(hd)

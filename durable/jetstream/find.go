@@ -253,7 +253,7 @@ func (p *part) describe(ctx context.Context, ref driver.Ref, a address) (driver.
 }
 
 func infoOf(ref driver.Ref, r *driver.Record, s status) driver.Info {
-	i := driver.Info{Ref: ref, State: driver.Waiting, Record: *r}
+	i := r.Info(ref, driver.Waiting)
 	switch s.fate {
 	case claimed:
 		i.State, i.Attempt = driver.Running, min(s.attempt, r.MaxAttempts)
@@ -268,7 +268,7 @@ func deadInfo(ref driver.Ref, data []byte) (driver.Info, error) {
 	if err != nil {
 		return driver.Info{}, err
 	}
-	return driver.Info{Ref: ref, State: driver.Dead, Record: r}, nil
+	return r.Info(ref, driver.Dead), nil
 }
 
 // scan yields all jobs that match.
@@ -298,7 +298,7 @@ func (p *part) deadJobs(ctx context.Context, f driver.Filter) iter.Seq2[driver.I
 				if r, err = decode(m.Data); err != nil {
 					break
 				}
-				if i := (driver.Info{Ref: p.refOf(&r), State: driver.Dead, Record: r}); f.Match(i) && !yield(i, nil) {
+				if i := r.Info(p.refOf(&r), driver.Dead); f.Match(i) && !yield(i, nil) {
 					return
 				}
 			}

@@ -12,21 +12,21 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// marked is a job, and where it is in a listing.
-type marked struct {
-	info driver.Info
-	mark driver.Cursor
+// listed is a job and its cursor in a listing.
+type listed struct {
+	info   driver.Info
+	cursor driver.Cursor
 }
 
-// firsts collects the first n jobs after a mark, in any order.
+// firsts collects the first n jobs after a cursor, in any order.
 type firsts struct {
 	after driver.Cursor
 	n     int
-	jobs  []marked
+	jobs  []listed
 }
 
-func (f *firsts) add(m marked) {
-	if m.mark.Compare(f.after) <= 0 {
+func (f *firsts) add(m listed) {
+	if m.cursor.Compare(f.after) <= 0 {
 		return
 	}
 	if f.jobs = append(f.jobs, m); len(f.jobs) > 2*f.n {
@@ -36,14 +36,14 @@ func (f *firsts) add(m marked) {
 
 // cut leaves the first n, sorted.
 func (f *firsts) cut() {
-	slices.SortFunc(f.jobs, func(a, b marked) int { return a.mark.Compare(b.mark) })
+	slices.SortFunc(f.jobs, func(a, b listed) int { return a.cursor.Compare(b.cursor) })
 	f.jobs = f.jobs[:min(len(f.jobs), f.n)]
 }
 
 // isFull reports whether what begins at a time cannot be among them.
 func (f *firsts) isFull(begins time.Time) bool {
 	f.cut()
-	return len(f.jobs) == f.n && f.jobs[f.n-1].mark.At.Before(begins)
+	return len(f.jobs) == f.n && f.jobs[f.n-1].cursor.At.Before(begins)
 }
 
 // Page reads the buckets in their order, and all dead jobs.
@@ -57,7 +57,7 @@ func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	found.cut()
 	var next driver.Cursor
 	if len(found.jobs) > n {
-		next = found.jobs[n-1].mark
+		next = found.jobs[n-1].cursor
 		found.jobs = found.jobs[:n]
 	}
 	infos := make([]driver.Info, len(found.jobs))
@@ -67,14 +67,14 @@ func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	return infos, next, nil
 }
 
-// span is a bucket of either level.
-type span struct {
+// filledBucket is a bucket of either level that has something.
+type filledBucket struct {
 	filter     string
 	start, end time.Time
 }
 
-// spans returns the buckets that have something, by their start.
-func (p *part) spans(ctx context.Context) ([]span, error) {
+// filledBuckets returns the buckets that have something, by their start.
+func (p *part) filledBuckets(ctx context.Context) ([]filledBucket, error) {
 	far, err := p.buckets(ctx, "h")
 	if err != nil {
 		return nil, err
@@ -83,21 +83,21 @@ func (p *part) spans(ctx context.Context) ([]span, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []span
+	var all []filledBucket
 	for h := range far {
-		all = append(all, span{p.farSubject(h), time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
+		all = append(all, filledBucket{p.farSubject(h), time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
 	}
 	for b := range near {
-		all = append(all, span{p.queueSubject(b, "*"), p.start(b), p.end(b)})
+		all = append(all, filledBucket{p.queueSubject(b, "*"), p.start(b), p.end(b)})
 	}
-	slices.SortFunc(all, func(a, b span) int { return a.start.Compare(b.start) })
+	slices.SortFunc(all, func(a, b filledBucket) int { return a.start.Compare(b.start) })
 	return all, nil
 }
 
 // claimedAhead is more than the time before it is due when a job may be claimed.
 const claimedAhead = time.Minute
 
-// page adds what a partition has. A job's mark is no earlier than its bucket, where it may
+// page adds what a partition has. A job's cursor is no earlier than its bucket, where it may
 // have come late: so a bucket has none that belongs before.
 func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 	add := func(jobs iter.Seq2[driver.Info, error], begins time.Time) error {
@@ -109,26 +109,26 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 			if at.Before(begins) {
 				at = begins
 			}
-			found.add(marked{i, driver.Cursor{At: at, Ref: i.Ref}})
+			found.add(listed{i, driver.Cursor{At: at, Ref: i.Ref}})
 		}
 		return nil
 	}
 	if f.State == driver.Dead {
 		return add(p.deadJobs(ctx, f), time.Time{})
 	}
-	spans, err := p.spans(ctx)
+	filled, err := p.filledBuckets(ctx)
 	if err != nil {
 		return err
 	}
 	last, seen := p.now().Add(claimedAhead), map[location]bool{}
-	for _, s := range spans {
-		if !s.end.After(found.after.At) {
+	for _, b := range filled {
+		if !b.end.After(found.after.At) {
 			continue
 		}
-		if found.isFull(s.start) || f.State == driver.Running && s.start.After(last) {
+		if found.isFull(b.start) || f.State == driver.Running && b.start.After(last) {
 			return nil
 		}
-		if err := add(p.kept(ctx, f, seen, s.filter), s.start); err != nil {
+		if err := add(p.kept(ctx, f, seen, b.filter), b.start); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ type backlog struct {
 
 	waiting int64
 	kinds   map[string]*driver.Overdue
-	tokens  map[string]string // the kinds of some
+	hashes  map[string]string // kinds by their hashes
 	read    int64
 
 	// Of queues of several kinds: what was read and is due, and how much was not read.
@@ -178,7 +178,7 @@ func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
 
 // overdue returns the kinds that have jobs that are due, those that wait longest first.
 func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, error) {
-	b.kinds, b.tokens, b.mixed = map[string]*driver.Overdue{}, map[string]string{}, map[*driver.Overdue]int64{}
+	b.kinds, b.hashes, b.mixed = map[string]*driver.Overdue{}, map[string]string{}, map[*driver.Overdue]int64{}
 	for _, p := range e.parts {
 		if err := p.backlog(ctx, b); err != nil {
 			return nil, err
@@ -215,18 +215,18 @@ func (p *part) backlog(ctx context.Context, b *backlog) error {
 	for _, bucket := range sorted(near) {
 		seen := map[location]bool{} // copies count once
 		for queue, n := range near[bucket] {
-			kind, known := b.tokens[queue]
+			kind, known := b.hashes[queue]
 			switch {
 			// While a worker lives, what it cannot run is in the queues of one kind.
-			case b.unhandled && (handled[queue] || known || !isToken(queue) && len(handled) > 0):
+			case b.unhandled && (handled[queue] || known || !isOneKind(queue) && len(handled) > 0):
 			case p.start(bucket).After(now):
 				b.waiting += int64(n)
-			case b.read < mostRead || isToken(queue) && !known && len(b.tokens) < 4*mostOverdue:
+			case b.read < mostRead || isOneKind(queue) && !known && len(b.hashes) < 4*mostOverdue:
 				if err := p.backlogOf(ctx, b, spot{bucket, queue}, int64(n), now, handled, seen); err != nil {
 					return err
 				}
 			default:
-				b.count(b.kinds[kind], isToken(queue), int64(n))
+				b.count(b.kinds[kind], isOneKind(queue), int64(n))
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 // backlogOf reads a queue of n messages, as far as there is reason to: a page at least.
 func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[location]bool) error {
 	var last *driver.Overdue
-	one, least := isToken(at.queue), b.read+pageSize
+	one, least := isOneKind(at.queue), b.read+pageSize
 	for v, err := range p.versions(ctx, p.queueSubject(at.bucket, at.queue)) {
 		if err != nil {
 			return err
@@ -277,9 +277,9 @@ func (b *backlog) add(r *driver.Record, ref driver.Ref, handled map[string]bool)
 	kind := r.Kind
 	o := b.kinds[kind]
 	if o == nil {
-		token := tokenOf(kind)
-		o = &driver.Overdue{Kind: kind, Handled: handled[token]}
-		b.kinds[kind], b.tokens[token] = o, kind
+		hash := hashOf(kind)
+		o = &driver.Overdue{Kind: kind, Handled: handled[hash]}
+		b.kinds[kind], b.hashes[hash] = o, kind
 	}
 	if o.Jobs++; o.Due.IsZero() || r.Due.Before(o.Due) {
 		o.Oldest, o.Due = ref, r.Due

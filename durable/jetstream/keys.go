@@ -204,7 +204,7 @@ func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, f
 		found = h.ref
 		next.Succeed(waits.FirstBorn())
 	}
-	stores := p.placeKeyed(&next)
+	stores := p.storeKeyed(&next)
 	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
 		if len(stores) == 1 {
 			known := p.forwardWrite(&next, bucket)
@@ -220,9 +220,9 @@ func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, f
 	return p.refOf(&next), found, err
 }
 
-// placeKeyed returns what stores a record for the first time with its key, whose condition is
+// storeKeyed returns what stores a record for the first time with its key, whose condition is
 // that of both. An earlier try may have stored it.
-func (p *part) placeKeyed(r *driver.Record) group {
+func (p *part) storeKeyed(r *driver.Record) group {
 	in := p.insertion(r)
 	if in.displaced {
 		in.group[0].last = nil

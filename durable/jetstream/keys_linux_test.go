@@ -24,10 +24,9 @@ func BenchmarkDebounce(b *testing.B) {
 			n++
 			now := p.now().Truncate(time.Microsecond)
 			due := now.Add(time.Hour)
-			r := driver.Record{
-				ID: fmt.Sprint("job", n), Kind: "k", Key: fmt.Sprint(name, k), OnKey: onKey, MaxWait: 0,
-				Payload: make([]byte, 100), MaxAttempts: 1, At: due, Due: due, Born: now,
-			}
+			r := driver.Record{ID: fmt.Sprint("job", n), Due: due, Born: now, Job: driver.Job{
+				Kind: "k", Key: fmt.Sprint(name, k), OnKey: onKey, Payload: make([]byte, 100), MaxAttempts: 1, At: due,
+			}}
 			require.NoError(b, p.insertOne(b.Context(), r))
 		}
 		return float64(cpu(b)-began) / keys / 1000

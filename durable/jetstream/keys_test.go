@@ -140,7 +140,7 @@ func TestLateReplace(t *testing.T) {
 // takes its key again, unless another job has it.
 func TestReleaseTakesTheKeyAgain(t *testing.T) {
 	k := newKeyedJobs(t)
-	w, err := connectPartTo(t, k.p).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
+	w, err := connectPartTo(t, k.p).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
 	require.NoError(t, err)
 	p := w.(*worker).e.parts[0]
 	for _, superseded := range []bool{false, true} {
@@ -155,7 +155,7 @@ func TestReleaseTakesTheKeyAgain(t *testing.T) {
 		_, m, err := p.findHeld(t.Context(), &h)
 		require.NoError(t, err)
 		d := &driver.Delivery{Ref: ref, Record: r, Exact: true}
-		d.Handle = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
+		d.Claim = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
 		require.Equal(t, driver.Granted, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
 		h, err = p.keyHolder(t.Context(), "k")
 		require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // consumer for each queue. Its name says of which kinds its jobs are:
 //
 //	_<hash>   the kinds that the same workers can run: the hash is that of all these kinds
-//	<token>   one kind: one that no worker can run, or that is apart
+//	<hash>    one kind: one that no worker can run, or that is apart
 //	_         any kinds: stored while no worker was known
 //
 // So where all workers run the same kinds, and however many, a bucket has one consumer, and
@@ -31,12 +31,10 @@ import (
 // worker reads all queues but those that it knows to be others', and what it is handed there
 // and cannot run it stores in the right one (setAside).
 
-// tokenOf is what stands for a kind in a subject. It is a hash, since a kind may be any
+// hashOf returns the hash of a kind, or of a set of kinds, which stands for it in subjects, since a kind may be any
 // text. Two kinds that have the same one are handed out together, and given back by a worker
 // that cannot run them.
-func tokenOf(kind string) string { return hashed(kind) }
-
-func hashed(text string) string { return hashedTo(text, 5) }
+func hashOf(text string) string { return hashedTo(text, 5) }
 
 // hashedTo has as many bytes of a hash, as letters and digits where these are a multiple of 5.
 func hashedTo(text string, bytes int) string {
@@ -47,13 +45,13 @@ func hashedTo(text string, bytes int) string {
 // anyQueue is the queue of the jobs that were stored while no worker was known.
 const anyQueue = "_"
 
-// isToken reports whether a queue is that of one kind.
-func isToken(queue string) bool { return !strings.HasPrefix(queue, "_") }
+// isOneKind reports whether a queue is that of one kind.
+func isOneKind(queue string) bool { return !strings.HasPrefix(queue, "_") }
 
 // maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
 const maxApart = 64
 
-// life is what a heartbeat says: the tokens of the kinds that its worker can run, sorted, and those
+// life is what a heartbeat says: the hashes of the kinds that its worker can run, sorted, and those
 // of them that are apart.
 type life struct {
 	Lease time.Duration `json:"lease"`
@@ -70,9 +68,9 @@ func newLife(c driver.WorkConfig) life {
 	kinds := c.Kinds.All()
 	l := life{Lease: c.Lease, Names: kinds[:min(len(kinds), driver.ShownKinds)], All: len(kinds)}
 	for _, kind := range kinds {
-		l.Kinds = append(l.Kinds, tokenOf(kind))
+		l.Kinds = append(l.Kinds, hashOf(kind))
 		if c.Kinds.Limited(kind) {
-			l.setApart(tokenOf(kind))
+			l.setApart(hashOf(kind))
 		}
 	}
 	l.Kinds = slices.Compact(slices.Sorted(slices.Values(l.Kinds)))
@@ -80,16 +78,16 @@ func newLife(c driver.WorkConfig) life {
 }
 
 // setApart says that a kind is apart, if not too many are.
-func (l *life) setApart(token string) {
-	if len(l.Apart) < maxApart && !slices.Contains(l.Apart, token) {
-		l.Apart = append(slices.Clone(l.Apart), token) // others may read the old one
+func (l *life) setApart(hash string) {
+	if len(l.Apart) < maxApart && !slices.Contains(l.Apart, hash) {
+		l.Apart = append(slices.Clone(l.Apart), hash) // others may read the old one
 	}
 }
 
 // fleet is what the heartbeats of all workers say.
 type fleet struct {
 	read   time.Time
-	queues map[string]string   // of each kind that a worker can run, by its token
+	queues map[string]string   // of each kind that a worker can run, by its hash
 	shared map[string][]string // which kinds have a queue together
 }
 
@@ -98,7 +96,7 @@ func fleetOf(lives []life) *fleet {
 	fl := &fleet{read: time.Now(), queues: map[string]string{}, shared: map[string][]string{}}
 	who, sets := map[string]string{}, map[string]bool{} // workers that run the same kinds count once
 	for _, l := range lives {
-		set := hashed(strings.Join(l.Kinds, " "))
+		set := hashOf(strings.Join(l.Kinds, " "))
 		if !sets[set] {
 			sets[set] = true
 			for _, t := range l.Kinds {
@@ -117,12 +115,12 @@ func fleetOf(lives []life) *fleet {
 			alike[workers] = append(alike[workers], t)
 		}
 	}
-	for _, tokens := range alike {
-		slices.Sort(tokens)
-		queue := "_" + hashed(strings.Join(tokens, " "))
-		fl.shared[queue] = tokens
-		for _, t := range tokens {
-			fl.queues[t] = queue
+	for _, hashes := range alike {
+		slices.Sort(hashes)
+		queue := "_" + hashOf(strings.Join(hashes, " "))
+		fl.shared[queue] = hashes
+		for _, h := range hashes {
+			fl.queues[h] = queue
 		}
 	}
 	return fl
@@ -133,15 +131,15 @@ func (fl *fleet) queueOf(kind string) string {
 	if fl == nil || len(fl.queues) == 0 {
 		return anyQueue
 	}
-	return fl.queueOfToken(tokenOf(kind))
+	return fl.queueOfHash(hashOf(kind))
 }
 
-func (fl *fleet) queueOfToken(token string) string { return cmp.Or(fl.queues[token], token) }
+func (fl *fleet) queueOfHash(hash string) string { return cmp.Or(fl.queues[hash], hash) }
 
 // isNobodys reports whether a queue is that of a kind that no worker can run.
 func (fl *fleet) isNobodys(queue string) bool {
 	_, ok := fl.queues[queue]
-	return isToken(queue) && !ok
+	return isOneKind(queue) && !ok
 }
 
 // isOld reports whether the heartbeats are to be read again, where no worker does that all the time.
@@ -229,14 +227,14 @@ func (w *worker) own(before life) (now life, changed bool) {
 func (w *worker) setApart(kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.life.setApart(tokenOf(kind))
+	w.life.setApart(hashOf(kind))
 }
 
-// kindsBy returns the worker's kinds by their tokens.
+// kindsBy returns the worker's kinds by their hashes.
 func (w *worker) kindsBy() map[string][]string {
 	kinds := map[string][]string{}
 	for _, kind := range w.c.Kinds.All() {
-		kinds[tokenOf(kind)] = append(kinds[tokenOf(kind)], kind)
+		kinds[hashOf(kind)] = append(kinds[hashOf(kind)], kind)
 	}
 	return kinds
 }
@@ -244,22 +242,22 @@ func (w *worker) kindsBy() map[string][]string {
 // reads reports whether a queue is for this worker to read: it has some of its kinds, or nobody
 // knows what it has. Of the kinds of a shared queue it can run all or none.
 func (f *fetcher) reads(queue string) bool {
-	if isToken(queue) {
+	if isOneKind(queue) {
 		return f.kinds[queue] != nil
 	}
-	tokens := f.fleet.Load().shared[queue]
-	return tokens == nil || f.kinds[tokens[0]] != nil
+	hashes := f.fleet.Load().shared[queue]
+	return hashes == nil || f.kinds[hashes[0]] != nil
 }
 
 // own returns the queues where jobs of this worker are to be expected, shared ones first.
 func (f *fetcher) own() []string {
 	own := map[string]bool{}
 	fl := f.fleet.Load()
-	for t := range f.kinds {
-		own[fl.queueOfToken(t)] = true
+	for h := range f.kinds {
+		own[fl.queueOfHash(h)] = true
 	}
 	return slices.SortedFunc(maps.Keys(own), func(a, b string) int {
-		if isToken(a) != isToken(b) && isToken(b) {
+		if isOneKind(a) != isOneKind(b) && isOneKind(b) {
 			return -1
 		}
 		return strings.Compare(a, b)
@@ -270,15 +268,15 @@ func (f *fetcher) own() []string {
 // that is closed when that may have changed.
 func (f *fetcher) isOpen(queue string) (bool, <-chan struct{}) {
 	open, changed := f.w.c.Kinds.Open()
-	tokens := f.fleet.Load().shared[queue]
+	hashes := f.fleet.Load().shared[queue]
 	switch {
-	case isToken(queue):
-		tokens = []string{queue}
-	case tokens == nil || len(open) == len(f.w.c.Kinds.All()):
+	case isOneKind(queue):
+		hashes = []string{queue}
+	case hashes == nil || len(open) == len(f.w.c.Kinds.All()):
 		return len(open) > 0, changed
 	}
-	return slices.ContainsFunc(tokens, func(t string) bool {
-		return slices.ContainsFunc(f.kinds[t], func(kind string) bool { return has(open, kind) })
+	return slices.ContainsFunc(hashes, func(h string) bool {
+		return slices.ContainsFunc(f.kinds[h], func(kind string) bool { return has(open, kind) })
 	}), changed
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // soon is small buckets, that close while a test runs.
-var soon = Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
+var soon = WithBuckets(Buckets{Near: 250 * time.Millisecond, Far: 2 * time.Second, Lead: time.Second, Settle: time.Second})
 
 // runs has a Queue on the engine of a partition run kinds.
 func runs(t *testing.T, p *part, kinds ...string) (*durable.Queue, <-chan *durable.Attempt) {
@@ -66,13 +66,13 @@ func eventuallyNone(t *testing.T, p *part, filters ...string) {
 func TestFleet(t *testing.T) {
 	of := func(lives ...life) (all [][]string) {
 		fl := fleetOf(lives)
-		for queue, tokens := range fl.shared {
-			require.False(t, isToken(queue))
-			all = append(all, tokens)
+		for queue, hashes := range fl.shared {
+			require.False(t, isOneKind(queue))
+			all = append(all, hashes)
 		}
-		for token, queue := range fl.queues {
-			if token == queue {
-				all = append(all, []string{token + "!"})
+		for hash, queue := range fl.queues {
+			if hash == queue {
+				all = append(all, []string{hash + "!"})
 			}
 			require.False(t, fl.isNobodys(queue))
 		}
@@ -91,10 +91,10 @@ func TestFleet(t *testing.T) {
 	var unknown *fleet
 	require.Equal(t, anyQueue, unknown.queueOf("k"))
 	require.Equal(t, anyQueue, fleetOf(nil).queueOf("k"))
-	fl := fleetOf([]life{{Kinds: []string{tokenOf("k")}}})
-	require.Equal(t, "_"+hashed(tokenOf("k")), fl.queueOf("k"))
-	require.Equal(t, tokenOf("nobody's"), fl.queueOf("nobody's"))
-	require.True(t, fl.isNobodys(tokenOf("nobody's")))
+	fl := fleetOf([]life{{Kinds: []string{hashOf("k")}}})
+	require.Equal(t, "_"+hashOf(hashOf("k")), fl.queueOf("k"))
+	require.Equal(t, hashOf("nobody's"), fl.queueOf("nobody's"))
+	require.True(t, fl.isNobodys(hashOf("nobody's")))
 	require.False(t, fl.isNobodys(anyQueue))
 	require.False(t, fl.isNobodys("_of others"))
 }
@@ -199,7 +199,7 @@ func TestSetAside(t *testing.T) {
 	require.ElementsMatch(t, ofB, ran(ranB, len(ofB)))
 	require.Eventually(t, func() bool { // what is nobody's is alone
 		info, err := p.info(t.Context(), p.subject("q.>"))
-		return err == nil && len(info.subjects) == 1 && info.subjects[p.queueSubject(p.nearOf(now), tokenOf("nobody's"))] == uint64(len(nobodys))
+		return err == nil && len(info.subjects) == 1 && info.subjects[p.queueSubject(p.nearOf(now), hashOf("nobody's"))] == uint64(len(nobodys))
 	}, 2*time.Minute, 50*time.Millisecond)
 	var listed []durable.Ref
 	for info, err := range a.All(t.Context(), durable.Filter{}) {
@@ -219,12 +219,12 @@ func TestSetAside(t *testing.T) {
 func TestSetAsideWhileItCloses(t *testing.T) {
 	p := newPart(t, soon)
 	e := connectPartTo(t, p)
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"a"})})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"a"})})
 	require.NoError(t, err)
 	f := &fetcher{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
 	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
-	for queue, others := range map[string][]life{anyQueue: nil, "_gone": {{Kinds: []string{tokenOf("b")}}}} {
-		lives := append(others, life{Kinds: []string{tokenOf("a")}})
+	for queue, others := range map[string][]life{anyQueue: nil, "_gone": {{Kinds: []string{hashOf("b")}}}} {
+		lives := append(others, life{Kinds: []string{hashOf("a")}})
 		f.fleet.Store(fleetOf(lives))
 		now := p.now().Truncate(time.Microsecond)
 		r := recordAt("job"+queue, now, now)
@@ -234,7 +234,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, queue), data: encode(&r, nil)}))
 		had, err := f.contents(t.Context(), "q.>")
 		require.NoError(t, err)
-		got, err := f.fetchOf(t.Context(), f.w.read, firstTurn, at, &reader{}, pullRequest{MaxBytes: share, NoWait: true})
+		got, err := f.fetchOf(t.Context(), f.w.read, firstTurn, at, &reader{}, pullRequest{MaxBytes: readSize, NoWait: true})
 		require.NoError(t, err)
 		require.Equal(t, 1, got)
 		require.Eventually(t, func() bool {
@@ -264,7 +264,7 @@ func TestConsumersGo(t *testing.T) {
 		return info.State.Consumers
 	}
 	e := connectPartTo(t, p)
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"a"})})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"a"})})
 	require.NoError(t, err)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -60,7 +60,7 @@ func newTwo(t *testing.T) *two {
 	s := newStore(t, jetstream.Shift(w.clock.show))
 	worker := func(name string) (driver.Worker, <-chan *driver.Delivery) {
 		worker, err := s.Open(t).Work(within(t), driver.WorkConfig{
-			Name: name, Kinds: driver.NewKindGate([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
+			Name: name, Kinds: driver.NewKindSet([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
 		})
 		require.NoError(t, err)
 		held, done := make(chan *driver.Delivery, 100), make(chan struct{})
@@ -84,7 +84,7 @@ func newTwo(t *testing.T) *two {
 	now, _, err := e.Now(within(t))
 	require.NoError(t, err)
 	at := now.Truncate(time.Microsecond)
-	_, errs := e.Insert(within(t), []driver.Record{{ID: "x", Kind: "plain", At: at, MaxAttempts: 9, Due: at, Born: at}})
+	_, errs := e.Insert(within(t), []driver.Record{{ID: "x", Job: driver.Job{Kind: "plain", At: at, MaxAttempts: 9}, Due: at, Born: at}})
 	require.NoError(t, errs[0])
 	var held <-chan *driver.Delivery
 	w.owner, held = worker("owner")

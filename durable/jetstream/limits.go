@@ -13,11 +13,11 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// claiming is a job that is to be claimed.
-type claiming struct {
+// claimRequest is a job that is to be claimed.
+type claimRequest struct {
 	h       *driver.Delivery
 	hd      *handle
-	barred  *driver.ClaimResult   // not nil: the rules do not let it be claimed
+	barred  *driver.ClaimResult   // not nil: the limits or pauses do not let it be claimed
 	limits  []*driver.StoredLimit // that cover it
 	quotas  []string              // of each
 	basis   basis
@@ -29,7 +29,7 @@ type claiming struct {
 	refused bool     // its claim: what it was based on is to be read
 }
 
-// draft is what becomes of a quota if a plan is written.
+// draft is the counter of a quota as claims would change it, and the permits that they take.
 type draft struct {
 	of      *quota
 	c       driver.Counter
@@ -39,12 +39,12 @@ type draft struct {
 	rated   bool         // tokens are counted
 }
 
-// newClaiming returns a job that is to be claimed. One that may be claimed already must not wait
+// newClaimRequest returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own permit: what became of it is read first.
-func newClaiming(rules *driver.FlowControl, h *driver.Delivery) *claiming {
-	j := &claiming{h: h, hd: h.Handle.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
+func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery) *claimRequest {
+	j := &claimRequest{h: h, hd: h.Claim.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
-	limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
+	limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
 	switch {
 	case h.Record.Crashes > 0 && !h.Exact:
 		j.barred = &driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
@@ -67,7 +67,7 @@ const (
 )
 
 // claimLimited claims jobs under limits.
-func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*claiming, token string) {
+func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*claimRequest, token string) {
 	if len(jobs) == 0 {
 		return
 	}
@@ -80,7 +80,7 @@ func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*claiming, to
 
 // claimAll claims jobs. It chooses permits and tokens by what is known here of the limits, and
 // takes each job for one that waits; the conditions of the commit tell whether that is so.
-func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token string) {
+func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claimRequest, token string) {
 	swept := false
 	for tries := 0; len(jobs) > 0; {
 		some, err := w.survey(ctx, p, jobs, token)
@@ -90,8 +90,8 @@ func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token 
 			}
 			return
 		}
-		drafts, won, full := w.plan(p, some)
-		jobs = w.commitPlan(ctx, p, drafts, won, token, tries == 0)
+		drafts, won, full := w.planClaims(p, some)
+		jobs = w.commitClaims(ctx, p, drafts, won, token, tries == 0)
 		if len(jobs) > 0 {
 			tries++
 		}
@@ -104,10 +104,10 @@ func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token 
 
 // survey reads, at one time, what is not known of the limits, and of the jobs. It returns
 // those jobs that may be claimed, and sets the results of the others.
-func (w *worker) survey(ctx context.Context, p *part, jobs []*claiming, token string) (rest []*claiming, err error) {
+func (w *worker) survey(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest []*claimRequest, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { err = p.readQuotasOf(ctx, jobs, w.others.Load() == 0) })
-	var unseen, refused []*claiming
+	var unseen, refused []*claimRequest
 	for _, j := range jobs {
 		switch {
 		case j.refused:
@@ -119,17 +119,17 @@ func (w *worker) survey(ctx context.Context, p *part, jobs []*claiming, token st
 		}
 		j.seen, j.refused = true, false
 	}
-	rest = slices.Concat(w.restand(ctx, p, refused, token), rest, w.left(ctx, p, unseen, p.statusesAmong(ctx, deliveriesOf(unseen))))
+	rest = slices.Concat(w.restand(ctx, p, refused, token), rest, w.claimable(ctx, p, unseen, p.statusesAmong(ctx, deliveriesOf(unseen))))
 	wg.Wait()
 	return rest, cmp.Or(err, p.readKeys(ctx, rest))
 }
 
 // readKeys finds out which jobs leave their key when they begin.
-func (p *part) readKeys(ctx context.Context, jobs []*claiming) error {
+func (p *part) readKeys(ctx context.Context, jobs []*claimRequest) error {
 	var mu sync.Mutex
 	var failed error
-	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claiming) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
-	inParallel(leave, func(j *claiming) {
+	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claimRequest) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
+	inParallel(leave, func(j *claimRequest) {
 		key, err := p.leaveKey(ctx, &j.h.Record, nil)
 		j.key = key
 		mu.Lock()
@@ -139,10 +139,10 @@ func (p *part) readKeys(ctx context.Context, jobs []*claiming) error {
 	return failed
 }
 
-// left returns the jobs that have not ended, and are not another's who lives, by what was
-// looked up. Each of those would have all that is written with it be refused, and is no less
-// another's if that was a moment ago. It sets their results.
-func (w *worker) left(ctx context.Context, p *part, jobs []*claiming, statuses []status) (rest []*claiming) {
+// claimable returns the jobs that have not ended, and are not claimed by another worker that lives, by their
+// statuses. Any other job would make the server refuse all that is written with it, and its status stays so
+// for a while. claimable sets the results of these.
+func (w *worker) claimable(ctx context.Context, p *part, jobs []*claimRequest, statuses []status) (rest []*claimRequest) {
 	leases := map[string]time.Duration{}
 	for i, j := range jobs {
 		s := statuses[i]
@@ -166,7 +166,7 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*claiming, statuses [
 	return rest
 }
 
-func deliveriesOf(jobs []*claiming) []*driver.Delivery {
+func deliveriesOf(jobs []*claimRequest) []*driver.Delivery {
 	held := make([]*driver.Delivery, len(jobs))
 	for i, j := range jobs {
 		held[i] = j.h
@@ -174,7 +174,7 @@ func deliveriesOf(jobs []*claiming) []*driver.Delivery {
 	return held
 }
 
-func (p *part) readQuotasOf(ctx context.Context, jobs []*claiming, alone bool) error {
+func (p *part) readQuotasOf(ctx context.Context, jobs []*claimRequest, alone bool) error {
 	wanted, lanes := map[string]*driver.StoredLimit{}, map[string]string{}
 	for _, j := range jobs {
 		for k, l := range j.limits {
@@ -186,13 +186,13 @@ func (p *part) readQuotasOf(ctx context.Context, jobs []*claiming, alone bool) e
 
 // sweepFor frees what dead workers have of the quotas that are full, and returns the jobs
 // that may be claimed now.
-func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*claiming) (again []*claiming) {
+func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*claimRequest) (again []*claimRequest) {
 	n := 0
 	for key, jobs := range full {
 		if n++; n > sweptAtOnce {
 			break
 		}
-		if w.sweep(ctx, p, key) {
+		if w.sweepPermits(ctx, p, key) {
 			again = append(again, jobs...)
 		}
 	}
@@ -221,13 +221,13 @@ func (d *draft) differs(alone bool) bool {
 	return was != d.c
 }
 
-// plan decides which jobs are claimed, and with which permits. Full are the quotas that have
+// planClaims decides which jobs are claimed, and with which permits. Full are the quotas that have
 // no permit, and the jobs that wait for one there.
-func (w *worker) plan(p *part, jobs []*claiming) (drafts map[string]*draft, won []*claiming, full map[string][]*claiming) {
+func (w *worker) planClaims(p *part, jobs []*claimRequest) (drafts map[string]*draft, won []*claimRequest, full map[string][]*claimRequest) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	now := p.now()
-	drafts, full = map[string]*draft{}, map[string][]*claiming{}
+	drafts, full = map[string]*draft{}, map[string][]*claimRequest{}
 	for _, j := range jobs {
 		if j.barred != nil {
 			j.result = *j.barred
@@ -242,11 +242,11 @@ func (w *worker) plan(p *part, jobs []*claiming) (drafts map[string]*draft, won 
 				drafts[key] = d
 			}
 			counters[k] = &d.c
-			if kept := j.basis.over.permitAt(key); kept != "" {
+			if kept := j.basis.replaces.permitAt(key); kept != "" {
 				has[k], j.permits = true, append(j.permits, kept)
 			}
 		}
-		if j.result = (driver.ClaimResult{Status: driver.Granted}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
+		if j.result = (driver.ClaimResult{Status: driver.Granted}); j.basis.replaces.worker != w.c.Name || slices.Contains(has, false) {
 			j.result = driver.Take(j.limits, counters, has, w.c.Name, now)
 		} else { // the answer was lost: it has all it needs
 			j.result.At = driver.TokenValidBy(j.limits, now)
@@ -280,20 +280,20 @@ func (s status) permitAt(quota string) string {
 	return ""
 }
 
-// compose returns what a plan writes. The count of a limit is written with all claims
+// compose returns the writes of planned claims. The count of a limit is written with all claims
 // that are counted there, so these are written together; where only permits are taken each
 // claim is for itself.
-func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, token string) (groups []planned) {
+func (w *worker) compose(p *part, drafts map[string]*draft, won []*claimRequest, token string) (groups []claimGroup) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
-	var together planned
+	var together claimGroup
 	now := p.now()
 	for _, j := range won {
 		j.hd.status = w.claimOf(j.h, token, j.basis.begun, j.basis.crashes)
 		j.hd.status.permits = j.permits
 		pl := &together
 		if !j.counted(drafts) {
-			groups = append(groups, planned{})
+			groups = append(groups, claimGroup{})
 			pl = &groups[len(groups)-1]
 		}
 		pl.add(w, p, j, drafts)
@@ -309,7 +309,7 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, tok
 			}
 			together.group = append(together.group, wr)
 		case d.of.counter.ReservedFor != d.c.ReservedFor || d.c.ReservedUntil-d.of.counter.ReservedUntil > int64(driver.ReservationLasts/2):
-			groups = append(groups, planned{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
+			groups = append(groups, claimGroup{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
 		}
 	}
 	if len(together.group) > 0 {
@@ -318,11 +318,11 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, tok
 	return groups
 }
 
-// commitPlan writes claims, and returns those that were refused. It sets the results of the
+// commitClaims writes claims, and returns those that were refused. It sets the results of the
 // others. A batch is refused as a whole when one of its jobs has a status, and where many are
 // canceled most batches have some. So the first batch of claims of one message is not tried again
 // in halves: which these are is looked up.
-func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*claiming, token string, first bool) (again []*claiming) {
+func (w *worker) commitClaims(ctx context.Context, p *part, drafts map[string]*draft, won []*claimRequest, token string, first bool) (again []*claimRequest) {
 	groups := w.compose(p, drafts, won, token)
 	all, writes := make([]group, len(groups)), 0
 	for i := range groups {
@@ -338,7 +338,7 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 	}
 	open := map[int64]error{} // what is known of the buckets, after the commit
 	for i, res := range results {
-		if groups[i].settle(p, res); res.err == nil {
+		if groups[i].learn(p, res); res.err == nil {
 			w.confirmAll(ctx, p, groups[i].jobs, open)
 			continue
 		}
@@ -351,7 +351,7 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 }
 
 // counted reports whether something is counted with the claim but its permits.
-func (j *claiming) counted(drafts map[string]*draft) (is bool) {
+func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 	for _, key := range j.quotas {
 		if drafts[key].changed {
 			drafts[key].written, is = true, true
@@ -360,18 +360,18 @@ func (j *claiming) counted(drafts map[string]*draft) (is bool) {
 	return is
 }
 
-// planned is what is written together.
-type planned struct {
+// claimGroup is what is written together.
+type claimGroup struct {
 	group  group
-	jobs   []*claiming
+	jobs   []*claimRequest
 	first  []int // where in the group the messages of each begin: its status, and its permits
 	drafts []*draft
 }
 
 // add has a claim be written. p.quotas.mu is held.
-func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft) {
+func (pl *claimGroup) add(w *worker, p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
-	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.over.seq)})
+	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.replaces.seq)})
 	for _, name := range j.permits {
 		key, i, _ := parsePermit(name)
 		lane := drafts[key].of.key.Lane
@@ -381,7 +381,7 @@ func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft
 		}
 		pl.group = append(pl.group, wr)
 	}
-	for _, name := range j.basis.over.permits {
+	for _, name := range j.basis.replaces.permits {
 		if !slices.Contains(j.permits, name) {
 			pl.group = append(pl.group, grave(p.permitSubject(name)))
 		}
@@ -389,9 +389,8 @@ func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft
 	pl.group = append(pl.group, j.key...)
 }
 
-// settle notes what a commit has come to: what it has written, or that all it is about is to
-// be read.
-func (pl *planned) settle(p *part, res result) {
+// learn notes the result of a commit: its sequences, or that all that it is about is to be read again.
+func (pl *claimGroup) learn(p *part, res result) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	for k, j := range pl.jobs {
@@ -417,7 +416,7 @@ func (pl *planned) settle(p *part, res result) {
 }
 
 // confirmAll is confirm of claims that are written.
-func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claiming, open map[int64]error) {
+func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claimRequest, open map[int64]error) {
 	for _, j := range jobs {
 		if _, asked := open[j.hd.at.bucket]; !asked && !j.hd.stale() {
 			open[j.hd.at.bucket] = p.stillOpen(ctx, j.hd)
@@ -430,14 +429,14 @@ func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claiming, open
 
 // restand reads what became of jobs that could not be claimed, and returns those that are to
 // be tried again. Where there are many it is looked up first, rather than to ask for each.
-func (w *worker) restand(ctx context.Context, p *part, jobs []*claiming, token string) (again []*claiming) {
-	unknown := map[*claiming]bool{}
+func (w *worker) restand(ctx context.Context, p *part, jobs []*claimRequest, token string) (again []*claimRequest) {
+	unknown := map[*claimRequest]bool{}
 	if len(jobs) > 1 {
 		statuses := p.statusesOf(ctx, deliveriesOf(jobs))
 		for i, j := range jobs {
-			unknown[j] = statuses[i].fate == none && j.basis.over.fate == none
+			unknown[j] = statuses[i].fate == none && j.basis.replaces.fate == none
 		}
-		jobs = w.left(ctx, p, jobs, statuses)
+		jobs = w.claimable(ctx, p, jobs, statuses)
 	}
 	for _, j := range jobs {
 		if unknown[j] {
@@ -458,23 +457,23 @@ func (w *worker) restand(ctx context.Context, p *part, jobs []*claiming, token s
 	return again
 }
 
-// basis is what a claim replaces, and what was before it.
+// basis is the status that a claim replaces, and the attempts and crashes before it.
 type basis struct {
-	over           status
+	replaces       status
 	begun, crashes int
 }
 
 // standing reads the status of a job that could not be claimed, and returns what a claim has
 // to replace; or the result.
 func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	p := hd.p
 	s, err := p.status(ctx, hd.at)
 	if err != nil {
 		return b, &driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 	}
 	hd.unsure = false
-	b = basis{over: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
+	b = basis{replaces: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
 	switch s.fate {
 	case claimed:
 		if s.token == hd.token(token) {
@@ -503,7 +502,7 @@ func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string)
 }
 
 // takeBack removes a claim of what has ended before. One that has permits leaves them first, in
-// one commit with the claim; if others have removed that meanwhile, sweep finds the permits.
+// one commit with the claim; if others have removed that meanwhile, sweepPermits finds the permits.
 func (w *worker) takeBack(ctx context.Context, hd *handle) error {
 	upTo := hd.status.seq
 	if len(hd.status.permits) > 0 {
@@ -547,29 +546,29 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 	return results
 }
 
-// obey looks at the rules once jobs are claimed, as of then. If they have changed, those of
-// the claims are given back that the rules as they are now would have judged otherwise, and
-// are asked for again. So who has stored a rule knows that each claim that is asked for later
-// obeys it, and a claim that no rule covers pays no more than a question for each batch.
-func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
+// applyLimits reads the limits and pauses once jobs are claimed, as of then. If they have changed, it gives
+// back the claims of jobs that are covered otherwise now, and these are asked for again. So each claim that
+// begins after a change of limits or pauses obeys it, and claims that none covers cost one read for each call
+// of Claim.
+func (w *worker) applyLimits(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
 	last := witness{}
 	for i, h := range held {
-		if hd := h.Handle.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
+		if hd := h.Claim.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
 			last = witness{p.fateSubject(hd.at), hd.status.seq}
 		}
 	}
 	if last.seq == 0 {
 		return
 	}
-	now, err := w.e.rulesSince(ctx, p, last)
+	now, err := w.e.flowControlSince(ctx, p, last)
 	if err == nil && now.Revision() == by.Revision() {
 		return
 	}
 	var back []*handle
 	for i, h := range held {
-		if results[i].Status == driver.Granted && (err != nil || !sameRules(by, now, &h.Record)) {
+		if results[i].Status == driver.Granted && (err != nil || !coveredAlike(by, now, &h.Record)) {
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
-			back = append(back, h.Handle.(*handle))
+			back = append(back, h.Claim.(*handle))
 		}
 	}
 	for i, res := range w.free(ctx, p, back) {
@@ -579,8 +578,8 @@ func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, res
 	}
 }
 
-// sameRules reports whether a job is judged alike by two rules.
-func sameRules(a, b *driver.FlowControl, r *driver.Record) bool {
+// coveredAlike reports whether two states of the limits and pauses cover a job alike.
+func coveredAlike(a, b *driver.FlowControl, r *driver.Record) bool {
 	x, pausedX := a.Covering(r.Kind, r.Lane)
 	y, pausedY := b.Covering(r.Kind, r.Lane)
 	if pausedX != pausedY || len(x) != len(y) {

@@ -118,7 +118,7 @@ func TestSignalWithoutAnAnswer(t *testing.T) {
 // claim makes an exact claim of the job that waits under the key, by a worker of another part.
 func (k *keyedJobs) claim(p *part) (*worker, *driver.Delivery) {
 	k.t.Helper()
-	work, err := connectPartTo(k.t, p).Work(k.t.Context(), driver.WorkConfig{Name: rand.Text(), Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
+	work, err := connectPartTo(k.t, p).Work(k.t.Context(), driver.WorkConfig{Name: rand.Text(), Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Hour, Retention: time.Hour})
 	require.NoError(k.t, err)
 	w := work.(*worker)
 	p = w.e.parts[0]
@@ -127,7 +127,7 @@ func (k *keyedJobs) claim(p *part) (*worker, *driver.Delivery) {
 	r, m, err := p.findHeld(k.t.Context(), &h)
 	require.NoError(k.t, err)
 	d := &driver.Delivery{Ref: h.ref, Record: r, Exact: true}
-	d.Handle = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
+	d.Claim = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
 	require.Equal(k.t, driver.Granted, w.Claim(k.t.Context(), []*driver.Delivery{d})[0].Status)
 	return w, d
 }

@@ -66,7 +66,7 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 			require.ErrorIs(t, err, durable.ErrNotFound)
 		}},
 		"Reschedule": {func(ctx context.Context, q *durable.Queue, ref durable.Ref) error {
-			_, _, err := q.Reschedule(ctx, ref, far.Add(time.Hour))
+			_, err := q.Reschedule(ctx, ref, far.Add(time.Hour))
 			return err
 		}, func(t *testing.T, q *durable.Queue, ref durable.Ref) {
 			info, err := q.Get(t.Context(), ref)
@@ -74,7 +74,7 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 			require.Greater(t, time.Until(info.Due), 90*time.Minute)
 		}},
 		"Schedule": {func(ctx context.Context, q *durable.Queue, _ durable.Ref) error {
-			return q.Schedule(ctx, "s", "@every 1h", durable.Job{Kind: "k"})
+			return q.SetSchedule(ctx, "s", "@every 1h", durable.Job{Kind: "k"})
 		}, func(t *testing.T, q *durable.Queue, _ durable.Ref) { require.Equal(t, 2, kept(t, q)) }},
 		"Pause": {func(ctx context.Context, q *durable.Queue, _ durable.Ref) error {
 			return q.Pause(ctx, durable.Pausable{Kind: "k"})
@@ -217,11 +217,11 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 	e, err := jetstream.Connect(t.Context(), nc, s.opts...)
 	require.NoError(t, err)
 	defer e.Close()
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	for _, out := range []driver.Completion{{End: driver.Done}, {End: driver.Retry, At: time.Now().Add(time.Hour)}, {End: driver.DeadLetter}} {
 		now := time.Now().Truncate(time.Microsecond)
-		_, errs := e.Insert(t.Context(), []driver.Record{{ID: fmt.Sprint("x", out.End), Kind: "k", At: now, MaxAttempts: 3, Due: now, Born: now}})
+		_, errs := e.Insert(t.Context(), []driver.Record{{ID: fmt.Sprint("x", out.End), Job: driver.Job{Kind: "k", At: now, MaxAttempts: 3}, Due: now, Born: now}})
 		require.NoError(t, errs[0])
 		feeding, stop := context.WithCancel(t.Context())
 		require.NoError(t, w.Fetch(feeding, func(held []*driver.Delivery) { out.Delivery = held[0]; stop() }))
@@ -244,9 +244,9 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 // said to have been lost then: no job may begin in one without a heartbeat.
 func TestLostLeaseInOnePartition(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, jetstream.Partitions(2))
+	s := newStore(t, jetstream.WithPartitions(2))
 	const lease = 2 * time.Second
-	w, err := s.Open(t).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	w, err := s.Open(t).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	time.Sleep(lease + 10*time.Millisecond)
 	js, err := s.connect(t).JetStream()

@@ -155,7 +155,7 @@ func TestClusterConfig(t *testing.T) {
 	for i, port := range reserved.Ports {
 		srv = serve(t, "cluster.conf", append(words, "server_name: n1", fmt.Sprintf("server_name: n%d", i+1), "port: 6222", fmt.Sprintf("port: %d", port))...)
 	}
-	works(t, dial(t, srv, nats.RootCAs(dir+"/ca.pem"), nats.ClientCert(dir+"/client.pem", dir+"/client-key.pem")), jetstream.Replicas(3))
+	works(t, dial(t, srv, nats.RootCAs(dir+"/ca.pem"), nats.ClientCert(dir+"/client.pem", dir+"/client-key.pem")), jetstream.WithReplicas(3))
 }
 
 // userStore is a server with the users of the chapter, whose engines are of one of them.
@@ -166,7 +166,7 @@ type userStore struct {
 
 func newUserStore(t testing.TB) *userStore {
 	s := &store{srv: serve(t, "users.conf", "$READER", "x", "$OPERATOR", "x", "$KEEPER", "x", "$SHOP", "x", "$WORKER", "x", "$DEPLOYER", "x"),
-		opts: []jetstream.Option{jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)}}
+		opts: []jetstream.Option{jetstream.WithBuckets(jetstream.Buckets{Near: 250 * time.Millisecond, Far: 2 * time.Second, Lead: time.Second, Settle: time.Second})}}
 	u := &userStore{s, "deployer"}
 	require.NoError(t, u.as(t, "deployer").Close())
 	return u
@@ -210,8 +210,8 @@ func TestUsersConfigNoMore(t *testing.T) {
 	shop := open("shop")
 	refs, err := shop.AddMany(ctx, durable.Job{Kind: "k", After: time.Hour, Key: "key"}, durable.Job{Kind: "k", After: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, shop.Schedule(ctx, "s", "@every 1h", durable.Job{Kind: "k"}))
-	_, ok, err := shop.Reschedule(ctx, refs[0], time.Now().Add(2*time.Hour))
+	require.NoError(t, shop.SetSchedule(ctx, "s", "@every 1h", durable.Job{Kind: "k"}))
+	ok, err := shop.Reschedule(ctx, refs[0], time.Now().Add(2*time.Hour))
 	require.NoError(t, err)
 	require.True(t, ok)
 	ok, err = shop.Cancel(ctx, refs[0])
@@ -245,7 +245,7 @@ func TestUsersConfigNoMore(t *testing.T) {
 
 	nc := dial(t, s.srv, nats.UserInfo("worker", "x"), nats.CustomInboxPrefix("_INBOX_worker"))
 	requireDenied(t, "$JS.API.STREAM.INFO.TW_other_0", func() error {
-		_, err := jetstream.Connect(ctx, nc, jetstream.Queue("other"))
+		_, err := jetstream.Connect(ctx, nc, jetstream.WithQueue("other"))
 		return err
 	})
 	js, err := nc.JetStream()
@@ -284,7 +284,7 @@ func requireOperates(t *testing.T, s *userStore, operator, shop *durable.Queue) 
 	require.NoError(t, operator.Pause(ctx, durable.Pausable{Kind: "dies"}))
 	require.NoError(t, operator.Resume(ctx, durable.Pausable{Kind: "dies"}))
 	require.NoError(t, operator.SetLimit(ctx, "l", durable.Limit{Kind: "dies", Running: 1}))
-	require.NoError(t, operator.SetLimit(ctx, "l", durable.Limit{}))
+	require.NoError(t, operator.DeleteLimit(ctx, "l"))
 	require.NoError(t, operator.PauseSchedule(ctx, "s"))
 	require.NoError(t, operator.DeleteSchedule(ctx, "s"))
 	ok, err := operator.Cancel(ctx, refs[0])
@@ -379,12 +379,12 @@ func TestLeafConfig(t *testing.T) {
 	for _, name := range []string{"leaf.conf", "leaf-jetstream.conf"} {
 		leaf := serve(t, name, "hub.example.com:7422", "127.0.0.1:"+leafPort)
 		require.Eventually(t, func() bool { return leaf.NumLeafNodes() == 1 }, patience, time.Millisecond)
-		q := works(t, dial(t, leaf), jetstream.Existing(), jetstream.Domain("hub"))
+		q := works(t, dial(t, leaf), jetstream.WithExistingOnly(), jetstream.WithDomain("hub"))
 		info, err := q.Get(within(t), refs[0])
 		require.NoError(t, err)
 		require.Equal(t, "k", info.Job.Kind)
 	}
-	require.PanicsWithValue(t, `jetstream: Domain("a.b"): use letters, digits, - and _`, func() {
-		jetstream.Connect(t.Context(), dial(t, hub), jetstream.Domain("a.b"))
+	require.PanicsWithValue(t, `jetstream: WithDomain("a.b"): use letters, digits, - and _`, func() {
+		jetstream.Connect(t.Context(), dial(t, hub), jetstream.WithDomain("a.b"))
 	})
 }

@@ -29,7 +29,7 @@ import (
 //
 // A worker that dies leaves its claims, and their permits, as they are. A worker that takes a
 // claim over keeps its permits. One that looks for a permit in vain frees those claims whose workers are
-// no more (sweep), so that a permit does not wait for somebody who can run that job.
+// no more (sweepPermits), so that a permit does not wait for somebody who can run that job.
 //
 // The rest of a limit is one message for all of it, or for each lane:
 //
@@ -296,8 +296,8 @@ func (q *quota) freePermit(l *driver.StoredLimit, chosen map[int]bool) int {
 	return -1
 }
 
-// freed notes that permits are free, with the sequences of the messages that say so.
-func (p *part) freed(permits map[string]uint64) {
+// learnFreed notes that permits are free, with the sequences of the messages that say so.
+func (p *part) learnFreed(permits map[string]uint64) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	for name, at := range permits {
@@ -308,9 +308,9 @@ func (p *part) freed(permits map[string]uint64) {
 	}
 }
 
-// sweep frees permits whose workers are no more, or which no claim names, of a quota that has
+// sweepPermits frees permits whose workers are dead, or which no claim names, of a quota that has
 // none that is free. It returns whether there is one now.
-func (w *worker) sweep(ctx context.Context, p *part, key string) bool {
+func (w *worker) sweepPermits(ctx context.Context, p *part, key string) bool {
 	p.quotas.mu.Lock()
 	q := p.quotas.all[key]
 	if q == nil || time.Since(q.swept) < sweepWait {

@@ -38,7 +38,7 @@ func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
 
 // worker returns one that sends no more heartbeats.
 func (l *limited) worker(name string) *worker {
-	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{"k"}), Lease: l.lease, Retention: time.Hour})
+	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindSet([]string{"k"}), Lease: l.lease, Retention: time.Hour})
 	require.NoError(l.t, err)
 	return w.(*worker)
 }
@@ -66,11 +66,11 @@ func (l *limited) held(lane string) *driver.Delivery {
 
 // again is the same job as it is handed out once more.
 func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
-	if hd, ok := h.Handle.(*handle); ok {
+	if hd, ok := h.Claim.(*handle); ok {
 		at = hd.seq
 	}
 	hd := &handle{p: l.p, at: location{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
-	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
+	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Claim: hd}
 }
 
 func (l *limited) claim(w *worker, h *driver.Delivery) driver.ClaimResult {
@@ -78,7 +78,7 @@ func (l *limited) claim(w *worker, h *driver.Delivery) driver.ClaimResult {
 }
 
 func (l *limited) status(h *driver.Delivery) status {
-	s, err := l.p.status(l.t.Context(), h.Handle.(*handle).at)
+	s, err := l.p.status(l.t.Context(), h.Claim.(*handle).at)
 	require.NoError(l.t, err)
 	return s
 }
@@ -94,7 +94,7 @@ func (l *limited) taken() (n int) {
 
 // The permit of a worker that is no more is free after its lease, though nobody is handed its
 // job: another that waits for a permit frees it. That job is a suspect then.
-func TestPlaceOfTheDead(t *testing.T) {
+func TestPermitOfTheDead(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	l.lease = limitedLease
@@ -141,7 +141,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 			w, first := l.worker("w"+name), l.held("")
 			require.Equal(t, driver.Granted, l.claim(w, first).Status)
 			if lost {
-				first.Handle.(*handle).status.seq = 0
+				first.Claim.(*handle).status.seq = 0
 			}
 			second := l.again(first, 0)
 			require.Equal(t, driver.Granted, l.claim(w, second).Status)
@@ -149,7 +149,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 			require.NoError(t, w.Release(t.Context(), []*driver.Delivery{first}, 0))
 			require.Equal(t, was, l.status(second), "it is not the first one's")
 			if lost {
-				second.Handle.(*handle).status.seq = 0
+				second.Claim.(*handle).status.seq = 0
 				require.NoError(t, w.Release(t.Context(), []*driver.Delivery{second}, 0))
 				require.Equal(t, freed, l.status(second).fate)
 				return
@@ -168,7 +168,7 @@ func TestClaimWaitsNotForItself(t *testing.T) {
 	w, h := l.worker("w"), l.held("")
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	was := l.status(h)
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	hd.status.seq, hd.unsure = 0, true
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	require.Equal(t, was.permits, l.status(h).permits)
@@ -179,15 +179,15 @@ func TestClaimWaitsNotForItself(t *testing.T) {
 
 // A permit that no claim names, since the status was removed with its bucket, is freed; not if
 // it was taken since it was looked at.
-func TestPlaceOfNobody(t *testing.T) {
+func TestPermitOfNobody(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	first, second := l.held(""), l.held("")
 	w := l.worker("w")
 	require.Equal(t, driver.Granted, l.claim(w, first).Status)
-	hd := first.Handle.(*handle)
+	hd := first.Claim.(*handle)
 	name := hd.status.permits[0]
-	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})].permits[0]
+	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})].permits[0]
 	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
 	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
 
@@ -202,11 +202,11 @@ func TestPlaceOfNobody(t *testing.T) {
 }
 
 // A claim of what has ended, in a bucket that is closed, is taken back with its permit.
-func TestPlaceInClosedBucket(t *testing.T) {
+func TestPermitInClosedBucket(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	h := l.held("")
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	require.NoError(t, l.p.purge(t.Context(), l.p.nearSubject(hd.at.bucket, "k"), 0))
 	closeBucket(t, l.p, hd.at.bucket)
 	require.Equal(t, driver.Gone, l.claim(l.worker("w"), h).Status)
@@ -215,7 +215,7 @@ func TestPlaceInClosedBucket(t *testing.T) {
 }
 
 // What could not be claimed since another took the permit is given back without that permit.
-func TestPlaceOfAnothersClaim(t *testing.T) {
+func TestPermitOfAnothersClaim(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "k", Running: 1})
@@ -232,15 +232,15 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	require.Equal(t, driver.Granted, elsewhere.claim(elsewhere.worker("other"), theirs).Status)
 
 	require.Equal(t, driver.Throttled, l.claim(w, mine).Status)
-	require.Len(t, mine.Handle.(*handle).status.permits, 1, "it has tried")
+	require.Len(t, mine.Claim.(*handle).status.permits, 1, "it has tried")
 	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{mine}, 0))
 	require.Equal(t, 1, l.taken())
 	require.Equal(t, none, l.status(mine).fate, "it was never claimed")
 	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
 }
 
-// A claim by rules that are not those any more is given back, and judged by those that are.
-func TestRulesAfterTheClaim(t *testing.T) {
+// A claim by limits and pauses that have changed is given back, and is judged by the present ones.
+func TestFlowControlAfterTheClaim(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
@@ -275,14 +275,14 @@ func TestRulesAfterTheClaim(t *testing.T) {
 	require.Len(t, l.status(first).permits, 1)
 
 	// Who has a permit leaves it though the limit is there no more.
-	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{}) })
+	change(func() error { return q.DeleteLimit(t.Context(), "one") })
 	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: first, End: driver.Done}})[0])
 	require.Equal(t, done, l.status(first).fate)
 	require.Equal(t, 0, l.taken())
 }
 
 // Of a claim whose answer is lost the permit counts once.
-func TestPlaceWithoutAnAnswer(t *testing.T) {
+func TestPermitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	l := newLimited(t, connectPart(t, srv), durable.Limit{Kind: "k", Running: 2})
@@ -304,7 +304,7 @@ func TestPlaceWithoutAnAnswer(t *testing.T) {
 	require.Equal(t, 0, l.taken())
 }
 
-// A mark for a claim is none for the one that follows.
+// A request to cancel a claim does not cancel the next one.
 func TestCancelRunningOfOneClaim(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "other", Running: 1})
@@ -336,7 +336,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 10, Burst: 2})
 	h := l.held("")
 	w := l.worker("w")
-	id := l.e.knows().Limits()[0].ID
+	id := l.e.lastFlowControl().Limits()[0].ID
 	q := &quota{key: driver.LimitKey{Limit: id}}
 	c := driver.Counter{TAT: time.Now().Add(time.Hour).UnixNano()}
 	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
@@ -351,33 +351,33 @@ func TestTokensAfterAStepBack(t *testing.T) {
 }
 
 // Who waits for a token looks for no permits of the dead: that takes long where many run.
-func TestTokenIsNoPlace(t *testing.T) {
+func TestTokenIsNoPermit(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 0.001, Burst: 1})
 	w := l.worker("w")
 	require.Equal(t, driver.Granted, l.claim(w, l.held("")).Status)
 	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
-	q := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})]
+	q := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})]
 	require.Equal(t, 1, q.used)
 	require.Zero(t, q.swept)
 }
 
-// What another has claimed who lives is left to that one, and the rest of a batch is claimed.
-func TestBatchWithWhatIsAnothers(t *testing.T) {
+// What another has claimed who lives is left to that one, and the rest of the call is claimed.
+func TestClaimBesideAnothers(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 1000, Burst: 1000})
 	other, w := l.worker("other"), l.worker("w")
 	mine, theirs := l.held(""), l.held("")
 	require.Equal(t, driver.Granted, l.claim(other, theirs).Status)
 	for _, again := range []bool{false, true} { // it is known at first, or once the batch is refused
-		batch := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
-		batch[1].Handle.(*handle).again = again
-		results := w.Claim(t.Context(), batch)
+		held := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
+		held[1].Claim.(*handle).again = again
+		results := w.Claim(t.Context(), held)
 		require.Equal(t, driver.Granted, results[0].Status)
 		require.Equal(t, driver.RetryLater, results[1].Status)
 		require.Positive(t, results[1].After)
 		require.LessOrEqual(t, results[1].After, l.lease+time.Second)
-		require.NoError(t, w.Release(t.Context(), batch[:1], 0))
+		require.NoError(t, w.Release(t.Context(), held[:1], 0))
 	}
 	require.Equal(t, 1, l.taken())
 }
@@ -390,21 +390,21 @@ func TestCounterThatHasChanged(t *testing.T) {
 		l := newLimited(t, newPart(t), limit)
 		w := l.worker("w")
 		w.others.Store(1)
-		jobs := []*claiming{newClaiming(l.e.knows(), l.held(""))}
+		jobs := []*claimRequest{newClaimRequest(l.e.lastFlowControl(), l.held(""))}
 		rest, err := w.survey(t.Context(), l.p, jobs, "token")
 		require.NoError(t, err)
-		drafts, won, _ := w.plan(l.p, rest)
+		drafts, won, _ := w.planClaims(l.p, rest)
 		require.Len(t, won, 1)
-		q := &quota{key: driver.LimitKey{Limit: l.e.knows().Limits()[0].ID}}
+		q := &quota{key: driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID}}
 		c := driver.Counter{LastHolder: "other", TAT: l.p.now().Add(time.Second).UnixNano()}
 		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
-		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token", true), refused)
+		require.Len(t, w.commitClaims(t.Context(), l.p, drafts, won, "token", true), refused)
 		require.Equal(t, 1-refused, l.taken())
 	}
 }
 
-// Deferred jobs are handed out again when the rules change.
-func TestPutOffUntilTheRulesChange(t *testing.T) {
+// Deferred jobs are handed out again when the limits or pauses change.
+func TestDeferredUntilFlowControlChanges(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})

@@ -18,19 +18,19 @@ import (
 // all partitions and buckets, has a bound in bytes: readers take of it before they ask,
 // and give back when what came was handed on. A reader that waits for what may come must
 // not keep others from what is there, and a far bucket is to be moved though no handler
-// has a place, so each of these has a part of the bound for itself.
+// is free, so each of these has a part of the bound for itself.
 const (
 	readBytes = 4 << 20 // of those that read what is there
 	waitBytes = 4 << 20 // of those that wait for what may come
 	moveBytes = 1 << 20 // of those that move far buckets
 
-	// share is what one reader takes. Any job fits, so that each request brings something
-	// on: a payload has 256 KiB at most. Of small ones fetchSize fit.
-	share = 1 << 20
+	// readSize is what one reader takes. The largest job fits, so every request makes
+	// progress: a payload has 256 KiB at most. Of small jobs fetchSize fit.
+	readSize = 1 << 20
 
-	// waitShare is what one takes that waits, and less if many do. A job that does not fit
-	// is read with a share.
-	waitShare = 128 << 10
+	// waitSize is what one takes that waits, and less if many do. A job that does not fit
+	// is read with readSize.
+	waitSize = 128 << 10
 )
 
 // budget is a number of bytes that may be asked for.
@@ -82,7 +82,7 @@ func (b *budget) give(n int) {
 	b.freed.Broadcast()
 }
 
-// join and leave count who shares it.
+// join adds n to the number of readers that use the budget.
 func (b *budget) join(n int) {
 	b.mu.Lock()
 	b.users += n

@@ -39,10 +39,10 @@ func (c meteredConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// fetching is a worker's Fetch, whose jobs are handed on while the gate is open.
+// fetching is a worker's Fetch, whose jobs are handed on unless it is paused.
 type fetching struct {
-	meter meter
-	gate  sync.RWMutex
+	meter  meter
+	paused sync.RWMutex
 
 	mu    sync.Mutex
 	got   map[string]bool
@@ -50,8 +50,8 @@ type fetching struct {
 }
 
 func (f *fetching) give(held []*driver.Delivery) {
-	f.gate.RLock()
-	defer f.gate.RUnlock()
+	f.paused.RLock()
+	defer f.paused.RUnlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range held {
@@ -73,7 +73,7 @@ func largeJobs(n int, ago time.Duration) []driver.Record {
 	now := time.Now().Truncate(time.Microsecond)
 	for i := range recs {
 		at := now.Add(-ago * time.Duration(i+1) / time.Duration(n)).Truncate(time.Microsecond)
-		recs[i] = driver.Record{ID: rand.Text(), Kind: "k", At: at, MaxAttempts: 1, Payload: make([]byte, 250<<10), Due: at, Born: now}
+		recs[i] = driver.Record{ID: rand.Text(), Job: driver.Job{Kind: "k", At: at, MaxAttempts: 1, Payload: make([]byte, 250<<10)}, Due: at, Born: now}
 	}
 	return recs
 }
@@ -93,7 +93,7 @@ func insert(t *testing.T, e driver.Engine, recs []driver.Record) {
 // fetched and not handed on yet is bounded; and all come.
 func TestFetchedIsBounded(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, jetstream.Partitions(2))
+	s := newStore(t, jetstream.WithPartitions(2))
 	f := &fetching{meter: meter{srv: s.srv}, got: map[string]bool{}}
 	nc, err := nats.Connect("", nats.InProcessServer(&f.meter), nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
@@ -103,10 +103,10 @@ func TestFetchedIsBounded(t *testing.T) {
 	defer e.Close()
 	const overdue, ahead = 120, 16
 	insert(t, e, largeJobs(overdue, 6*time.Second))
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 20 * time.Second, Ahead: 2 * time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 20 * time.Second, Ahead: 2 * time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	f.meter.n.Store(0)
-	f.gate.Lock()
+	f.paused.Lock()
 	ctx, stop := context.WithCancel(t.Context())
 	fed := make(chan error, 1)
 	go func() { // again where the server did not answer in time
@@ -119,16 +119,16 @@ func TestFetchedIsBounded(t *testing.T) {
 		}
 	}()
 	const most = 11 << 20 // and a little for what is said besides
-	last, since, waiting := int64(0), time.Now(), int64(0)
-	for end := time.Now().Add(patience); (waiting <= 1<<20 || time.Since(since) < 3*time.Second) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		_, waiting = f.have()
-		require.Less(t, waiting, int64(most), "fetched, and not handed on")
-		if waiting > last+200<<10 { // a job has more, and what is said besides is less
-			last, since = waiting, time.Now()
+	last, since, pending := int64(0), time.Now(), int64(0)
+	for end := time.Now().Add(patience); (pending <= 1<<20 || time.Since(since) < 3*time.Second) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		_, pending = f.have()
+		require.Less(t, pending, int64(most), "fetched, and not handed on")
+		if pending > last+200<<10 { // a job has more, and what is said besides is less
+			last, since = pending, time.Now()
 		}
 	}
-	require.Greater(t, waiting, int64(1<<20), "it fetches")
-	f.gate.Unlock()
+	require.Greater(t, pending, int64(1<<20), "it fetches")
+	f.paused.Unlock()
 	insert(t, e, largeJobs(ahead, -4*time.Second)) // some are moved from a far bucket, some waited for
 	require.Eventually(t, func() bool {
 		n, _ := f.have()

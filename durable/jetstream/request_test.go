@@ -29,7 +29,7 @@ func TestRequestUsedUp(t *testing.T) {
 	f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, anyQueue)))
 	bytes := 0
-	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: share}
+	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: readSize}
 	got, err := p.pull("c", request, func(some []*nats.Msg) {
 		for _, m := range some {
 			bytes += m.Size()
@@ -46,9 +46,9 @@ func TestRequestUsedUp(t *testing.T) {
 	require.Less(t, time.Since(began), request.Expires)
 }
 
-// A reader that waits at a queue takes a share only to read a job that does not fit into its request.
+// A reader that waits at a queue takes readSize only to read a job that does not fit into its request.
 func TestFetchNeedsNoShare(t *testing.T) {
-	p := newPart(t, Buckets(time.Hour, 24*time.Hour, time.Minute, time.Minute))
+	p := newPart(t, WithBuckets(Buckets{Near: time.Hour, Far: 24 * time.Hour, Lead: time.Minute, Settle: time.Minute}))
 	now := p.now().Truncate(time.Microsecond)
 	at := spot{p.nearOf(now), anyQueue}
 	store := func(id string, payload int) {
@@ -57,7 +57,7 @@ func TestFetchNeedsNoShare(t *testing.T) {
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(at.bucket, at.queue), data: encode(&r, nil)}))
 	}
 	kind := recordAt("", now, now).Kind
-	w := &worker{c: driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindGate([]string{kind})}, budgets: newBudgets()}
+	w := &worker{c: driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindSet([]string{kind})}, budgets: newBudgets()}
 	given := make(chan string, 10)
 	f := &fetcher{part: p, w: w, give: func(held []*driver.Delivery) {
 		for _, h := range held {
@@ -70,14 +70,14 @@ func TestFetchNeedsNoShare(t *testing.T) {
 	store("small", 10)
 	require.NoError(t, f.fetch(t.Context(), at, &r))
 	require.Equal(t, "small", <-given)
-	store("large", 2*waitShare)
+	store("large", 2*waitSize)
 	fetched := make(chan error, 1)
 	go func() { fetched <- f.fetch(t.Context(), at, &r) }()
 	require.Eventually(t, func() bool {
 		w.read.mu.Lock()
 		defer w.read.mu.Unlock()
 		return len(w.read.turns) == 1
-	}, 2*time.Minute, time.Millisecond, "it waits for a share")
+	}, 2*time.Minute, time.Millisecond, "it waits for the budget")
 	w.read.give(readBytes)
 	require.NoError(t, <-fetched)
 	require.Equal(t, "large", <-given)
@@ -89,7 +89,7 @@ func TestPageLost(t *testing.T) {
 	l := &swallowing{srv: newServer(t)}
 	p := connectPart(t, l)
 	now := p.now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -159,7 +159,7 @@ func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, rep
 		w.last = seq(h.seq)
 		return append(g, w), nil
 	}
-	return slices.Concat(g, p.placeKeyed(next), group{p.keyWrite(next, h.seq)}), nil
+	return slices.Concat(g, p.storeKeyed(next), group{p.keyWrite(next, h.seq)}), nil
 }
 
 func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {

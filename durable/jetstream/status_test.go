@@ -19,7 +19,7 @@ import (
 func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(at.bucket))))
 	put := func(s status) uint64 {
@@ -37,7 +37,7 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	mine.seq = put(mine)
 	put(status{fate: done, token: "another", worker: "b", attempt: 2})
 	gone := put(status{fate: done, token: "another", worker: "b", attempt: 2}) + 1
-	h := &driver.Delivery{Record: r, Handle: &handle{p: p, at: at, seq: gone, status: mine, record: &r}}
+	h := &driver.Delivery{Record: r, Claim: &handle{p: p, at: at, seq: gone, status: mine, record: &r}}
 	w := &worker{e: &engine{parts: []*part{p}}}
 	require.Equal(t, driver.Gone, w.confirm(t.Context(), h, errBucketClosed).Status)
 	stays(done)
@@ -60,7 +60,7 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 func TestCancelBeforeTheMark(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	at := location{id: a.id, bucket: a.bucket}
 	require.NoError(t, p.insertOne(t.Context(), r))
@@ -77,7 +77,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	p := newPart(t)
 	f := &fetcher{part: p}
 	now := time.Now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
 	left := write{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r, nil)}
 	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
@@ -102,7 +102,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		p := newPart(t)
 		f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 		now := time.Now().Truncate(time.Microsecond)
-		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+		r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 		at := location{id: r.ID, bucket: p.nearOf(now)}
 		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r, nil)}}})[0]
 		require.NoError(t, res.err)
@@ -215,7 +215,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	f := &fetcher{part: p}
 	at := location{id: "x", bucket: p.nearOf(p.now())}
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
-	_, err := p.markBackup(t.Context())
+	_, err := p.holdStatuses(t.Context())
 	require.NoError(t, err)
 	is, err := p.isBackedUp(t.Context())
 	require.NoError(t, err)

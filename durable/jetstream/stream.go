@@ -75,9 +75,18 @@ func (w *write) msg() *nats.Msg {
 		m.Header.Set("Nats-Rollup", "sub")
 	}
 	if w.ttl > 0 {
-		m.Header.Set("Nats-TTL", strconv.FormatInt(max(int64((w.ttl+time.Second-1)/time.Second), 1), 10))
+		m.Header.Set("Nats-TTL", strconv.FormatInt(ttlSeconds(w.ttl), 10))
 	}
 	return m
+}
+
+// longestTTL is such that the server's sum of it and the time does not overflow: that is in
+// nanoseconds, which end in the year 2262.
+const longestTTL = 100 * 365 * 24 * time.Hour
+
+// ttlSeconds returns a TTL, which is positive, in whole seconds, rounded up.
+func ttlSeconds(d time.Duration) int64 {
+	return int64((min(d, longestTTL) + time.Second - 1) / time.Second)
 }
 
 // group is what is written together or not at all.
@@ -180,7 +189,7 @@ func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint6
 	defer stop()
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
 		if p.closed.Err() != nil {
-			return 0, p.over()
+			return 0, p.closedBy()
 		}
 		if err := p.checkVersion(ctx); err != nil {
 			return 0, err
@@ -450,7 +459,7 @@ func (p *part) request(ctx context.Context, subject string, body []byte) (*nats.
 // requestOnce returns the answer, or why there is none: also that the server denies the question.
 func (p *part) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	if p.closed.Err() != nil {
-		return nil, p.over()
+		return nil, p.closedBy()
 	}
 	ctx, stop := p.denials.during(ctx, about(subject))
 	defer stop()
@@ -472,7 +481,7 @@ func (p *part) direct(ctx context.Context, request map[string]any) (all []stored
 		return nil, err
 	}
 	if p.closed.Err() != nil {
-		return nil, p.over()
+		return nil, p.closedBy()
 	}
 	api := p.api + "DIRECT.GET." + p.stream
 	ctx, stop := p.denials.during(ctx, about(api))

@@ -31,19 +31,19 @@ func (f *fetcher) endedNobodys(ctx context.Context, at spot) (last uint64, err e
 	return last, nil
 }
 
-// handled returns the tokens of the kinds that workers can run which live.
+// handled returns the hashes of the kinds that workers can run which live.
 func (p *part) handled(ctx context.Context, now time.Time) (map[string]bool, error) {
 	lives, heartbeats, err := p.lives(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tokens := map[string]bool{}
+	hashes := map[string]bool{}
 	for subject, l := range lives {
 		if p.serverTime(heartbeats[subject].Time).Add(l.Lease).After(now) {
-			for _, token := range l.Kinds {
-				tokens[token] = true
+			for _, hash := range l.Kinds {
+				hashes[hash] = true
 			}
 		}
 	}
-	return tokens, nil
+	return hashes, nil
 }

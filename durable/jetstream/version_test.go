@@ -72,7 +72,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	defer q.Close()
-	work := driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"k"})}
+	work := driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"k"})}
 	w, err := e.Work(t.Context(), work)
 	require.NoError(t, err)
 	claim := func() *driver.Delivery {
@@ -86,7 +86,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "other", Key: "key", Signals: true})
 	require.NoError(t, err)
 	d := claim()
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
 	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "other", Running: 1}))
 	schedule, err := e.Schedule(t.Context(), "s")
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	config, before := contentsOf(t, p)
 	now := time.Now()
 	record := func(key string) driver.Record {
-		r, err := driver.NewRecord(driver.Record{Kind: "k", Key: key}, now)
+		r, err := driver.NewRecord(driver.Job{Kind: "k", Key: key}, now)
 		require.NoError(t, err)
 		return r
 	}
@@ -291,7 +291,7 @@ func TestUnreadFieldsArePassedOn(t *testing.T) {
 	require.NoError(t, err)
 	defer q.Close()
 	moved, signaled := job("moved", now.Add(time.Hour)), job("signaled", now.Add(time.Hour))
-	_, ok, err := q.Reschedule(t.Context(), moved, now.Add(2*time.Hour))
+	ok, err := q.Reschedule(t.Context(), moved, now.Add(2*time.Hour))
 	require.NoError(t, err)
 	require.True(t, ok)
 	check("h.>", "q.>")
@@ -300,7 +300,7 @@ func TestUnreadFieldsArePassedOn(t *testing.T) {
 	require.True(t, ok)
 	failing := job("failing", now.Add(4*time.Second))
 	check("h.>", "q.>")
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 300ms", durable.Job{Kind: "tick"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 300ms", durable.Job{Kind: "tick"}))
 	schedule, err := p.last(t.Context(), p.scheduleSubject("s"))
 	require.NoError(t, err)
 	newer := withUnread(append(schedule.Data, '\n'))

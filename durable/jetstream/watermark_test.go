@@ -22,7 +22,7 @@ func closeBucket(t *testing.T, p *part, b int64) {
 
 func recordAt(id string, due, born time.Time) driver.Record {
 	due, born = due.Truncate(time.Microsecond), born.Truncate(time.Microsecond)
-	return driver.Record{ID: id, Kind: "k", At: due, MaxAttempts: 3, Due: due, Born: born}
+	return driver.Record{ID: id, Job: driver.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: born}
 }
 
 // The watermark rises and never falls, whoever writes it, and is what a new engine finds.

@@ -34,7 +34,7 @@ type wire struct {
 	Schedule   string            `json:"sched,omitempty"`
 	Occurrence string            `json:"occ,omitempty"`
 	Lane       string            `json:"lane,omitempty"`
-	Priority   int8              `json:"prio,omitempty"`
+	Priority   driver.Priority   `json:"prio,omitempty"`
 	Meta       map[string]string `json:"meta,omitempty"`
 	Timeout    int64             `json:"timeout,omitempty"`
 	Expires    int64             `json:"expires,omitempty"`
@@ -87,13 +87,15 @@ func decode(data []byte) (driver.Record, error) {
 		payload = nil
 	}
 	return driver.Record{
-		ID:   w.ID,
-		Kind: w.Kind, Key: w.Key, Payload: payload, At: time.UnixMicro(w.At), MaxAttempts: w.Max,
-		Lane: w.Lane, Priority: w.Priority, Meta: w.Meta,
-		Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
+		ID: w.ID,
+		Job: driver.Job{
+			Kind: w.Kind, Key: w.Key, Payload: payload, At: time.UnixMicro(w.At), MaxAttempts: w.Max,
+			Lane: w.Lane, Priority: w.Priority, Meta: w.Meta, FreeWhenBegun: w.Free, Signals: w.Signals,
+			Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
+		},
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
 		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Schedule: w.Schedule, Occurrence: w.Occurrence,
-		FreeWhenBegun: w.Free, Signals: w.Signals, First: fromMicros(w.First), Signal: w.Signal,
+		First: fromMicros(w.First), Signal: w.Signal,
 	}, nil
 }
 

@@ -19,12 +19,12 @@ import (
 func TestRecordRoundTrip(t *testing.T) {
 	at := time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
 	for _, r := range []driver.Record{
-		{ID: "x", Kind: "k", At: at, MaxAttempts: 1, Due: at, Born: at},
-		{ID: "y", Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2,
+		{ID: "x", Job: driver.Job{Kind: "k", At: at, MaxAttempts: 1}, Due: at, Born: at},
+		{ID: "y", Job: driver.Job{Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2},
 			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Schedule: "s",
 			Errors: []driver.Failure{{At: time.UnixMicro(8).UTC(), Error: "of before"}, {At: time.UnixMicro(9).UTC(), Attempt: 4, Error: "no\nuse"}}},
-		{ID: "z", Kind: "k", At: at, MaxAttempts: 1, Lane: "l", Priority: -1, Meta: map[string]string{"a": "\n", "b": ""},
-			Timeout: time.Microsecond, Expires: at, Due: at, Born: at, Schedule: "s", Occurrence: "{\n}"},
+		{ID: "z", Job: driver.Job{Kind: "k", At: at, MaxAttempts: 1, Lane: "l", Priority: -1, Meta: map[string]string{"a": "\n", "b": ""},
+			Timeout: time.Microsecond, Expires: at}, Due: at, Born: at, Schedule: "s", Occurrence: "{\n}"},
 	} {
 		got, err := decode(encode(&r, nil))
 		require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestRef(t *testing.T) {
 func TestForgedRef(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
-	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))
 	e := &engine{parts: []*part{p}, salt: p.salt}
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
@@ -171,8 +171,8 @@ func TestRefusals(t *testing.T) {
 
 func TestWrongOptions(t *testing.T) {
 	for _, o := range []Option{
-		Queue(""), Queue("a.b"), Replicas(0), Partitions(0), Partitions(1001), MaxBytes(1),
-		Buckets(0, 1, 1, 1), Buckets(2*time.Second, 3*time.Second, 1, 1), Buckets(1, 1, 0, 1), nil,
+		WithQueue(""), WithQueue("a.b"), WithReplicas(0), WithPartitions(0), WithPartitions(1001), WithMaxBytes(1),
+		WithBuckets(Buckets{Near: 1}), WithBuckets(Buckets{Near: 2 * time.Second, Far: 3 * time.Second}), WithBuckets(Buckets{Lead: -1}), WithBuckets(Buckets{Settle: -1}), nil,
 	} {
 		require.Panics(t, func() { Connect(t.Context(), new(nats.Conn), o) })
 	}

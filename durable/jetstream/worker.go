@@ -125,7 +125,7 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 		defer cancel()
 		_ = w.notifyCanceled(asking, p) // or the next heartbeat does: the lease is renewed
 		if p == w.e.parts[0] {
-			_, _ = w.e.rulesSince(asking, p, written)
+			_, _ = w.e.flowControlSince(asking, p, written)
 		}
 		return nil
 	})
@@ -167,7 +167,7 @@ func (w *worker) noteHeartbeat(p *part, now stored) {
 }
 
 func (w *worker) Close(ctx context.Context) error {
-	w.recall() // nobody would when the rules change
+	w.recall() // nobody would when the limits or pauses change
 	return w.each(func(p *part) error { return p.purge(ctx, p.workerSubject(w.c.Name), 0) })
 }
 
@@ -234,7 +234,7 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 			return 0, fmt.Errorf("%w: cannot read a worker's lease: %w", driver.ErrStorage, err)
 		}
 	}
-	unchanged := p.watch(worker, m.Seq)
+	unchanged := p.unchangedFor(worker, m.Seq)
 	switch step := p.clock.Step(); {
 	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
 		return l.Lease - unchanged, nil
@@ -244,9 +244,9 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.
 	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
 }
 
-// watch returns for how long a worker's heartbeat has been the same, as far as it was polled
+// unchangedFor returns for how long a worker's heartbeat has been the same, as far as it was polled
 // from here.
-func (p *part) watch(worker string, seq uint64) time.Duration {
+func (p *part) unchangedFor(worker string, seq uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, ok := p.sightings[worker]; ok && s.seq == seq {
@@ -259,7 +259,7 @@ func (p *part) watch(worker string, seq uint64) time.Duration {
 
 func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	results := make([]driver.ClaimResult, len(held))
-	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
+	spread(w.e, len(held), func(i int) *part { return held[i].Claim.(*handle).p }, func(p *part, indices []int) {
 		for k, v := range w.claim(ctx, p, pick(held, indices)) {
 			results[indices[k]] = v
 		}
@@ -276,11 +276,11 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 		}
 		return results
 	}
-	token, rules := rand.Text(), w.e.knows()
-	all := make([]*claiming, len(held))
-	var limited, free []*claiming
+	token, flow := rand.Text(), w.e.lastFlowControl()
+	all := make([]*claimRequest, len(held))
+	var limited, free []*claimRequest
 	for i, h := range held {
-		if all[i] = newClaiming(rules, h); len(all[i].limits) > 0 {
+		if all[i] = newClaimRequest(flow, h); len(all[i].limits) > 0 {
 			limited = append(limited, all[i])
 		} else {
 			free = append(free, all[i])
@@ -291,7 +291,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 	for i, j := range all {
 		results[i] = j.result
 	}
-	w.obey(ctx, p, held, results, rules)
+	w.applyLimits(ctx, p, held, results, flow)
 	return results
 }
 
@@ -300,7 +300,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 // burial.
 func (w *worker) claimOf(h *driver.Delivery, token string, begun, crashes int) status {
 	attempt := min(begun, h.Record.MaxAttempts) + 1
-	return status{fate: claimed, token: h.Handle.(*handle).token(token), worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
+	return status{fate: claimed, token: h.Claim.(*handle).token(token), worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
 }
 
 // statusesOf looks up what became of jobs. It may miss what is new; what is final stays so.
@@ -308,7 +308,7 @@ func (p *part) statusesOf(ctx context.Context, held []*driver.Delivery) []status
 	statuses := make([]status, len(held))
 	subjects := make([]string, len(held))
 	for i, h := range held {
-		subjects[i] = p.fateSubject(h.Handle.(*handle).at)
+		subjects[i] = p.fateSubject(h.Claim.(*handle).at)
 	}
 	found, err := p.lasts(ctx, subjects)
 	if err != nil {
@@ -333,7 +333,7 @@ func (p *part) statusesAmong(ctx context.Context, held []*driver.Delivery) []sta
 	statuses := make([]status, len(held))
 	var again []int
 	for i, h := range held {
-		if hd := h.Handle.(*handle); hd.again || h.Exact && time.Since(hd.since) > heldLong {
+		if hd := h.Claim.(*handle); hd.again || h.Exact && time.Since(hd.since) > heldLong {
 			again = append(again, i)
 		}
 	}
@@ -363,7 +363,7 @@ func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 // told here. Its status is removed. Of a stale handle the bucket's mark says
 // nothing, so the job's message itself is looked for.
 func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) driver.ClaimResult {
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	if open == nil && hd.stale() {
 		open = errBucketClosed
 	}
@@ -408,7 +408,7 @@ func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
 // gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
 // its forward away.
 func (w *worker) gone(ctx context.Context, h *driver.Delivery) driver.ClaimResult {
-	hd := h.Handle.(*handle)
+	hd := h.Claim.(*handle)
 	if err := hd.p.tidy(ctx, &h.Record, hd.at); err != nil {
 		return driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 	}
@@ -462,7 +462,7 @@ func (h *handle) answer(s string) {
 
 func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
-	spread(w.e, len(outs), func(i int) *part { return outs[i].Delivery.Handle.(*handle).p }, func(p *part, indices []int) {
+	spread(w.e, len(outs), func(i int) *part { return outs[i].Delivery.Claim.(*handle).p }, func(p *part, indices []int) {
 		for k, err := range w.finish(ctx, p, pick(outs, indices)) {
 			errs[indices[k]] = err
 		}
@@ -476,7 +476,7 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) []error {
 	token := rand.Text()
 	for _, o := range outs {
-		hd := o.Delivery.Handle.(*handle)
+		hd := o.Delivery.Claim.(*handle)
 		hd.ending = cmp.Or(hd.ending, token)
 	}
 	all, errs := w.endAll(ctx, p, outs)
@@ -492,10 +492,10 @@ func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) 
 	for k, res := range results {
 		i, err := of[k], res.err
 		if err != nil {
-			err = w.checkEnd(ctx, p, outs[i].Delivery.Handle.(*handle), err)
+			err = w.checkEnd(ctx, p, outs[i].Delivery.Claim.(*handle), err)
 		}
 		if errs[i] = err; err == nil {
-			outs[i].Delivery.Handle.(*handle).ack()
+			outs[i].Delivery.Claim.(*handle).ack()
 		}
 	}
 	return errs
@@ -536,7 +536,7 @@ func inParallel[T any](all []T, f func(T)) {
 
 // end returns all that is written with an end.
 func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group, error) {
-	hd := o.Delivery.Handle.(*handle)
+	hd := o.Delivery.Claim.(*handle)
 	r := o.Delivery.Record
 	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.MaxAttempts), 0, o.Error, o.Errors
 	if o.Uncounted {
@@ -606,10 +606,10 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, err error) e
 // Release gives back. A claim is replaced by a status that anyone may replace.
 func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	errs := make([]error, len(w.e.parts))
-	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
+	spread(w.e, len(held), func(i int) *part { return held[i].Claim.(*handle).p }, func(p *part, indices []int) {
 		all := make([]*handle, len(indices))
 		for k, h := range pick(held, indices) {
-			all[k] = h.Handle.(*handle)
+			all[k] = h.Claim.(*handle)
 		}
 		errs[p.number] = w.freeAll(ctx, p, all)
 		for _, hd := range all {
@@ -688,7 +688,7 @@ func (p *part) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 		return nil, err
 	}
 	d := &driver.Delivery{Ref: p.refOf(&r), Record: r}
-	d.Handle = &handle{
+	d.Claim = &handle{
 		p: p, at: p.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
 		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, stream: p.created.Load(), record: &d.Record, data: m.Data,
 	}

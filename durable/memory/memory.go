@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
 
 // Store keeps jobs in a map. Make one with [New]. Its methods may be called by several
@@ -49,7 +48,6 @@ type entry struct {
 
 type engine struct {
 	m      *Store
-	owner  once.Owner
 	closed context.Context
 	close  context.CancelFunc
 }
@@ -58,11 +56,6 @@ type worker struct {
 	e         *engine
 	c         driver.WorkConfig
 	heartbeat time.Time
-}
-
-// handle is what Delivery.Handle holds.
-type handle struct {
-	claim int // 0: not claimed
 }
 
 // New returns an empty Store on a clock that is set by hand. With nil its time is that of
@@ -87,7 +80,7 @@ func (m *Store) now() time.Time {
 	return m.clock.Now()
 }
 
-// change wakes the Feeds. m.mu is held.
+// change wakes the calls of Fetch. m.mu is held.
 func (m *Store) change() {
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -118,9 +111,6 @@ func (m *Store) Restart() {
 	}
 	m.change()
 }
-
-// QueueOwner is for durable.Open.
-func (e *engine) QueueOwner() *once.Owner { return &e.owner }
 
 func (e *engine) Close() error {
 	e.close()
@@ -351,8 +341,9 @@ func (e *engine) Lookup(_ context.Context, key string) (driver.Ref, error) {
 }
 
 func (j *entry) info(ref driver.Ref) driver.Info {
-	i := driver.Info{Ref: ref, State: j.state, Record: j.rec}
-	i.Attempt = min(i.Attempt, i.MaxAttempts)
+	i := j.rec.Info(ref, j.state)
+	i.Job.Payload, i.Job.Meta, i.Errors = slices.Clone(i.Job.Payload), maps.Clone(i.Job.Meta), slices.Clone(i.Errors) // the caller's
+	i.Attempt = min(i.Attempt, j.rec.MaxAttempts)
 	return i
 }
 
@@ -504,12 +495,12 @@ func (m *Store) lease(name string) time.Duration {
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	for {
 		open, opened := w.c.Kinds.Open()
-		batch, changed := w.due(open)
+		soon, changed := w.due(open)
 		if w.c.Polled != nil {
 			w.c.Polled()
 		}
-		if len(batch) > 0 {
-			give(batch)
+		if len(soon) > 0 {
+			give(soon)
 			continue
 		}
 		select {
@@ -547,7 +538,7 @@ func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 		}
 	}
 	slices.SortFunc(refs, func(a, b driver.Ref) int { return m.jobs[a].rec.Due.Compare(m.jobs[b].rec.Due) })
-	var batch []*driver.Delivery
+	var held []*driver.Delivery
 	for _, ref := range refs[:min(len(refs), handOut)] {
 		j := m.jobs[ref]
 		j.since = now
@@ -556,9 +547,9 @@ func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 		}
 		rec := j.rec
 		rec.Attempt, rec.Crashes = j.begun()
-		batch = append(batch, &driver.Delivery{Ref: ref, Record: rec, Handle: handle{}})
+		held = append(held, &driver.Delivery{Ref: ref, Record: rec})
 	}
-	return batch, m.changed
+	return held, m.changed
 }
 
 func (e *engine) Unhandled(context.Context) ([]driver.Unhandled, error) {
@@ -610,7 +601,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		j.left = j.left || h.Exact && j.rec.FreeWhenBegun
-		h.Handle = handle{claim: j.claim}
+		h.Claim = j.claim
 		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
 		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}
 	}
@@ -631,11 +622,11 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
 	j.left = j.left || h.Exact && j.rec.FreeWhenBegun
 	j.claim++
-	h.Handle = handle{claim: j.claim}
+	h.Claim = j.claim
 	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
 }
 
-// take takes for a claim what the rules ask for, or says what it has to wait for.
+// take takes the permits and tokens of a claim, or says what it has to wait for.
 func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 	m, lane := w.e.m, j.rec.Lane
 	limits, paused := m.flow.Covering(j.rec.Kind, lane)
@@ -718,13 +709,13 @@ func (m *Store) free(j *entry) {
 		}
 	}
 	if len(j.permits) > 0 {
-		m.tell(driver.Notice{Freed: j.permits})
+		m.notifyAll(driver.Notice{Freed: j.permits})
 	}
 	j.permits = nil
 }
 
-// tell tells all workers. They may be about to call this engine with a lock of theirs.
-func (m *Store) tell(n driver.Notice) {
+// notifyAll sends all workers a notice. They may be about to call this engine with a lock of theirs.
+func (m *Store) notifyAll(n driver.Notice) {
 	for _, w := range m.workers {
 		if w.c.Notify != nil {
 			go w.c.Notify(n)
@@ -758,7 +749,7 @@ func (e *engine) SetFlowControl(_ context.Context, was int64, r *driver.FlowCont
 		return !slices.ContainsFunc(m.flow.Limits(), func(l *driver.StoredLimit) bool { return l.ID == p.Limit })
 	})
 	m.recall()
-	m.tell(driver.Notice{FlowControl: true})
+	m.notifyAll(driver.Notice{FlowControl: true})
 	return nil
 }
 
@@ -794,7 +785,7 @@ func (e *engine) CancelRunning(_ context.Context, ref driver.Ref) (bool, error) 
 		return false, nil
 	}
 	j.ending = true
-	e.m.tell(driver.Notice{Canceled: []driver.Ref{ref}})
+	e.m.notifyAll(driver.Notice{Canceled: []driver.Ref{ref}})
 	return true, nil
 }
 
@@ -814,7 +805,7 @@ func (j *entry) begun() (attempts, crashes int) {
 // mine returns the job if the Delivery has claimed it, and nobody has taken over.
 func (w *worker) mine(h *driver.Delivery) *entry {
 	j, ok := w.e.m.find(h.Ref)
-	if handle := h.Handle.(handle); ok && j.state == driver.Running && j.claim == handle.claim {
+	if ok && j.state == driver.Running && h.Claim == j.claim {
 		return j
 	}
 	return nil
@@ -927,7 +918,7 @@ func (w *worker) Close(context.Context) error {
 			j.since = time.Time{}
 		}
 	}
-	m.recall() // it may have put jobs off by rules that were changed since
+	m.recall() // it may have deferred jobs because of limits that were changed since
 	m.change()
 	m.end() // a job that it has claimed may wait for a token from now on
 	return w.e.open()

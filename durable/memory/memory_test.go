@@ -72,7 +72,7 @@ func TestEachAtItsTime(t *testing.T) {
 	refs, err := q.AddMany(within(t), durable.Job{Kind: "once", After: 72 * time.Hour}, durable.Job{Kind: "fails", After: time.Hour},
 		durable.Job{Kind: "once"}, durable.Job{Kind: "last", MaxAttempts: 1, After: 71 * time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, q.Schedule(within(t), "daily", "0 12 * * *", durable.Job{Kind: "daily"}))
+	require.NoError(t, q.SetSchedule(within(t), "daily", "0 12 * * *", durable.Job{Kind: "daily"}))
 	require.NoError(t, clock.Advance(within(t), 0))
 	require.Equal(t, map[string][]time.Duration{"once": {0}}, began)
 	require.NoError(t, clock.Advance(within(t), 72*time.Hour-time.Microsecond))
@@ -103,12 +103,12 @@ func TestScheduleChangedTwiceAtOnce(t *testing.T) {
 		return nil
 	})
 	for _, name := range []string{"paused", "edited"} {
-		require.NoError(t, q.Schedule(within(t), name, "@every 1h", durable.Job{Kind: "k"}))
+		require.NoError(t, q.SetSchedule(within(t), name, "@every 1h", durable.Job{Kind: "k"}))
 	}
 	require.NoError(t, q.PauseSchedule(within(t), "paused"))
 	require.NoError(t, q.ResumeSchedule(within(t), "paused"))
 	for _, jitter := range []time.Duration{time.Minute, 2 * time.Minute, 0} { // the last is as the first was
-		require.NoError(t, q.Schedule(within(t), "edited", "@every 1h", durable.Job{Kind: "k"}, durable.Jitter(jitter)))
+		require.NoError(t, q.SetSchedule(within(t), "edited", "@every 1h", durable.Job{Kind: "k"}, durable.Jitter(jitter)))
 	}
 	run()
 	require.NoError(t, clock.Advance(within(t), 2*time.Hour))
@@ -311,7 +311,7 @@ func TestClockSetBackBesideSchedule(t *testing.T) {
 	})
 	run()
 	set := func(spec, payload string) {
-		require.NoError(t, q.Schedule(within(t), "s", spec, durable.Job{Kind: "k", Payload: []byte(payload)}))
+		require.NoError(t, q.SetSchedule(within(t), "s", spec, durable.Job{Kind: "k", Payload: []byte(payload)}))
 	}
 	at := begin.Add(time.Hour)
 	set("0 * * * *", "")
@@ -375,7 +375,7 @@ func TestChangesAtOneTime(t *testing.T) {
 	defer a.Close()
 	b, _ := open(t, store)
 	set := func(q *durable.Queue, payload string) {
-		require.NoError(t, q.Schedule(within(t), "s", "@hourly", durable.Job{Kind: "k", Payload: []byte(payload)}))
+		require.NoError(t, q.SetSchedule(within(t), "s", "@hourly", durable.Job{Kind: "k", Payload: []byte(payload)}))
 		require.NoError(t, q.SetLimit(within(t), payload, durable.Limit{Running: 1}))
 	}
 	set(a, "first")
@@ -393,4 +393,76 @@ func TestChangesAtOneTime(t *testing.T) {
 		names = append(names, l.Name)
 	}
 	require.Equal(t, []string{"fifth", "first", "fourth", "second", "third"}, names)
+}
+
+// MissedEach runs the last n occurrences of those that were missed, and the one that waited is one of
+// them only if it is late enough. One that was begun, or rescheduled, was not missed.
+func TestMissedEach(t *testing.T) {
+	for i, n := range []int{1, 2, 3, 23, 24, 25, 100, 1, 3, 24, 25} {
+		clock, spec := memory.NewClock(begin), "0 * * * *"
+		if i > 6 {
+			spec = "@every 1h"
+		}
+		q, run := open(t, memory.New(clock))
+		var mu sync.Mutex
+		var ran []time.Time
+		q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ran = append(ran, a.Occurrence)
+			return nil
+		})
+		require.NoError(t, q.SetSchedule(within(t), "x", spec, durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedEach(n))))
+		clock.Set(begin.Add(24*time.Hour + time.Minute)) // 24 are missed
+		run()
+		require.NoError(t, clock.Advance(within(t), 0))
+		var want []time.Time
+		for i := max(1, 25-n); i <= 24; i++ {
+			want = append(want, begin.Add(time.Duration(i)*time.Hour))
+		}
+		mu.Lock()
+		require.Len(t, ran, len(want), "MissedEach(%d)", n)
+		for i, at := range ran {
+			require.True(t, want[i].Equal(at), "MissedEach(%d): %v", n, ran)
+		}
+		mu.Unlock()
+		require.NoError(t, clock.Advance(within(t), time.Hour))
+		mu.Lock()
+		require.Len(t, ran, len(want)+1)
+		mu.Unlock()
+	}
+}
+
+// An occurrence that waits for another attempt, or that was rescheduled, runs however many were missed.
+func TestMissedEachKeepsWhatHasBegun(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		clock := memory.NewClock(begin)
+		q, run := open(t, memory.New(clock), durable.WithBackoff(func(int) time.Duration { return 10 * time.Hour }))
+		var mu sync.Mutex
+		var ran []string
+		q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ran = append(ran, fmt.Sprint(a.Occurrence.Sub(begin), " ", a.Number))
+			if len(ran) == 1 && !moved {
+				return errors.New("no")
+			}
+			return nil
+		})
+		require.NoError(t, q.SetSchedule(within(t), "x", "0 * * * *", durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedEach(2))))
+		want := []string{"1h0m0s 1", "1h0m0s 2", "10h0m0s 1", "11h0m0s 1"}
+		if moved {
+			i, err := q.Lookup(within(t), "every/x")
+			require.NoError(t, err)
+			ok, err := q.Reschedule(within(t), i.Ref, begin.Add(11*time.Hour))
+			require.NoError(t, err)
+			require.True(t, ok)
+			want = append([]string{"1h0m0s 1"}, want[2:]...)
+		}
+		run()
+		require.NoError(t, clock.Advance(within(t), 11*time.Hour+time.Minute))
+		mu.Lock()
+		require.Equal(t, want, ran)
+		mu.Unlock()
+	}
 }

@@ -230,12 +230,22 @@ func nameOf(operation, kind string) string {
 	return operation + " " + kind
 }
 
-// fail makes an error the status of a span, and returns what metrics say of it.
+// fail makes an error the status of a span, and returns what metrics say of it. The methods of the
+// error are the user's. If they fail, its type has to do.
 func fail(span trace.Span, err error) attribute.KeyValue {
-	span.SetStatus(codes.Error, err.Error())
-	kind := attribute.String("error.type", errorType(err))
+	name := fmt.Sprintf("%T", err)
+	protect(func() { name = errorType(err) })
+	kind := attribute.String("error.type", name)
 	span.SetAttributes(kind)
+	span.SetStatus(codes.Error, name) // in case that the text does not come
+	protect(func() { span.SetStatus(codes.Error, err.Error()) })
 	return kind
+}
+
+// protect ends a panic of f.
+func protect(f func()) {
+	defer func() { _ = recover() }()
+	f()
 }
 
 // known are errors whose names say more than their types. Of an error that is several the
@@ -279,12 +289,12 @@ func (in *instruments) handle(next durable.Handler) durable.Handler {
 		ctx, span := in.tracer.Start(ctx, nameOf("run", a.Job.Kind), options...)
 		in.consumed.Add(ctx, 1, metric.WithAttributes(attrs...))
 		err := errDied
+		defer span.End()
 		defer func() { // also if the handler panics, which goes on
 			if err != nil && !durable.IsSnooze(err) {
 				attrs = append(attrs, fail(span, err))
 			}
 			in.runLength.Record(ctx, time.Since(began).Seconds(), metric.WithAttributes(attrs...))
-			span.End()
 		}()
 		err = next(ctx, a)
 		return err

@@ -124,6 +124,17 @@ func TestSpans(t *testing.T) {
 	})
 }
 
+// nilError and mute are errors whose methods fail.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string   { return e.text }
+func (e *nilError) Is(error) bool   { return e.text != "" }
+func (e *nilError) Unwrap() []error { return []error{errors.New(e.text)} }
+
+type mute struct{}
+
+func (mute) Error() string { runtime.Goexit(); return "" }
+
 // However a handler ends, its span ends, and says how; a snooze is no failure.
 func TestEnds(t *testing.T) {
 	observe(t, func(t *testing.T, r *rig) {
@@ -139,19 +150,21 @@ func TestEnds(t *testing.T) {
 				return fmt.Errorf("later: %w", durable.Snooze(time.Second))
 			},
 			"discard": func(context.Context, *durable.Attempt) error { return durable.Discard(durable.ErrTimeout) },
+			"nil":     func(context.Context, *durable.Attempt) error { return (*nilError)(nil) },
+			"mute":    func(context.Context, *durable.Attempt) error { return durable.Discard(mute{}) },
 		} {
 			r.Handle(kind, h)
 			_, err := r.Add(t.Context(), durable.Job{Kind: kind, MaxAttempts: 1})
 			require.NoError(t, err)
 		}
 		r.run(t, time.Minute)
-		for kind, want := range map[string]string{"panic": "died", "goexit": "died", "snooze": "", "discard": "timeout"} {
+		for kind, want := range map[string]string{"panic": "died", "goexit": "died", "snooze": "", "discard": "timeout", "nil": "*otel_test.nilError", "mute": "*attempt.discarded"} {
 			spans := r.named("run " + kind)
 			require.NotEmpty(t, spans, kind)
 			require.Equal(t, want, attr(spans[0], "error.type").AsString(), kind)
 			require.Equal(t, want != "", spans[0].Status().Code == codes.Error)
 		}
-		require.Equal(t, int64(3), r.Stats().Dead)
+		require.Equal(t, int64(5), r.Stats().Dead)
 		require.Equal(t, int64(1), r.Stats().Snoozed)
 	})
 }
@@ -193,7 +206,7 @@ func TestInject(t *testing.T) {
 		require.Contains(t, j.Meta["traceparent"], span.SpanContext().TraceID().String())
 		require.Nil(t, otel.Inject(t.Context(), durable.Job{Kind: "k"}).Meta)
 		r.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
-		require.NoError(t, r.Schedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k"}))
+		require.NoError(t, r.SetSchedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k"}))
 		r.run(t, 1500*time.Millisecond)
 		require.Len(t, r.named("run k"), 1)
 		require.Empty(t, r.named("run k")[0].Links())

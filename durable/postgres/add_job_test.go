@@ -65,7 +65,7 @@ func TestAddJob(t *testing.T) {
 		require.NoError(t, err)
 		info, err := e.Get(t.Context(), ref)
 		require.NoError(t, err)
-		require.Equal(t, j.Key, info.Key)
+		require.Equal(t, j.Key, info.Job.Key)
 		second := j
 		second.Key = ""
 		require.Equal(t, s.row(t, pool, s.add(t, e, pool, second)), s.row(t, pool, ref))
@@ -81,7 +81,7 @@ func TestAddJob(t *testing.T) {
 	announced()
 	info, err := e.Get(t.Context(), ref)
 	require.NoError(t, err)
-	require.Equal(t, []any{"now", "", 25}, []any{info.Kind, string(info.Payload), info.MaxAttempts})
+	require.Equal(t, []any{"now", "", 25}, []any{info.Job.Kind, string(info.Job.Payload), info.Job.MaxAttempts})
 	c := consume(t, s.open(t))
 	require.NoError(t, pool.QueryRow(t.Context(), "select "+s.schema+".add_job('k', due => '-infinity')").Scan(&ref))
 	c.began(t, ref)
@@ -113,7 +113,7 @@ func TestAddJobByTrigger(t *testing.T) {
 	seen := map[string]int{}
 	for info, err := range e.Scan(t.Context(), driver.Filter{Kind: "k"}) {
 		require.NoError(t, err)
-		seen[string(info.Payload)]++
+		seen[string(info.Job.Payload)]++
 	}
 	require.Len(t, seen, 100)
 	require.Equal(t, 1, seen[`{"id": 100}`])
@@ -141,7 +141,7 @@ func TestAddJobChecks(t *testing.T) {
 		{Kind: "k", Meta: map[string]string{long(128): "x"}}, {Kind: "k", Meta: map[string]string{long(129): "x"}},
 		{Kind: "k", Meta: map[string]string{"ab": long(4094)}}, {Kind: "k", Meta: map[string]string{"ab": long(2047), "cd": long(2048)}},
 	} {
-		_, bad := j.Record(time.Now())
+		_, bad := driver.NewRecord(j, time.Now())
 		_, err := s.addJob(t, pool, j)
 		if bad == nil {
 			require.NoError(t, err, "%.200v", j)

@@ -12,7 +12,7 @@ import (
 )
 
 // Cancel ends jobs in one commit.
-func (e *Engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
+func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
 	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
 	ids := make([]string, len(refs))
 	for i, ref := range refs {
@@ -35,13 +35,13 @@ func (e *Engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error
 }
 
 // Move changes when a waiting job is due.
-func (e *Engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, error) {
+func (e *engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, error) {
 	n, err := e.change(ctx, ref, e.move, at)
 	return n > 0, err
 }
 
 // Redrive makes a dead job wait again.
-func (e *Engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
+func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
 	n, err := e.change(ctx, ref, e.redrive, at)
 	switch {
 	case isCode(err, uniqueViolation):
@@ -53,7 +53,7 @@ func (e *Engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) erro
 }
 
 // Delete removes a dead job.
-func (e *Engine) Delete(ctx context.Context, ref driver.Ref) error {
+func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 	id, err := e.parse(ref)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (e *Engine) Delete(ctx context.Context, ref driver.Ref) error {
 }
 
 // change runs a statement that gives one job another time, and returns how many it found.
-func (e *Engine) change(ctx context.Context, ref driver.Ref, statement string, at time.Time) (n int, err error) {
+func (e *engine) change(ctx context.Context, ref driver.Ref, statement string, at time.Time) (n int, err error) {
 	id, err := e.parse(ref)
 	if err != nil {
 		return 0, err

@@ -50,11 +50,11 @@ import (
 // transaction.
 //
 // In tests on package durable/memory, Complete of package durable/crashtest stands in for it.
-func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a driver.Attempt) error {
+func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a *driver.Attempt) error {
 	if tx == nil {
 		panic("postgres: CompleteTx: nil tx")
 	}
-	if err := e.complete(ctx, pgxCaller{tx}, a); err != nil {
+	if err := e.engine.complete(ctx, pgxCaller{tx}, a); err != nil {
 		return fmt.Errorf("postgres: CompleteTx: %w", err)
 	}
 	return nil
@@ -62,21 +62,21 @@ func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a driver.Attempt) er
 
 // CompleteSQL is [Engine.CompleteTx] for a transaction of package database/sql. For the
 // driver see [Engine.AddSQL].
-func (e *Engine) CompleteSQL(ctx context.Context, tx *sql.Tx, a driver.Attempt) error {
+func (e *Engine) CompleteSQL(ctx context.Context, tx *sql.Tx, a *driver.Attempt) error {
 	if tx == nil {
 		panic("postgres: CompleteSQL: nil tx")
 	}
-	if err := e.complete(ctx, sqlCaller{tx}, a); err != nil {
+	if err := e.engine.complete(ctx, sqlCaller{tx}, a); err != nil {
 		return fmt.Errorf("postgres: CompleteSQL: %w", err)
 	}
 	return nil
 }
 
-func (e *Engine) complete(ctx context.Context, tx caller, a driver.Attempt) error {
+func (e *engine) complete(ctx context.Context, tx caller, a *driver.Attempt) error {
 	if err := e.usable(); err != nil {
 		return err
 	}
-	err := a.Complete(ctx, func(by driver.Worker, out driver.Completion) error {
+	err := driver.Complete(ctx, a, func(by driver.Worker, out driver.Completion) error {
 		w, ok := by.(*worker)
 		if !ok || w.e != e {
 			panic("postgres: Complete: the Attempt is of another engine")

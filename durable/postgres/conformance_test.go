@@ -58,7 +58,7 @@ func (s *store) open(t testing.TB) *postgres.Engine {
 	defer cancel()
 	pool := s.pool(t)
 	connect := func() (*postgres.Engine, error) {
-		e, err := postgres.Connect(ctx, pool, postgres.Schema(s.schema))
+		e, err := postgres.Connect(ctx, pool, postgres.WithSchema(s.schema))
 		if err == nil {
 			err = e.Migrate(ctx)
 		}
@@ -121,7 +121,7 @@ func (s *store) OpenSilent(t testing.TB) (driver.Engine, enginetest.Line) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), c)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	engine, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	engine, err := postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema))
 	require.NoError(t, err)
 	t.Cleanup(func() { engine.Close() })
 	require.NoError(t, engine.Migrate(t.Context()))
@@ -180,7 +180,7 @@ func TestConformance(t *testing.T) {
 	srv := server(t)
 	enginetest.Run(t, func(t testing.TB) enginetest.Store {
 		switch path.Base(t.Name()) {
-		case "Restart", "RulesStored":
+		case "Restart", "FlowControlStored":
 			return newStore(server(t))
 		}
 		s := newStore(srv)

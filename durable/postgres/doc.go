@@ -106,7 +106,7 @@
 //     counters, by limit and lane. No claim uses limits other than those in the row.
 //
 // Read it in this order: FORMAT.md, sql/1.sql (the tables, and add_job), engine.go, ref.go, insert.go, onkey.go, tx.go
-// with caller.go, change.go, fetch.go with notifier.go, worker.go with flow.go and notices.go, complete.go, schedule.go,
+// with caller.go, change.go, fetch.go with notifier.go, worker.go with flowcontrol.go and notices.go, complete.go, schedule.go,
 // sweep.go, find.go, inspect.go, retry.go. Each statement is a file in sql; statements.go
 // leaves out its parts for limits, and for jobs that may be stored already, where they are not needed.
 package postgres

@@ -14,7 +14,6 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
-	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
 
 // Option sets up an engine that [Connect] returns.
@@ -27,22 +26,26 @@ type config struct {
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-// Schema sets the name of the schema that has the queue's tables: small letters, digits
+// WithSchema sets the name of the schema that has the queue's tables: small letters, digits
 // and _, at most 63 of them. The default is "tickwheel". Queues in several schemas have
 // nothing in common. Connect panics on another name.
-func Schema(name string) Option {
+func WithSchema(name string) Option {
 	return func(c *config) {
 		if !schemaName.MatchString(name) {
-			panic(fmt.Sprintf("postgres: Schema(%q): use lower-case letters, digits and _", name))
+			panic(fmt.Sprintf("postgres: WithSchema(%q): use lower-case letters, digits and _", name))
 		}
 		c.schema = name
 	}
 }
 
-// Engine is a [driver.Engine] on a schema of a PostgreSQL database. All methods may be
+// Engine is an engine on a schema of a PostgreSQL database, for one Queue. All methods may be
 // called by several goroutines at once.
 type Engine struct {
-	owner once.Owner
+	driver.Engine // For durable.Open.
+	engine        *engine
+}
+
+type engine struct {
 	config
 	statements
 	name      string // in the announcements that it sends
@@ -66,8 +69,6 @@ type Engine struct {
 	wg      sync.WaitGroup // what Close waits for
 }
 
-var _ driver.Engine = (*Engine)(nil)
-
 // Connect returns an engine on the database of a pool. Call [Engine.Migrate] first,
 // unless the schema was migrated before: without its tables all other methods fail. The
 // pool stays the caller's: Close of the engine leaves it open. It must not be closed
@@ -90,7 +91,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		}
 		opt(&c)
 	}
-	e := &Engine{config: c, statements: newStatements(c.schema), name: rand.Text(), pool: pool,
+	e := &engine{config: c, statements: newStatements(c.schema), name: rand.Text(), pool: pool,
 		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(), heldKeys: heldKeys{keys: map[string]*heldKey{}},
 	}
 	e.closed, e.close = context.WithCancel(context.Background())
@@ -103,10 +104,10 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	e.sending.Go(func() { e.sendAnnouncements(l) })
 	e.sending.Go(e.sendNotices)
 	e.wg.Go(e.watchVersion)
-	return e, nil
+	return &Engine{e, e}, nil
 }
 
-func (e *Engine) connect(ctx context.Context) (err error) {
+func (e *engine) connect(ctx context.Context) (err error) {
 	if e.clock, err = clock.New(ctx, e.serverTime); err != nil {
 		return err
 	}
@@ -122,13 +123,13 @@ func (e *Engine) connect(ctx context.Context) (err error) {
 }
 
 // serverTime reads the server's clock.
-func (e *Engine) serverTime(ctx context.Context) (t time.Time, _ time.Duration, err error) {
+func (e *engine) serverTime(ctx context.Context) (t time.Time, _ time.Duration, err error) {
 	err = e.pool.QueryRow(ctx, "select clock_timestamp()").Scan(&t)
 	return t, 0, err
 }
 
 // Now is the server's time.
-func (e *Engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
+func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	if err := e.usable(); err != nil {
 		return time.Time{}, 0, err
 	}
@@ -140,17 +141,14 @@ func (e *Engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 }
 
 // now returns the server's time as well as it is known.
-func (e *Engine) now() time.Time {
+func (e *engine) now() time.Time {
 	t, _ := e.clock.Now()
 	return t
 }
 
-// QueueOwner is for durable.Open, which gives an engine one Queue.
-func (e *Engine) QueueOwner() *once.Owner { return &e.owner }
-
 // Close ends the engine, and its workers as if their process had died. The pool stays
 // open. Close first sends the announcements and notices that wait, for at most a second.
-func (e *Engine) Close() error {
+func (e *engine) Close() error {
 	e.stop()
 	timeout := time.AfterFunc(time.Second, e.close)
 	e.sending.Wait()
@@ -189,7 +187,7 @@ const patient = "select set_config('lock_timeout', '250', true)"
 // ask runs a statement in one round trip and one transaction, and returns its rows. The
 // settings are statements that go before it. Rows come before the commit, so on an error
 // ask returns none: what a transaction has said that was rolled back never was.
-func ask[T any](ctx context.Context, e *Engine, row pgx.RowToFunc[T], statement string, args []any, settings ...string) (all []T, err error) {
+func ask[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], statement string, args []any, settings ...string) (all []T, err error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -213,7 +211,7 @@ func ask[T any](ctx context.Context, e *Engine, row pgx.RowToFunc[T], statement 
 }
 
 // do is ask of a statement whose rows, if any, say nothing.
-func (e *Engine) do(ctx context.Context, statement string, args []any, settings ...string) error {
+func (e *engine) do(ctx context.Context, statement string, args []any, settings ...string) error {
 	_, err := ask(ctx, e, func(pgx.CollectableRow) (struct{}, error) { return struct{}{}, nil }, statement, args, settings...)
 	return err
 }

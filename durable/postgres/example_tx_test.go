@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
 )
 
-// An order and the job that reminds of it are stored in one transaction.
+// An order, and the jobs that remind of it and cancel it, are stored in one transaction.
 func ExampleEngine_AddTx() {
 	server, err := pgserver.New() // in a program the server is there
 	if errors.Is(err, pgserver.ErrMissing) {
@@ -39,7 +40,11 @@ func ExampleEngine_AddTx() {
 	must(err)
 	_, err = tx.Exec(ctx, "insert into orders values ('7')")
 	must(err)
-	_, err = engine.AddTx(ctx, tx, durable.Job{Kind: "remind", Payload: []byte("7")})
+	jobs := []durable.Job{
+		{Kind: "remind", Payload: []byte("7")},
+		{Kind: "cancel", Payload: []byte("7"), After: 24 * time.Hour},
+	}
+	_, err = engine.AddTx(ctx, tx, jobs...)
 	must(err)
 	must(tx.Commit(ctx))
 

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	batch       = 1000 // jobs that a poll hands out, shared among the kinds that it reads
+	pollSize    = 1000 // jobs that a poll hands out, shared among the kinds that it reads
 	leastOfKind = 8    // jobs of each kind, however many kinds there are
 
 	// everyPoll is the pause between two polls if nothing is announced. It bounds the
@@ -38,9 +38,9 @@ const (
 	// million of them, against 0.05 ms.
 	recent = time.Second
 
-	// share is the pause after a full poll, in multiples of its time. It is no longer than
+	// idleFactor is the pause after a full poll, in multiples of its time. It is no longer than
 	// longestPause. A full poll also passes what has ended and is remembered.
-	share = 50
+	idleFactor = 50
 
 	longestPause = 5 * time.Second // between full polls
 
@@ -136,12 +136,12 @@ func (f *fetcher) poll(ctx context.Context, give func([]*driver.Delivery)) ([]*d
 		if err != nil {
 			return got.deliveries, err
 		}
-		f.note(l, got, began)
+		f.advance(l, got, began)
 	}
 	f.notified, f.all, f.far = false, false, f.far && f.hasMore()
 	if full {
 		f.owed = false
-		f.fullFrom = time.Now().Add(min(share*time.Since(began), longestPause))
+		f.fullFrom = time.Now().Add(min(idleFactor*time.Since(began), longestPause))
 	}
 	if left != nil {
 		f.notified, f.announced = true, *left
@@ -150,8 +150,8 @@ func (f *fetcher) poll(ctx context.Context, give func([]*driver.Delivery)) ([]*d
 	return got.deliveries, nil
 }
 
-// planned is the plan of a poll.
-type planned struct {
+// pollPlan is what a poll reads.
+type pollPlan struct {
 	kinds []string
 	from  []time.Time
 	full  []bool
@@ -162,8 +162,8 @@ type planned struct {
 
 // plan returns the plan of the next poll. The poll of a kind that opens begins at its last
 // cursor, or else a second before the poll that it missed.
-func (f *fetcher) plan(now time.Time, full bool) planned {
-	l := planned{ahead: f.c.Ahead + farReach}
+func (f *fetcher) plan(now time.Time, full bool) pollPlan {
+	l := pollPlan{ahead: f.c.Ahead + farReach}
 	server := f.e.now()
 	quick := server.Add(-recent)
 	announced := f.notified && !full && !f.all && !f.far && len(f.rest) == 0 // and nothing else is read
@@ -203,11 +203,11 @@ func (f *fetcher) plan(now time.Time, full bool) planned {
 			l.add(kind, quick, false)
 		}
 	}
-	l.limit = max(batch/max(1, len(l.kinds)), leastOfKind)
+	l.limit = max(pollSize/max(1, len(l.kinds)), leastOfKind)
 	return l
 }
 
-func (l *planned) add(kind string, from time.Time, full bool) {
+func (l *pollPlan) add(kind string, from time.Time, full bool) {
 	l.kinds, l.from, l.full = append(l.kinds, kind), append(l.from, from), append(l.full, full)
 }
 
@@ -226,8 +226,8 @@ func (f *fetcher) candidates(full bool) []string {
 	return kinds
 }
 
-// note moves the cursors. A kind may have more jobs of the same time as the last one.
-func (f *fetcher) note(l planned, got fetched, now time.Time) {
+// advance moves the cursors. A kind may have more jobs of the same time as the last one.
+func (f *fetcher) advance(l pollPlan, got fetched, now time.Time) {
 	last, n := map[string]time.Time{}, map[string]int{}
 	for _, h := range got.deliveries {
 		last[h.Record.Kind] = h.Record.Due
@@ -319,7 +319,7 @@ type fetched struct {
 // whileListening makes a poll that may take long, as where a lane has many deferred jobs. Jobs
 // that are announced meanwhile are fetched at once: a lane with one job must not wait for the
 // others. It returns the announcements that are still to be polled for, if there are any.
-func (f *fetcher) whileListening(ctx context.Context, l planned, give func([]*driver.Delivery)) (got fetched, left *announcement, err error) {
+func (f *fetcher) whileListening(ctx context.Context, l pollPlan, give func([]*driver.Delivery)) (got fetched, left *announcement, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -346,7 +346,7 @@ func (f *fetcher) whileListening(ctx context.Context, l planned, give func([]*dr
 func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver.Delivery)) bool {
 	open, _ := f.c.Kinds.Open()
 	server := f.e.now()
-	l, all := planned{ahead: min(n.ahead(server), f.c.Ahead+farReach)}, !n.old && n.kinds != nil
+	l, all := pollPlan{ahead: min(n.ahead(server), f.c.Ahead+farReach)}, !n.old && n.kinds != nil
 	for kind, s := range n.kinds {
 		if _, isOpen := slices.BinarySearch(open, kind); isOpen {
 			l.add(kind, s.since(server), false)
@@ -357,7 +357,7 @@ func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver
 	if len(l.kinds) == 0 {
 		return all
 	}
-	l.limit = max(batch/len(l.kinds), leastOfKind)
+	l.limit = max(pollSize/len(l.kinds), leastOfKind)
 	got, err := f.fetch(ctx, l)
 	if len(got.deliveries) > 0 {
 		give(got.deliveries)
@@ -366,7 +366,7 @@ func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver
 }
 
 // fetch hands out free jobs that are due soon. It repeats the statement for up to fetchTimeout.
-func (f *fetcher) fetch(ctx context.Context, l planned) (fetched, error) {
+func (f *fetcher) fetch(ctx context.Context, l pollPlan) (fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	return retry(ctx, f.e, true, func() (fetched, error) {
@@ -378,7 +378,7 @@ func (f *fetcher) fetch(ctx context.Context, l planned) (fetched, error) {
 
 // fetchOnce runs the statement once. It does not wait for the disk: jobs that were handed out
 // before a crash are handed out again.
-func (f *fetcher) fetchOnce(ctx context.Context, l planned) (got fetched, err error) {
+func (f *fetcher) fetchOnce(ctx context.Context, l pollPlan) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
 	got.deliveries, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*driver.Delivery, error) {
 		return f.e.delivery(row, &got.found)
@@ -388,7 +388,7 @@ func (f *fetcher) fetchOnce(ctx context.Context, l planned) (got fetched, err er
 }
 
 // delivery reads a row of fetch.sql, and the number of jobs that the statement has found.
-func (e *Engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
+func (e *engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
 	var id string
 	var key *string
 	h := &driver.Delivery{}
@@ -400,7 +400,7 @@ func (e *Engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery,
 	if err != nil {
 		return nil, err
 	}
-	h.Ref, h.Handle, r.ID = e.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
+	h.Ref, h.Claim, r.ID = e.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
 	if key != nil {
 		r.Key = *key
 	}

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,7 +20,7 @@ const byMeta = "select set_config('enable_seqscan', 'off', true), set_config('ji
 const page = 200
 
 // Lookup returns the job that has the key.
-func (e *Engine) Lookup(ctx context.Context, key string) (ref driver.Ref, err error) {
+func (e *engine) Lookup(ctx context.Context, key string) (ref driver.Ref, err error) {
 	ids, err := retry(ctx, e, true, func() ([]string, error) {
 		return ask(ctx, e, pgx.RowTo[string], e.lookup, []any{key}, hot)
 	})
@@ -35,7 +34,7 @@ func (e *Engine) Lookup(ctx context.Context, key string) (ref driver.Ref, err er
 }
 
 // Get returns the Info of a job that is kept.
-func (e *Engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
+func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 	id, err := e.parse(ref)
 	if err != nil {
 		return driver.Info{}, err
@@ -51,7 +50,7 @@ func (e *Engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 }
 
 // Scan iterates over the table by id, a page at a time.
-func (e *Engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		state, ok := states[f.State]
 		if !ok {
@@ -82,26 +81,24 @@ func (e *Engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Inf
 }
 
 // infos runs a statement that returns jobs.
-func (e *Engine) infos(ctx context.Context, settings, statement string, args ...any) ([]driver.Info, error) {
+func (e *engine) infos(ctx context.Context, settings, statement string, args ...any) ([]driver.Info, error) {
 	return retry(ctx, e, true, func() ([]driver.Info, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (driver.Info, error) { return e.info(row) }, statement, args, settings)
 	})
 }
 
 // info reads a row of get.sql or scan.sql, and what comes after that.
-func (e *Engine) info(row pgx.CollectableRow, rest ...any) (i driver.Info, err error) {
+func (e *engine) info(row pgx.CollectableRow, rest ...any) (driver.Info, error) {
 	var id string
 	var key *string
 	var state int16
-	var at, due time.Time
+	var r driver.Record
 	var more extras
-	err = row.Scan(append([]any{&id, &key, &i.Kind, &i.Payload, &at, &i.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
-		&i.Lane, &i.Priority, &i.Meta, &more.timeout, &more.expires, &i.Errors, &more.flags}, rest...)...)
-	more.addTo(&i.Record)
-	i.Ref, i.At, i.Due = e.refOf(id), at, due
-	i.State = driver.Waiting + driver.State(state)
+	err := row.Scan(append([]any{&id, &key, &r.Kind, &r.Payload, &r.At, &r.MaxAttempts, &state, &r.Attempt, &r.Due, &r.LastError,
+		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags}, rest...)...)
+	more.addTo(&r)
 	if key != nil {
-		i.Key = *key
+		r.Key = *key
 	}
-	return i, err
+	return r.Info(e.refOf(id), driver.Waiting+driver.State(state)), err
 }

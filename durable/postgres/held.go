@@ -105,7 +105,7 @@ func (h *heldKeys) sweep(now time.Time) {
 }
 
 // decideHeld decides about records whose keys are held.
-func (e *Engine) decideHeld(ctx context.Context, recs []driver.Record, errs []error, waited map[string]time.Time) {
+func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []error, waited map[string]time.Time) {
 	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, held.Err) }) {
 		return
 	}
@@ -131,14 +131,14 @@ func (e *Engine) decideHeld(ctx context.Context, recs []driver.Record, errs []er
 const lockKeys = "select pg_advisory_xact_lock(k) from unnest($1::int8[]) as k"
 
 // lockOf returns the advisory lock of a key.
-func (e *Engine) lockOf(key string) int64 {
+func (e *engine) lockOf(key string) int64 {
 	h := fnv.New64a()
 	h.Write([]byte(e.schema + "\x00" + key))
 	return int64(h.Sum64())
 }
 
 // locksOf returns the locks of the keys that are left, in an order that is the same for all.
-func (e *Engine) locksOf(m *meeting) []int64 {
+func (e *engine) locksOf(m *meeting) []int64 {
 	locks := make([]int64, len(m.left))
 	for k, i := range m.left {
 		locks[k] = e.lockOf(m.recs[i].Key)
@@ -149,7 +149,7 @@ func (e *Engine) locksOf(m *meeting) []int64 {
 
 // askLocked is ask of a statement that may have to wait for keys: it waits briefly, or under the
 // locks of busy keys longer.
-func askLocked[T any](ctx context.Context, e *Engine, row pgx.RowToFunc[T], locks []int64, statement string, args []any, settings ...string) (all []T, err error) {
+func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], locks []int64, statement string, args []any, settings ...string) (all []T, err error) {
 	if len(locks) == 0 {
 		return ask(ctx, e, row, statement, args, append(settings, brief)...)
 	}

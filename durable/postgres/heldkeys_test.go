@@ -256,7 +256,7 @@ func TestReleaseBesideHeldKey(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e := s.open(t)
-	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	first := record("held", time.Now())
 	first.Key, first.FreeWhenBegun = "0", true
@@ -334,7 +334,7 @@ func TestCallsOfLockedJob(t *testing.T) {
 			}
 		})
 		calls.Go(func() {
-			_, _, err := q.Reschedule(t.Context(), ref, time.Now().Add(time.Hour))
+			_, err := q.Reschedule(t.Context(), ref, time.Now().Add(time.Hour))
 			check("Reschedule", err)
 		})
 	}
@@ -350,48 +350,4 @@ func TestCallsOfLockedJob(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 	calls.Wait()
 	require.EqualValues(t, 1, canceled.Load())
-}
-
-// A trigger of the database that refuses one job fails neither the Adds of others nor their ends.
-func TestRefusedByTrigger(t *testing.T) {
-	t.Parallel()
-	s := sharedStore(t)
-	q, stop := runQueue(t, s.open(t), func(context.Context, *durable.Attempt) error { return nil }, durable.WithLease(5*time.Second))
-	s.exec(t, s.pool(t), `create function SCHEMA.refuse() returns trigger language plpgsql as $$ begin
-			if new.meta->>'refuse' = tg_op or new.state = 3 and new.meta->>'refuse' = 'DONE' then raise exception 'refused'; end if;
-			return new;
-		end $$;
-		create trigger refuse before insert or update on SCHEMA.job for each row execute function SCHEMA.refuse()`)
-	refuse := func(op string) map[string]string { return map[string]string{"refuse": op} }
-	for n, on := range []durable.OnKey{durable.Refuse, durable.Refuse, durable.Replace} {
-		jobs := make([]durable.Job, 20)
-		for i := range jobs {
-			jobs[i] = durable.Job{Kind: "k", OnKey: on, After: time.Hour}
-			if n > 0 {
-				jobs[i].Key = fmt.Sprint(n, ".", i)
-			}
-		}
-		jobs[13].Meta = refuse("INSERT")
-		refs, err := q.AddMany(t.Context(), jobs...)
-		require.ErrorContains(t, err, "refused")
-		for i, ref := range refs {
-			require.Equal(t, i == 13, ref == "", i)
-		}
-	}
-	var done []durable.Ref
-	for i := range 20 {
-		j := durable.Job{Kind: "k"}
-		if i == 13 {
-			j.Key, j.Meta = "stays", refuse("DONE")
-		}
-		ref, err := q.Add(t.Context(), j)
-		require.NoError(t, err)
-		if i != 13 {
-			done = append(done, ref)
-		}
-	}
-	for _, ref := range done {
-		settles(t, q, ref)
-	}
-	stop()
 }

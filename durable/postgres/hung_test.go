@@ -12,7 +12,7 @@ import (
 )
 
 func workConfig(name string, lease time.Duration) driver.WorkConfig {
-	return driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
+	return driver.WorkConfig{Name: name, Kinds: driver.NewKindSet([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
 }
 
 // A claim whose connection is half open keeps its row from nobody for long: the server has

@@ -40,17 +40,17 @@ type columns struct {
 
 // more is what few records have, as JSON. The names are those of the table, where it has them.
 type more struct {
-	Key        string     `json:"key,omitempty"`
-	Schedule   string     `json:"schedule,omitempty"`
-	Occurrence string     `json:"occurrence,omitempty"`
-	Lane       string     `json:"lane,omitempty"`
-	Priority   int8       `json:"priority,omitempty"`
-	Meta       string     `json:"meta,omitempty"`
-	Timeout    int64      `json:"timeout,omitempty"`
-	Expires    *time.Time `json:"expires,omitempty"`
-	Flags      int16      `json:"flags,omitempty"`
-	OnKey      int8       `json:"on_key,omitempty"`
-	MaxWait    int64      `json:"max_wait,omitempty"`
+	Key        string          `json:"key,omitempty"`
+	Schedule   string          `json:"schedule,omitempty"`
+	Occurrence string          `json:"occurrence,omitempty"`
+	Lane       string          `json:"lane,omitempty"`
+	Priority   driver.Priority `json:"priority,omitempty"`
+	Meta       string          `json:"meta,omitempty"`
+	Timeout    int64           `json:"timeout,omitempty"`
+	Expires    *time.Time      `json:"expires,omitempty"`
+	Flags      int16           `json:"flags,omitempty"`
+	OnKey      int8            `json:"on_key,omitempty"`
+	MaxWait    int64           `json:"max_wait,omitempty"`
 }
 
 func (c *columns) add(r *driver.Record) {
@@ -104,7 +104,7 @@ func (c *columns) args() []any {
 
 // Insert stores the records: those without a key in one commit, and those with one in others. If it
 // may wait, it calls insert again for those whose keys are held.
-func (e *Engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := e.insertNow(ctx, recs)
 	for held.MayWait(ctx) {
 		var left []int
@@ -129,7 +129,7 @@ func (e *Engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 const heldPause = 10 * time.Millisecond
 
 // insertNow is Insert that waits for no transaction of a caller's: see held.go.
-func (e *Engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+func (e *engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	var plain, keyed, onKey, busy []int
 	for i := range recs {
@@ -179,7 +179,7 @@ func pick[T any](s []T, indices []int) []T {
 
 // insertAll stores records in one commit. If that fails because of one of them, each half goes by
 // itself, without the records whose keys are found to be held meanwhile.
-func (e *Engine) insertAll(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
+func (e *engine) insertAll(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
 	errs := make([]error, len(recs))
 	var free []int
 	for i := range recs {
@@ -194,7 +194,7 @@ func (e *Engine) insertAll(ctx context.Context, recs []driver.Record, waited map
 }
 
 // insertFree is insertAll of records whose keys are not known to be held.
-func (e *Engine) insertFree(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
+func (e *engine) insertFree(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
 	if len(recs) == 0 {
 		return nil
 	}
@@ -229,7 +229,7 @@ var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
 // insertOnce stores what it can, all with a key or all without. It is repeated until it has
 // an answer: whatever it waits for it waits out, but a key. An error besides those of the records
 // says that it has stored none, or ErrUncertain.
-func (e *Engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
+func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
 	var c columns
 	for i := range recs {
 		c.add(&recs[i])
@@ -267,7 +267,7 @@ func (e *Engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 
 // explain finds out why records were not stored: they had been before, their keys were
 // taken, or it is too late to tell.
-func (e *Engine) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
+func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
 	there := setOf(stored)
 	var ids []string
 	for i := range recs {
@@ -302,7 +302,7 @@ func (e *Engine) explain(ctx context.Context, recs []driver.Record, stored []str
 }
 
 // announceSoon announces the stored jobs that are due soon. Polls find later jobs in time.
-func (e *Engine) announceSoon(recs []driver.Record, errs []error) {
+func (e *engine) announceSoon(recs []driver.Record, errs []error) {
 	soon := e.now().Add(window)
 	a := announcementOf(nil, false)
 	for i := range recs {

@@ -17,7 +17,7 @@ const (
 
 // Page goes by the index on kind and due. Dead jobs come in the order in which they are
 // removed. With one retention that is the order in which they died.
-func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
+func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	from, id := time.Unix(0, 0), ""
 	if !after.IsZero() {
 		var err error
@@ -48,14 +48,14 @@ func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	return infos, next, nil
 }
 
-// listed is a job and its position in a listing.
+// listed is a job and its cursor in a listing.
 type listed struct {
 	info   driver.Info
 	cursor driver.Cursor
 }
 
 // listed reads a row of page.sql, which has one column more than others.
-func (e *Engine) listed(row pgx.CollectableRow) (l listed, err error) {
+func (e *engine) listed(row pgx.CollectableRow) (l listed, err error) {
 	l.info, err = e.info(row, &l.cursor.At)
 	l.cursor.Ref = l.info.Ref
 	return l, err
@@ -63,7 +63,7 @@ func (e *Engine) listed(row pgx.CollectableRow) (l listed, err error) {
 
 // Backlog counts up to 10,000 overdue jobs of each kind. Up to 100,000 jobs that wait it
 // counts one by one, and more than that by the server's estimate of all that are kept.
-func (e *Engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
+func (e *engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
 	b.Kinds, err = retry(ctx, e, true, func() ([]driver.Overdue, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (o driver.Overdue, err error) {
 			var id string
@@ -87,7 +87,7 @@ func (e *Engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
 
 // Workers returns the living workers, and dead ones that hold jobs. Since is when the
 // first of its jobs was due: the time of the claim is not stored.
-func (e *Engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
+func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
 	return retry(ctx, e, true, func() ([]driver.WorkerInfo, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {
 			var since *time.Time

@@ -91,7 +91,7 @@ func completeAll(t *testing.T, schema string) {
 	pool, err := pgxpool.New(t.Context(), os.Getenv("COMPLETE_DSN")+"&pool_max_conns=20")
 	require.NoError(t, err)
 	defer pool.Close()
-	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(schema))
+	e, err := postgres.Connect(t.Context(), pool, postgres.WithSchema(schema))
 	require.NoError(t, err)
 	q, stop := runQueue(t, e, func(ctx context.Context, a *durable.Attempt) error {
 		fmt.Println("begun")
@@ -101,7 +101,7 @@ func completeAll(t *testing.T, schema string) {
 		}
 		return leaveEffect(ctx, e, pool, a, "insert into "+schema+".effect values ($1)", of)
 	}, durable.WithLease(busy.Longer(2*time.Second)))
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k", MaxAttempts: 1000}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "k", MaxAttempts: 1000}))
 	require.Eventually(t, func() bool {
 		left := 0
 		for info, err := range q.All(t.Context(), durable.Filter{}) {

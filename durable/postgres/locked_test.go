@@ -53,7 +53,7 @@ func TestLockedRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e := s.open(t)
-	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	insertAll(t, e, record("locked", time.Now()), record("free", time.Now()), record("gone", time.Now()))
 	all := poll(t, w)
@@ -63,10 +63,10 @@ func TestLockedRow(t *testing.T) {
 	both := []*driver.Delivery{locked, free}
 
 	unlock := s.lockRow(t, "locked")
-	verdicts := w.Claim(ctx, all)
+	results := w.Claim(ctx, all)
 	for i, h := range all {
 		want := map[*driver.Delivery]driver.ClaimStatus{locked: driver.RetryLater, free: driver.Granted, gone: driver.Gone}[h]
-		require.Equal(t, want, verdicts[i].Status, h.Record.ID)
+		require.Equal(t, want, results[i].Status, h.Record.ID)
 	}
 	unlock()
 	for i, v := range w.Claim(ctx, both) {

@@ -17,7 +17,7 @@ import (
 func record(id string, due time.Time) driver.Record {
 	now := time.Now().Truncate(time.Microsecond)
 	due = due.Truncate(time.Microsecond)
-	return driver.Record{ID: id, Kind: "k", At: due, MaxAttempts: 3, Due: due, Born: now}
+	return driver.Record{ID: id, Job: driver.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: now}
 }
 
 // modes are how pgx may send statements, as a user's DSN has them: each has a way of its own
@@ -42,7 +42,7 @@ func TestLostAnswers(t *testing.T) {
 func lostAnswers(t *testing.T, s *store) {
 	e, p := s.behindProxy(t)
 	ctx := t.Context()
-	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	far := time.Now().Add(time.Hour)
 	// lose loses the answer to f, which is called before, so that nothing but it is sent.
@@ -125,7 +125,7 @@ func TestLostBeatHidesNoLostLease(t *testing.T) {
 	t.Parallel()
 	e, p := sharedStore(t).behindProxy(t)
 	const lease = 2 * time.Second
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	_ = w.Heartbeat(t.Context())
 	for lost := false; !lost; { // one may take too long before, and another connection may be cut
@@ -193,7 +193,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	s := sharedStore(t)
 	e := s.open(t)
 	const lease = 2 * time.Second
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	_, errs := e.Insert(t.Context(), []driver.Record{record("a", time.Now()), record("b", time.Now())})
 	require.NoError(t, errors.Join(errs...))

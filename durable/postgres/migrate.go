@@ -27,10 +27,10 @@ func versionsOf(files fs.FS) (texts []string) {
 }
 
 // latest is the version of the format that the engine works with.
-func (e *Engine) latest() int { return len(e.versions) }
+func (e *engine) latest() int { return len(e.versions) }
 
 // migrations returns the statements that bring a schema from a version to the latest.
-func (e *Engine) migrations(from int) (texts []string) {
+func (e *engine) migrations(from int) (texts []string) {
 	for _, text := range e.versions[min(from, e.latest()):] {
 		texts = append(texts, inSchema(text, e.schema))
 	}
@@ -53,14 +53,14 @@ var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", dr
 // change nothing, and its worker ends within seconds. A process that is newer than the schema can do
 // nothing before it has migrated.
 func (e *Engine) Migrate(ctx context.Context) error {
-	_, err := retry(ctx, e, true, func() (struct{}, error) { return struct{}{}, e.migrate(ctx) })
+	_, err := retry(ctx, e.engine, true, func() (struct{}, error) { return struct{}{}, e.engine.migrate(ctx) })
 	if err != nil {
 		return fmt.Errorf("postgres: Migrate: %w", err)
 	}
 	return nil
 }
 
-func (e *Engine) migrate(ctx context.Context) error {
+func (e *engine) migrate(ctx context.Context) error {
 	// A program that has waited for the lock must see what was done meanwhile, whatever the default is.
 	return pgx.BeginTxFunc(ctx, e.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", e.lockKey()); err != nil {
@@ -87,7 +87,7 @@ func (e *Engine) migrate(ctx context.Context) error {
 
 // createSchema makes the schema if it is not there. To say "if not exists" needs the
 // right to create schemas in any case.
-func (e *Engine) createSchema(ctx context.Context, tx pgx.Tx) error {
+func (e *engine) createSchema(ctx context.Context, tx pgx.Tx) error {
 	var there bool
 	err := tx.QueryRow(ctx, "select exists (select from pg_catalog.pg_namespace where nspname = $1)", e.schema).Scan(&there)
 	if err == nil && !there {
@@ -97,7 +97,7 @@ func (e *Engine) createSchema(ctx context.Context, tx pgx.Tx) error {
 }
 
 // lockKey is that of the advisory lock under which a schema is migrated.
-func (e *Engine) lockKey() int64 { return advisoryKey("migrates", e.schema) }
+func (e *engine) lockKey() int64 { return advisoryKey("migrates", e.schema) }
 
 func advisoryKey(what, schema string) int64 {
 	h := fnv.New64a()
@@ -113,7 +113,7 @@ type querier interface {
 // version returns the schema's version, 0 if it has no tables, or ErrVersion. It reads the
 // catalog's tables: to_regclass would answer from a cache, which in a transaction that has
 // waited for another's migration is that of before.
-func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
+func (e *engine) version(ctx context.Context, q querier) (v int, err error) {
 	var there bool
 	err = q.QueryRow(ctx, `select exists (select from pg_catalog.pg_class c
 		join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'format')`, e.schema).Scan(&there)
@@ -131,7 +131,7 @@ func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
 }
 
 // migrated returns an error if the schema is older than this package needs.
-func (e *Engine) migrated(ctx context.Context) error {
+func (e *engine) migrated(ctx context.Context) error {
 	v, err := retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
 	if err == nil && v < e.latest() {
 		err = fmt.Errorf("postgres: the schema %q has version %d, and this program needs %d: call Migrate", e.schema, v, e.latest())
@@ -144,7 +144,7 @@ const watchEvery = 2 * time.Second
 
 // watchVersion checks the version until Close. Statements that fail because a migration has renamed
 // something check it, too.
-func (e *Engine) watchVersion() {
+func (e *engine) watchVersion() {
 	for e.outdated.Load() == nil && e.closed.Err() == nil {
 		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
 		_ = e.checkVersion(ctx)
@@ -155,7 +155,7 @@ func (e *Engine) watchVersion() {
 
 // checkVersion returns ErrVersion if the schema is of a version that this engine cannot work with.
 // Then all calls fail.
-func (e *Engine) checkVersion(ctx context.Context) error {
+func (e *engine) checkVersion(ctx context.Context) error {
 	_, err := e.version(ctx, e.pool)
 	if !errors.Is(err, ErrVersion) {
 		return nil
@@ -167,7 +167,7 @@ func (e *Engine) checkVersion(ctx context.Context) error {
 }
 
 // usable returns why the engine cannot be used any more.
-func (e *Engine) usable() error {
+func (e *engine) usable() error {
 	if e.closed.Err() != nil {
 		return driver.ErrClosed
 	}
@@ -182,16 +182,16 @@ func (e *Engine) usable() error {
 // under the lock that Migrate takes. They are empty if the schema is up to date. It
 // changes nothing.
 func (e *Engine) Migration(ctx context.Context) (version int, script string, err error) {
-	version, err = retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
-	if err != nil || version >= e.latest() {
+	version, err = retry(ctx, e.engine, true, func() (int, error) { return e.engine.version(ctx, e.engine.pool) })
+	if err != nil || version >= e.engine.latest() {
 		return version, "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "begin;\nselect pg_advisory_xact_lock(%d);\n", e.lockKey())
+	fmt.Fprintf(&b, "begin;\nselect pg_advisory_xact_lock(%d);\n", e.engine.lockKey())
 	if version == 0 {
-		fmt.Fprintf(&b, "create schema if not exists %s;\n", pgx.Identifier{e.schema}.Sanitize())
+		fmt.Fprintf(&b, "create schema if not exists %s;\n", pgx.Identifier{e.engine.schema}.Sanitize())
 	}
-	for _, text := range e.migrations(version) {
+	for _, text := range e.engine.migrations(version) {
 		b.WriteString(text)
 		b.WriteString(";\n")
 	}

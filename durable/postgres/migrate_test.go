@@ -30,7 +30,7 @@ func TestMigrateAtOneTime(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for i := range 6 {
-			e, err := postgres.Connect(t.Context(), s.pool(t), postgres.Schema(s.schema))
+			e, err := postgres.Connect(t.Context(), s.pool(t), postgres.WithSchema(s.schema))
 			require.NoError(t, err)
 			defer e.Close()
 			wg.Go(func() {
@@ -59,7 +59,7 @@ func TestWrongDatabase(t *testing.T) {
 		_, err := pool.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	e, err := postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema))
 	require.NoError(t, err)
 	defer e.Close()
 	_, err = e.Get(t.Context(), "x")
@@ -70,7 +70,7 @@ func TestWrongDatabase(t *testing.T) {
 	require.NoError(t, e.Migrate(t.Context()))
 	exec("update " + s.schema + ".format set version = 1000, oldest = 1000")
 	require.ErrorIs(t, e.Migrate(t.Context()), postgres.ErrVersion)
-	_, err = postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	_, err = postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema))
 	require.ErrorIs(t, err, postgres.ErrVersion)
 	require.ErrorContains(t, err, "version 1000")
 
@@ -90,7 +90,7 @@ func TestNewerSchema(t *testing.T) {
 	s := sharedStore(t)
 	e, pool := s.open(t), s.pool(t)
 	s.exec(t, pool, "update SCHEMA.format set version = 1000")
-	fresh, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	fresh, err := postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema))
 	require.NoError(t, err)
 	defer fresh.Close()
 	require.NoError(t, fresh.Migrate(t.Context()))
@@ -160,13 +160,13 @@ func TestMigrateWithoutRights(t *testing.T) {
 	little, err := pgxpool.New(t.Context(), s.srv.DSN()+"&user=little")
 	require.NoError(t, err)
 	defer little.Close()
-	e, err := postgres.Connect(t.Context(), little, postgres.Schema(s.schema))
+	e, err := postgres.Connect(t.Context(), little, postgres.WithSchema(s.schema))
 	require.NoError(t, err)
 	defer e.Close()
 	require.NoError(t, e.Migrate(t.Context()))
 	_, errs := e.Insert(t.Context(), nil)
 	require.Empty(t, errs)
-	other, err := postgres.Connect(t.Context(), little, postgres.Schema(s.schema+"_other"))
+	other, err := postgres.Connect(t.Context(), little, postgres.WithSchema(s.schema+"_other"))
 	require.NoError(t, err)
 	defer other.Close()
 	require.ErrorContains(t, other.Migrate(t.Context()), "permission denied")
@@ -175,7 +175,7 @@ func TestMigrateWithoutRights(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	for _, name := range []string{"", "Upper", "a-b", "1a", "a.b", "ü", string(make([]byte, 64))} {
 		require.PanicsWithValue(t, fmt.Sprintf("postgres: Schema(%q): use lower-case letters, digits and _", name), func() {
-			postgres.Connect(t.Context(), &pgxpool.Pool{}, postgres.Schema(name))
+			postgres.Connect(t.Context(), &pgxpool.Pool{}, postgres.WithSchema(name))
 		})
 	}
 	require.PanicsWithValue(t, "postgres: Connect: nil pool", func() { postgres.Connect(t.Context(), nil) })

@@ -32,7 +32,7 @@ func newNotices() *notices {
 }
 
 // sendNotice delivers a notice to the workers of this engine, and soon to all others.
-func (e *Engine) sendNotice(n driver.Notice) {
+func (e *engine) sendNotice(n driver.Notice) {
 	e.notices.deliver(n)
 	e.notices.mu.Lock()
 	e.notices.flowControl = e.notices.flowControl || n.FlowControl
@@ -123,7 +123,7 @@ func decodeNotice(text string) (n driver.Notice, ok bool) {
 // sendNotices sends them to other processes. Close has it send what there is at once, and end. If one
 // is lost, the worker learns of limits, pauses and permits within a second, and of a cancel with its
 // next heartbeat.
-func (e *Engine) sendNotices() {
+func (e *engine) sendNotices() {
 	for last := false; !last; {
 		select {
 		case <-e.closing.Done():

@@ -217,14 +217,14 @@ func (l *listener) take() (announcement, bool) {
 }
 
 // announce wakes each Fetch of this engine, and soon those of other processes.
-func (e *Engine) announce(a announcement) {
+func (e *engine) announce(a announcement) {
 	e.fetches.wakeAll(a)
 	e.outgoing.wakeAll(a)
 }
 
 // sendAnnouncements sends them to other processes. Close has it send what there is at once, and end.
 // Polls find the jobs whose announcement could not be sent.
-func (e *Engine) sendAnnouncements(l *listener) {
+func (e *engine) sendAnnouncements(l *listener) {
 	for last := false; !last; {
 		select {
 		case <-e.closing.Done():
@@ -254,7 +254,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // receive wakes a listener when a process announces something, until ctx ends. It opens a
 // connection of its own: the pool keeps all of its connections, and a proxy may give one of them
 // to several clients. While it has no connection, polls find the jobs.
-func (e *Engine) receive(ctx context.Context, l *listener) {
+func (e *engine) receive(ctx context.Context, l *listener) {
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
 		if c, err := e.dial(ctx); err == nil {
 			began := time.Now()
@@ -269,7 +269,7 @@ func (e *Engine) receive(ctx context.Context, l *listener) {
 }
 
 // receiveOn passes announcements and notices on until the connection fails.
-func (e *Engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
+func (e *engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
 	if _, err := c.Exec(ctx, "listen "+pgx.Identifier{e.schema}.Sanitize()); err != nil {
 		return
 	}
@@ -293,7 +293,7 @@ func (e *Engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
 }
 
 // dial opens a connection outside the pool, in the pool's way.
-func (e *Engine) dial(ctx context.Context) (*pgx.Conn, error) {
+func (e *engine) dial(ctx context.Context) (*pgx.Conn, error) {
 	c := e.pool.Config()
 	if c.BeforeConnect != nil {
 		if err := c.BeforeConnect(ctx, c.ConnConfig); err != nil {

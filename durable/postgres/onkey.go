@@ -55,7 +55,7 @@ func (m *meeting) next() []any {
 
 // turn reads the rows of a turn, and returns the records without a row: they were stored
 // before, or were born too long ago.
-func (m *meeting) turn(e *Engine, rows []metRow) (unsaid []int) {
+func (m *meeting) turn(e *engine, rows []metRow) (unsaid []int) {
 	byID, keys := map[string]*metRow{}, map[string]bool{}
 	for i := range rows {
 		byID[rows[i].ID], keys[rows[i].Key] = &rows[i], true
@@ -89,7 +89,7 @@ func (m *meeting) turn(e *Engine, rows []metRow) (unsaid []int) {
 
 // insertOnKeys stores records that have an OnKey, or a busy key. Records with different keys share a
 // commit. If that fails because of one of them, each half goes by itself.
-func (e *Engine) insertOnKeys(ctx context.Context, m *meeting, waited map[string]time.Time, busy bool) {
+func (e *engine) insertOnKeys(ctx context.Context, m *meeting, waited map[string]time.Time, busy bool) {
 	m.left = slices.DeleteFunc(m.left, func(i int) bool {
 		was := !waited[m.recs[i].Key].IsZero()
 		if was {
@@ -135,7 +135,7 @@ func (m *meeting) fail(err error) {
 }
 
 // explainUnsaid finds out about records that a turn has said nothing of.
-func (e *Engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
+func (e *engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
 	if len(unsaid) == 0 {
 		return
 	}
@@ -158,7 +158,7 @@ func (e *Engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
 }
 
 // meet is one turn, under the locks of busy keys.
-func (e *Engine) meet(ctx context.Context, args []any, locks []int64) ([]metRow, error) {
+func (e *engine) meet(ctx context.Context, args []any, locks []int64) ([]metRow, error) {
 	uncertain := false
 	return retry(ctx, e, true, func() ([]metRow, error) {
 		rows, err := askLocked(ctx, e, pgx.RowToStructByPos[metRow], locks, e.insertOnKey, args)
@@ -171,7 +171,7 @@ func (e *Engine) meet(ctx context.Context, args []any, locks []int64) ([]metRow,
 }
 
 // meetTx is insertOnKeys within the caller's transaction. It waits for others' transactions.
-func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
+func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 	for began, lost := time.Now(), 0; len(m.left) > 0; {
 		before := len(m.left)
 		if lost >= freeTries {
@@ -200,7 +200,7 @@ func (e *Engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 }
 
 // Signal makes the job that waits under a key due, with a payload.
-func (e *Engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
+func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
 	kinds, err := signaled(ctx, func(busy bool) ([]string, error) {
 		return retry(ctx, e, false, func() ([]string, error) {
 			var locks []int64
@@ -241,7 +241,7 @@ func (e *Engine) SignalTx(ctx context.Context, tx pgx.Tx, key string, payload []
 	if tx == nil {
 		panic("postgres: SignalTx: nil tx")
 	}
-	return e.signalTx(ctx, pgxCaller{tx}, "SignalTx", key, payload)
+	return e.engine.signalTx(ctx, pgxCaller{tx}, "SignalTx", key, payload)
 }
 
 // SignalSQL is [Engine.SignalTx] for a transaction of package database/sql; see [Engine.AddSQL].
@@ -249,10 +249,10 @@ func (e *Engine) SignalSQL(ctx context.Context, tx *sql.Tx, key string, payload 
 	if tx == nil {
 		panic("postgres: SignalSQL: nil tx")
 	}
-	return e.signalTx(ctx, sqlCaller{tx}, "SignalSQL", key, payload)
+	return e.engine.signalTx(ctx, sqlCaller{tx}, "SignalSQL", key, payload)
 }
 
-func (e *Engine) signalTx(ctx context.Context, tx caller, name, key string, payload []byte) (bool, error) {
+func (e *engine) signalTx(ctx context.Context, tx caller, name, key string, payload []byte) (bool, error) {
 	if err := e.usable(); err != nil {
 		return false, err
 	}

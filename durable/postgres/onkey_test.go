@@ -240,9 +240,9 @@ func TestSignalOfReplaced(t *testing.T) {
 			signaled <- ok
 		}()
 		require.Eventually(t, func() bool {
-			var waiting int
-			err := pool.QueryRow(ctx, "select count(*) from pg_locks where not granted").Scan(&waiting)
-			return err == nil && waiting > 0
+			var blocked int
+			err := pool.QueryRow(ctx, "select count(*) from pg_locks where not granted").Scan(&blocked)
+			return err == nil && blocked > 0
 		}, patience, 5*time.Millisecond)
 		require.NoError(t, tx.Commit(ctx))
 		require.True(t, <-signaled, key)

@@ -50,7 +50,7 @@ func (s *store) behindProxy(t testing.TB) (*postgres.Engine, *proxy) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	p.pool = pool
-	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	e, err := postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema))
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	require.NoError(t, e.Migrate(t.Context()))

@@ -25,11 +25,11 @@ func bornID(t time.Time) string {
 // refOf returns the Ref of an id. The sum, over the schema's name, too, tells it from a
 // Ref of another queue and from one that was mistyped, also when the job is long
 // forgotten.
-func (e *Engine) refOf(id string) driver.Ref {
+func (e *engine) refOf(id string) driver.Ref {
 	return driver.Ref(id + "." + e.checksum(id))
 }
 
-func (e *Engine) checksum(id string) string {
+func (e *engine) checksum(id string) string {
 	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(e.schema+"\n"+id))), 36)
 }
 
@@ -38,7 +38,7 @@ const maxID = 160
 
 // parse returns the id of a Ref. It takes no text that no id can be, so that the server is
 // asked nothing that it cannot read.
-func (e *Engine) parse(r driver.Ref) (string, error) {
+func (e *engine) parse(r driver.Ref) (string, error) {
 	if i := strings.LastIndexByte(string(r), '.'); i >= 0 && i <= maxID {
 		if id := string(r[:i]); validID(id) && e.checksum(id) == string(r[i+1:]) {
 			return id, nil

@@ -13,7 +13,7 @@ import (
 // A Ref is read as it was written. One whose sum is right, but that cannot be, is of no
 // job.
 func TestRef(t *testing.T) {
-	e := &Engine{}
+	e := &engine{}
 	id := idOf(&driver.Record{ID: "ABC-1_z", Born: time.UnixMicro(7)})
 	got, err := e.parse(e.refOf(id))
 	require.NoError(t, err)

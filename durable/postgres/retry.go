@@ -67,6 +67,13 @@ func judgeCode(pg *pgconn.PgError) outcome {
 	return permanent
 }
 
+// refusesOne reports whether an error that has undone a commit may be that of one of its rows: what a
+// trigger or a policy of the user's raises. One about tables and columns is that of all.
+func refusesOne(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && judgeCode(pg) == permanent && (!strings.HasPrefix(pg.Code, "42") || pg.Code == "42501")
+}
+
 // isLast reports whether an error is the last that comes of its connection. The server says
 // FATAL in its language, and once more in English; poolers say it in English alone.
 func isLast(pg *pgconn.PgError) bool {
@@ -79,7 +86,7 @@ func isLast(pg *pgconn.PgError) bool {
 }
 
 // translate gives a server's error the name that durable has for it.
-func (e *Engine) translate(err error) error {
+func (e *engine) translate(err error) error {
 	var of interface{ SQLState() string } // of any driver
 	if !errors.As(err, &of) {
 		return err
@@ -105,7 +112,7 @@ func (e *Engine) translate(err error) error {
 // after its answer was lost, it is; an error that it returns after that is ErrUncertain,
 // whatever ends the tries. An answer comes from one try alone: try returns it, and leaves
 // nothing anywhere for the next one to find.
-func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T, error)) (T, error) {
+func retry[T any](ctx context.Context, e *engine, repeatable bool, try func() (T, error)) (T, error) {
 	uncertain := false // a try may have done it
 	answer, err := retryUntil(ctx, e, func() (answer T, end bool, err error) {
 		answer, err = try()
@@ -124,7 +131,7 @@ func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T
 }
 
 // retryUntil calls try with pauses until it says that this is the end, or ctx or e ends.
-func retryUntil[T any](ctx context.Context, e *Engine, try func() (answer T, end bool, err error)) (T, error) {
+func retryUntil[T any](ctx context.Context, e *engine, try func() (answer T, end bool, err error)) (T, error) {
 	var none T
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, end, err := try()

@@ -54,10 +54,10 @@ func (s *store) exec(t testing.TB, pool *pgxpool.Pool, sql string) int64 {
 // awaitLocks waits until so many connections wait for a lock.
 func awaitLocks(t testing.TB, pool *pgxpool.Pool, n int) {
 	require.Eventually(t, func() bool {
-		var waiting int
-		err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where wait_event_type = 'Lock'").Scan(&waiting)
+		var blocked int
+		err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where wait_event_type = 'Lock'").Scan(&blocked)
 		require.NoError(t, err)
-		return waiting == n
+		return blocked == n
 	}, patience, time.Millisecond)
 }
 
@@ -103,7 +103,7 @@ func TestFailedCommit(t *testing.T) {
 		}
 	})
 	t.Run("Finish", func(t *testing.T) {
-		w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+		w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 		require.NoError(t, err)
 		for i := range 3 {
 			_, err := insert(rec(fmt.Sprint("finish", i), ""))
@@ -122,10 +122,10 @@ func TestFailedCommit(t *testing.T) {
 // what the call has locked. It returns whether that came before the second try, as it does
 // unless the machine is very busy.
 func (s *store) overtaken(t testing.TB, pool *pgxpool.Pool, call func(), statement string) bool {
-	gate, err := pool.Acquire(t.Context())
+	locker, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
-	defer gate.Release()
-	_, err = gate.Exec(t.Context(), "select pg_advisory_lock(1)")
+	defer locker.Release()
+	_, err = locker.Exec(t.Context(), "select pg_advisory_lock(1)")
 	require.NoError(t, err)
 	s.arm(t, pool, 1)
 	called, other := make(chan bool), make(chan bool)
@@ -133,7 +133,7 @@ func (s *store) overtaken(t testing.TB, pool *pgxpool.Pool, call func(), stateme
 	awaitLocks(t, pool, 1)
 	go func() { other <- s.exec(t, pool, statement) > 0 }()
 	awaitLocks(t, pool, 2)
-	_, err = gate.Exec(t.Context(), "select pg_advisory_unlock(1)")
+	_, err = locker.Exec(t.Context(), "select pg_advisory_unlock(1)")
 	require.NoError(t, err)
 	<-called
 	return <-other

@@ -15,7 +15,7 @@ import (
 // SetSchedule changes a schedule and its waiting occurrence in one transaction. Like the
 // end of an occurrence it locks the job first, then the schedule: so one of the two waits
 // for the other, and sees what it has done.
-func (e *Engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
 	next, err := retry(ctx, e, true, func() (*driver.Record, error) {
 		next, err := e.setSchedule(ctx, was, s, replace)
 		if errors.Is(err, errBefore) {
@@ -30,7 +30,7 @@ func (e *Engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, 
 }
 
 // setSchedule returns the occurrence that it has stored, or nil.
-func (e *Engine) setSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) (next *driver.Record, err error) {
+func (e *engine) setSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) (next *driver.Record, err error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ var errBefore = errors.New("postgres: it was done before")
 
 // lockOccurrence locks the occurrence of a schedule, and reports whether it stays whatever is
 // to follow. Nil: there is none.
-func (e *Engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*driver.Record, bool, error) {
+func (e *engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*driver.Record, bool, error) {
 	var r driver.Record
 	var waits bool
 	err := tx.QueryRow(ctx, e.lockKeyed, driver.OccurrenceKey(name)).Scan(&r.ID, &r.Due, &r.Occurrence, &waits)
@@ -100,7 +100,7 @@ func (e *Engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*d
 }
 
 // replace cancels the occurrence that waits, and stores the next, where there are any.
-func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Record) error {
+func (e *engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Record) error {
 	if waits != nil {
 		if _, err := tx.Exec(ctx, e.cancel, []string{waits.ID}, micros(remembered)); err != nil {
 			return err
@@ -119,7 +119,7 @@ func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Rec
 }
 
 // Schedule returns a schedule.
-func (e *Engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
+func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
 	found, err := e.readSchedules(ctx, e.schedule, name)
 	switch {
 	case err != nil:
@@ -131,7 +131,7 @@ func (e *Engine) Schedule(ctx context.Context, name string) (driver.Schedule, er
 }
 
 // Schedules goes over the schedules by name, a page at a time.
-func (e *Engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
 	return func(yield func(driver.Schedule, error) bool) {
 		for last, more := "", true; more; {
 			found, err := e.readSchedules(ctx, e.schedules, last, page)
@@ -149,7 +149,7 @@ func (e *Engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error
 	}
 }
 
-func (e *Engine) readSchedules(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
+func (e *engine) readSchedules(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
 	return retry(ctx, e, true, func() ([]driver.Schedule, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
 			var last *time.Time

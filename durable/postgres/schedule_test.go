@@ -23,7 +23,7 @@ func TestPauseScheduleWaitsForAnEnd(t *testing.T) {
 		"pause":  func() error { return q.PauseSchedule(t.Context(), "pause") },
 		"delete": func() error { return q.DeleteSchedule(t.Context(), "delete") },
 	} {
-		require.NoError(t, q.Schedule(t.Context(), name, "@yearly", durable.Job{Kind: "k"}))
+		require.NoError(t, q.SetSchedule(t.Context(), name, "@yearly", durable.Job{Kind: "k"}))
 		pool := s.pool(t)
 		tx, err := pool.Begin(t.Context()) // what finish.sql does
 		require.NoError(t, err)

@@ -21,8 +21,8 @@ type statements struct {
 	version, work, heartbeat, leave, sweep, expire, hung, unhandled,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
-	claiming string // settings
-	tag      string // the first line of each statement that locks rows
+	claimSettings string // of the transaction of a claim
+	tag           string // the first line of each statement that locks rows
 }
 
 func newStatements(schema string) statements {
@@ -41,7 +41,7 @@ func newStatements(schema string) statements {
 		claimLimited: whole("claim"), finishWhole: whole("finish"), makeCounters: locks("make_counters"), freeDead: locks("free_dead"),
 		flowControl: s("flow_control"), setFlowControl: locks("set_flow_control"), claims: s("claims"), usage: s("usage"),
 		cancelRunning: locks("cancel_running"), canceled: s("canceled"),
-		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), claiming: claiming(schema), tag: tag,
+		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), claimSettings: claimSettings(schema), tag: tag,
 	}
 }
 

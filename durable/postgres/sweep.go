@@ -35,7 +35,7 @@ func (w *worker) sweepUntil(ctx context.Context) {
 
 // sweepPass runs a statement until it finds less than it may. It does not wait for the
 // disk: what a crash brings back is removed once more.
-func (e *Engine) sweepPass(ctx context.Context, statement string) {
+func (e *engine) sweepPass(ctx context.Context, statement string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	args := []any{bornID(e.now().Add(-sweepAfter)), sweepSize}
@@ -53,7 +53,7 @@ func (e *Engine) sweepPass(ctx context.Context, statement string) {
 // what was sent, or no longer takes the answer. Both ends may go on for long: the server
 // knows nothing of the lease. A caller that waits for an answer there has given up, or gets
 // an error.
-func (e *Engine) endHung(ctx context.Context, after time.Duration) {
+func (e *engine) endHung(ctx context.Context, after time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_ = e.do(ctx, e.hung, []any{e.tag, micros(after)})

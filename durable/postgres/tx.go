@@ -15,7 +15,7 @@ import (
 
 // AddTx stores jobs in a transaction of yours: they exist if and only if it is committed.
 // Until then no worker sees them. Otherwise it works as Queue.Add, with the same limits
-// and errors. On durable.ErrExists the jobs whose Ref is not empty are stored and the
+// and errors, but without the middleware of a Queue. On durable.ErrExists the jobs whose Ref is not empty are stored and the
 // transaction goes on. After any other error roll it back. After counts from this call,
 // not from the commit. AddTx panics on a nil transaction.
 //
@@ -37,7 +37,7 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...driver.Job) ([]dr
 	if tx == nil {
 		panic("postgres: AddTx: nil tx")
 	}
-	refs, err := e.addTx(ctx, pgxCaller{tx}, jobs)
+	refs, err := e.engine.addTx(ctx, pgxCaller{tx}, jobs)
 	if err != nil {
 		err = fmt.Errorf("postgres: AddTx: %w", err)
 	}
@@ -52,14 +52,14 @@ func (e *Engine) AddSQL(ctx context.Context, tx *sql.Tx, jobs ...driver.Job) ([]
 	if tx == nil {
 		panic("postgres: AddSQL: nil tx")
 	}
-	refs, err := e.addTx(ctx, sqlCaller{tx}, jobs)
+	refs, err := e.engine.addTx(ctx, sqlCaller{tx}, jobs)
 	if err != nil {
 		err = fmt.Errorf("postgres: AddSQL: %w", err)
 	}
 	return refs, err
 }
 
-func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]driver.Ref, error) {
+func (e *engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]driver.Ref, error) {
 	refs := make([]driver.Ref, len(jobs))
 	if err := e.usable(); err != nil {
 		return refs, err
@@ -76,7 +76,7 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 	all := make([]driver.Record, len(jobs))
 	for i, j := range jobs {
 		var err error
-		if all[i], err = j.Record(now); err != nil {
+		if all[i], err = driver.NewRecord(j, now); err != nil {
 			return refs, fmt.Errorf("job %d: %w", i, err)
 		}
 	}
@@ -123,7 +123,7 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 
 // insertTx stores records, and has the commit announce them. Equal notifications of one
 // transaction are sent once.
-func (e *Engine) insertTx(ctx context.Context, tx caller, c *columns, soon []string) (map[string]bool, error) {
+func (e *engine) insertTx(ctx context.Context, tx caller, c *columns, soon []string) (map[string]bool, error) {
 	stored := map[string]bool{}
 	all := []asked{{text: e.insert, args: c.insertArgs(), row: func(scan func(...any) error) error {
 		var id string
@@ -139,6 +139,6 @@ func (e *Engine) insertTx(ctx context.Context, tx caller, c *columns, soon []str
 
 // announceTx has a commit announce kinds. A job that is due soon may be long due by then, if the
 // transaction takes long.
-func (e *Engine) announceTx(kinds []string) asked {
+func (e *engine) announceTx(kinds []string) asked {
 	return asked{text: e.notifyTx, args: []any{e.schema, announcementOf(kinds, true).encode("")}}
 }

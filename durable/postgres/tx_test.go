@@ -309,3 +309,24 @@ func TestAddIsAnnounced(t *testing.T) {
 	}
 	require.LessOrEqual(t, polled, 3)
 }
+
+// A time that would be stored as the year 10000 is an error, and no panic of what writes it.
+func TestAddTxOfTheLastTimes(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e, pool := s.open(t), s.pool(t)
+	last := time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	for _, j := range []durable.Job{{Kind: "k", Expires: last.Add(900)}, {Kind: "k", At: last.Add(900)}, {Kind: "k", Key: "k", OnKey: durable.Replace, Expires: last.Add(1)}} {
+		_, err := e.AddTx(t.Context(), tx, j)
+		require.ErrorIs(t, err, durable.ErrInvalid)
+	}
+	refs, err := e.AddTx(t.Context(), tx, durable.Job{Kind: "k", Expires: last.Add(-1)})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	info, err := e.Get(t.Context(), refs[0])
+	require.NoError(t, err)
+	require.True(t, info.Job.Expires.Equal(last), info.Job.Expires)
+}

@@ -12,7 +12,7 @@ import (
 const mostUnhandled = 100
 
 // Unhandled returns the kinds with a due job for which no worker has a handler.
-func (e *Engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
+func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
 	return retry(ctx, e, true, func() ([]driver.Unhandled, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Unhandled, err error) {
 			var id string

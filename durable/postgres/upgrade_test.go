@@ -34,7 +34,7 @@ const (
 func nextBuild(t *testing.T, s *store, pool *pgxpool.Pool, next string) *postgres.Engine {
 	first, err := os.ReadFile("sql/1.sql")
 	require.NoError(t, err)
-	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema), postgres.Versions(fstest.MapFS{
+	e, err := postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema), postgres.Versions(fstest.MapFS{
 		"sql/1.sql": {Data: first}, "sql/2.sql": {Data: []byte(next)},
 	}))
 	require.NoError(t, err)
@@ -64,10 +64,10 @@ func filled(t *testing.T, e *postgres.Engine) (*durable.Queue, driver.Worker, *d
 	require.NoError(t, err)
 	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "other", Key: "key", Signals: true, After: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "other"}))
 	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "k", Running: 1}))
 	c := workConfig("w", time.Minute)
-	c.Kinds = driver.NewKindGate([]string{"k"})
+	c.Kinds = driver.NewKindSet([]string{"k"})
 	w, err := e.Work(t.Context(), c)
 	require.NoError(t, err)
 	held := poll(t, w)
@@ -155,7 +155,7 @@ func TestNextVersionRefusesOlder(t *testing.T) {
 	_, err = e.Work(t.Context(), workConfig("w2", time.Minute))
 	require.ErrorIs(t, err, durable.ErrVersion)
 	require.ErrorIs(t, e.Migrate(t.Context()), durable.ErrVersion)
-	_, err = postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	_, err = postgres.Connect(t.Context(), pool, postgres.WithSchema(s.schema))
 	require.ErrorIs(t, err, durable.ErrVersion)
 	require.Equal(t, stored, contents(t, s, pool))
 }
@@ -201,7 +201,7 @@ func TestNextVersionBesideOlder(t *testing.T) {
 	require.Equal(t, driver.Granted, w.Claim(t.Context(), next)[0].Status)
 	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: next[0], End: driver.DeadLetter, Error: "x"}})[0])
 	require.NoError(t, q.Redrive(t.Context(), refs[0]))
-	_, moved, err := q.Reschedule(t.Context(), refs[1], time.Now())
+	moved, err := q.Reschedule(t.Context(), refs[1], time.Now())
 	require.NoError(t, err)
 	require.True(t, moved)
 	var changed int

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/held"
@@ -18,7 +17,7 @@ import (
 // worker claims and runs jobs. It has a row of its own, whose time is its lease on all
 // that it has claimed.
 type worker struct {
-	e    *Engine
+	e    *engine
 	c    driver.WorkConfig
 	id   int64
 	stay func() bool // keeps Close of the engine from hanging up
@@ -44,10 +43,10 @@ type handle struct {
 // more before it is given back: then what this worker has claimed is another handle's.
 const unknown = -1
 
-func handleOf(h *driver.Delivery) *handle { return h.Handle.(*handle) }
+func handleOf(h *driver.Delivery) *handle { return h.Claim.(*handle) }
 
 // Work registers a worker.
-func (e *Engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
+func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -132,7 +131,7 @@ const claimTimeout = 5 * time.Second
 func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	ctx, cancel := uncut(ctx, claimTimeout)
 	defer cancel()
-	verdicts, todo := make([]driver.ClaimResult, len(held)), make([]int, len(held))
+	results, todo := make([]driver.ClaimResult, len(held)), make([]int, len(held))
 	for i := range held {
 		todo[i] = i
 	}
@@ -143,18 +142,18 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 		}
 		if err != nil || try > 3 { // others change them all the time
 			for _, i := range todo {
-				verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
+				results[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 			}
 			break
 		}
-		todo = w.claimBy(ctx, flow, held, todo, verdicts)
+		todo = w.claimBy(ctx, flow, held, todo, results)
 	}
-	return verdicts
+	return results
 }
 
 // claimBy claims some by the limits and pauses, and returns those for which these have changed.
-func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
-	var plain, limited asking
+func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*driver.Delivery, todo []int, results []driver.ClaimResult) (stale []int) {
+	var plain, limited claimArgs
 	limited.needs.limits = map[driver.LimitKey]*driver.StoredLimit{}
 	for _, i := range todo {
 		h := held[i]
@@ -163,9 +162,9 @@ func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*
 		case len(limits) == 0 && !paused:
 			plain.add(i, h)
 		case !h.Exact:
-			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
+			results[i] = driver.ClaimResult{Status: driver.Throttled}
 		case paused:
-			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
+			results[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
 		default:
 			limited.add(i, h)
 			limited.needs.add(handleOf(h).id, h.Record.Lane, limits)
@@ -173,19 +172,19 @@ func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*
 	}
 	var beside sync.WaitGroup
 	if len(limited.ids) > 0 && len(plain.ids) > 0 {
-		beside.Go(func() { w.claimSome(ctx, flow, &limited, held, verdicts) })
+		beside.Go(func() { w.claimSome(ctx, flow, &limited, held, results) })
 	} else if len(limited.ids) > 0 {
-		w.claimSome(ctx, flow, &limited, held, verdicts)
+		w.claimSome(ctx, flow, &limited, held, results)
 	}
 	if len(plain.ids) > 0 {
-		w.claimSome(ctx, flow, &plain, held, verdicts)
+		w.claimSome(ctx, flow, &plain, held, results)
 	}
 	beside.Wait()
 	return append(plain.stale, limited.stale...)
 }
 
-// asking is a claim of jobs, as arrays.
-type asking struct {
+// claimArgs are the jobs of one statement that claims, as arrays.
+type claimArgs struct {
 	index    []int // of each in the call
 	ids      []string
 	versions []int32
@@ -194,14 +193,14 @@ type asking struct {
 	stale    []int
 }
 
-func (a *asking) add(i int, h *driver.Delivery) {
+func (a *claimArgs) add(i int, h *driver.Delivery) {
 	a.index, a.ids = append(a.index, i), append(a.ids, handleOf(h).id)
 	a.versions, a.exact = append(a.versions, int32(h.Record.Version)), append(a.exact, h.Exact)
 }
 
-// claimSome asks for one statement.
-func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
-	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.e.statements.claim, readVerdict
+// claimSome asks for one statement. If one claim is refused, the halves go by themselves.
+func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *claimArgs, held []*driver.Delivery, results []driver.ClaimResult) {
+	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.e.statements.claim, readPlain
 	var err error
 	if len(c.needs.id) > 0 {
 		args, statement, read = append(args, c.needs.args()...), w.e.claimLimited, readLimited
@@ -212,7 +211,13 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *ask
 	}
 	var rows []answer
 	if err == nil {
-		rows, err = ask(ctx, w.e, read, statement, args, w.e.claiming)
+		rows, err = ask(ctx, w.e, read, statement, args, w.e.claimSettings)
+	}
+	if half := len(c.index) / 2; half > 0 && refusesOne(err) {
+		for _, part := range [][]int{c.index[:half], c.index[half:]} {
+			c.stale = append(c.stale, w.claimBy(ctx, flow, held, part, results)...)
+		}
+		return
 	}
 	answers := make(map[string]answer, len(rows))
 	for _, a := range rows {
@@ -222,10 +227,10 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *ask
 		a, ok := answers[c.ids[k]]
 		switch {
 		case err != nil:
-			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 			w.unanswered(handleOf(held[i]))
 		case !ok:
-			verdicts[i] = driver.ClaimResult{Status: driver.Gone}
+			results[i] = driver.ClaimResult{Status: driver.Gone}
 		case a.stale && a.Status != driver.Gone && a.Status != driver.Granted:
 			c.stale = append(c.stale, i)
 		default:
@@ -233,8 +238,8 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *ask
 				limits, _ := flow.Covering(held[i].Record.Kind, held[i].Record.Lane)
 				a.At = driver.TokenValidBy(limits, w.e.now())
 			}
-			verdicts[i] = a.ClaimResult
-			handleOf(held[i]).note(a)
+			results[i] = a.ClaimResult
+			handleOf(held[i]).learn(a)
 		}
 		if h := handleOf(held[i]); err == nil && (!ok || h.claim != unknown) {
 			w.lost.CompareAndDelete(h.id, h)
@@ -256,9 +261,9 @@ func (w *worker) supersede(h *handle) {
 	}
 }
 
-// note keeps what a claim has said. Of a row that was locked it has said nothing: who has
+// learn keeps the answer to a claim. Of a row that was locked it has said nothing: who has
 // it locked may be an earlier claim of this handle, whose answer was lost.
-func (h *handle) note(a answer) {
+func (h *handle) learn(a answer) {
 	switch {
 	case a.Status == driver.Granted:
 		h.claim, h.limited = a.claim, a.limited
@@ -276,7 +281,7 @@ type answer struct {
 	limited bool
 }
 
-func readVerdict(row pgx.CollectableRow) (answer, error) { return readAnswer(row) }
+func readPlain(row pgx.CollectableRow) (answer, error) { return readAnswer(row) }
 
 // readLimited reads a row of claim.sql with limits.
 func readLimited(row pgx.CollectableRow) (a answer, err error) {
@@ -450,8 +455,7 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 // concernsOne reports whether a commit may have failed because of one of its rows: another's
 // transaction holds the key, or a constraint or a trigger of the database refuses the row.
 func concernsOne(err error) bool {
-	var pg *pgconn.PgError
-	return errors.Is(err, held.Err) || errors.As(err, &pg) && slices.Contains([]string{"22", "23", "P0"}, pg.Code[:2])
+	return errors.Is(err, held.Err) || refusesOne(err)
 }
 
 // halves calls do with each half of the items.
@@ -474,6 +478,10 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
+	for _, o := range outs {
+		h := handleOf(o.Delivery)
+		h.unsaved = h.unsaved || uncertain
+	}
 	ended := make(map[string]error, len(rows))
 	for _, r := range rows {
 		ended[r.ID] = r.error()
@@ -481,7 +489,6 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		h := handleOf(o.Delivery)
-		h.unsaved = h.unsaved || uncertain
 		locked, there := ended[h.id]
 		switch {
 		case err != nil:
@@ -517,11 +524,11 @@ func (w *worker) announceEnds(outs []driver.Completion, errs []error) {
 			freed = append(freed, o.Delivery)
 		}
 	}
-	w.noticeFreed(freed)
+	w.notifyFreed(freed)
 }
 
-// noticeFreed notifies workers of the limits that may have a free permit.
-func (w *worker) noticeFreed(held []*driver.Delivery) {
+// notifyFreed notifies workers of the limits that may have a free permit.
+func (w *worker) notifyFreed(held []*driver.Delivery) {
 	var n driver.Notice
 	for _, h := range held {
 		if !handleOf(h).limited {
@@ -578,7 +585,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 				w.lost.CompareAndDelete(ids[i], handleOf(held[i]))
 			}
 		}
-		w.noticeFreed(held)
+		w.notifyFreed(held)
 	}
 	return err
 }

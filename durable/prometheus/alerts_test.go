@@ -19,7 +19,7 @@ import (
 )
 
 // late returns what is scraped of a queue that runs, in which jobs of two kinds are due: one
-// of them nobody runs, and of the other the only place is taken.
+// of them nobody runs, and of the other the only slot is taken.
 func late(t *testing.T) map[string]*dto.MetricFamily {
 	const lease = 100 * time.Millisecond
 	q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithLease(lease), durable.WithConcurrency(1))

@@ -54,7 +54,7 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	for range 4 {
-		_, ok, err = q.Reschedule(ctx, refs[8], time.Now().Add(2*time.Hour))
+		ok, err = q.Reschedule(ctx, refs[8], time.Now().Add(2*time.Hour))
 		require.NoError(t, err)
 		require.True(t, ok)
 	}

@@ -88,15 +88,15 @@ func (b *book) settle(a *account) {
 	}
 	slices.SortFunc(kept, func(x, y *bout) int { return x.begin.Compare(y.begin) })
 	a.Bouts = len(kept)
-	a.Places, a.Lane = most(kept)
-	a.Broken.TooMany = max(0, a.Places-places) + max(0, a.Lane-perLane)
+	a.Permits, a.Lane = most(kept)
+	a.Broken.TooMany = max(0, a.Permits-permits) + max(0, a.Lane-perLane)
 	for _, length := range []time.Duration{time.Second, 10 * time.Second} { // a handler may be late by slack
 		a.Broken.Excess = max(a.Broken.Excess, mostIn(begins(kept, paced), length)-burst-int(perSecond*(length+slack).Seconds()))
 	}
 	b.countPaused(a, kept)
 }
 
-// most returns how many ran at once at most under the limit of places, and of one lane.
+// most returns how many ran at once at most under the limit of permits, and in one lane.
 func most(all []*bout) (ofAll, ofLane int) {
 	type change struct {
 		at   time.Time
@@ -129,10 +129,10 @@ func begins(all []*bout, kind string) (at []time.Time) {
 	return at
 }
 
-// mostIn returns how many of some times, which are sorted, are in one span at most.
-func mostIn(at []time.Time, span time.Duration) (most int) {
+// mostIn returns how many of some times, which are sorted, are in one period of a length at most.
+func mostIn(at []time.Time, length time.Duration) (most int) {
 	for i, from := range at {
-		to, _ := slices.BinarySearchFunc(at, from.Add(span), time.Time.Compare)
+		to, _ := slices.BinarySearchFunc(at, from.Add(length), time.Time.Compare)
 		most = max(most, to-i)
 	}
 	return most

@@ -174,7 +174,7 @@ func syncCost() {
 }
 
 // way is how jobs are added: in calls of so many.
-type way struct{ callers, batch int }
+type way struct{ callers, perCall int }
 
 // inserts measure how many jobs a second are stored, which are due within a day.
 func inserts(length time.Duration, ways ...way) (all []step) {
@@ -185,13 +185,13 @@ func inserts(length time.Duration, ways ...way) (all []step) {
 			done, began := m.costs(), time.Now()
 			for i := range way.callers {
 				adding.run(func() {
-					for ; time.Since(began) < length; added[i] += way.batch {
-						m.add(jobsAhead(way.batch, within(time.Hour, 24*time.Hour)))
+					for ; time.Since(began) < length; added[i] += way.perCall {
+						m.add(jobsAhead(way.perCall, within(time.Hour, 24*time.Hour)))
 					}
 				})
 			}
 			adding.wait()
-			n, took, row := 0, time.Since(began), fmt.Sprintf("%d callers, %d jobs a call", way.callers, way.batch)
+			n, took, row := 0, time.Since(began), fmt.Sprintf("%d callers, %d jobs a call", way.callers, way.perCall)
 			for _, one := range added {
 				n += one
 			}
@@ -213,14 +213,14 @@ func lives(rates ...int) (all []step) {
 	return all
 }
 
-// life adds jobs at a rate, those of a batch in one call, and runs them. As many are due in each of some spans.
-func life(rate int, batch time.Duration, spans ...span) step {
+// life adds jobs at a rate, those of each interval in one call, and runs them. As many are due in each of some spans.
+func life(rate int, interval time.Duration, spans ...span) step {
 	return func(m *meter) {
 		var f flow
 		end := f.work(m)
 		time.Sleep(min(3*time.Second, *length)) // they start
 		done := m.costs()
-		added := addAhead(m, rate, *length, batch, func() time.Duration {
+		added := addAhead(m, rate, *length, interval, func() time.Duration {
 			s := spans[rand.N(len(spans))]
 			return s.least + rand.N(s.more)
 		})
@@ -287,7 +287,7 @@ var cascading = system{"embedded, while others cascade", "", func(f func(*meter)
 	// Buckets begin at the multiples of their width since 1970. The second far bucket of
 	// this width begins when the filling and a margin of half a lead are over.
 	start := time.Now().Add(took + 2*lead).Truncate(near)
-	s := newStore(onEmbedded, jetstream.Buckets(near, time.Duration(start.Unix())*time.Second, lead, 10*time.Second))
+	s := newStore(onEmbedded, jetstream.WithBuckets(jetstream.Buckets{Near: near, Far: time.Duration(start.Unix()) * time.Second, Lead: lead, Settle: 10 * time.Second}))
 	defer s.remove()
 	m := &meter{peer: s.peer(), store: s}
 	fill(m, *pending, within(time.Until(start)+10*time.Minute, time.Hour))

@@ -116,8 +116,8 @@ func (w *world) turns() {
 func (w *world) ahead(n int) time.Duration {
 	to := w.shift + 8*time.Second
 	if n > 0 && rand.N(2) == 0 {
-		places := []time.Duration{0, time.Minute, -time.Minute, time.Hour, -time.Hour, 25 * time.Hour}
-		to = places[rand.N(len(places))] + rand.N(20*time.Second)
+		offsets := []time.Duration{0, time.Minute, -time.Minute, time.Hour, -time.Hour, 25 * time.Hour}
+		to = offsets[rand.N(len(offsets))] + rand.N(20*time.Second)
 	}
 	to = to.Truncate(time.Second)
 	if rand.N(4) > 0 {

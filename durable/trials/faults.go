@@ -339,7 +339,7 @@ func (w *world) restoreBackups() {
 func (w *world) restoreBackup(ctx context.Context, dir string) error {
 	nc := get(connectNATS(w.url()))
 	defer nc.Close()
-	q := get(durable.Open(ctx, get(jetstream.Connect(ctx, nc, jetstream.Existing()))))
+	q := get(durable.Open(ctx, get(jetstream.Connect(ctx, nc, jetstream.WithExistingOnly()))))
 	defer q.Close()
 	must(q.SetLimit(ctx, "before", durable.Limit{Kind: kind, Running: concurrency}))
 	must(jetstream.Backup(ctx, nc, dir))

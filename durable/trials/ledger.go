@@ -117,7 +117,7 @@ type account struct {
 	Schedules, Occurrences int // and what has begun of them
 
 	Bouts         int  // attempts under limits
-	Places, Lane  int  // at once, at most
+	Permits, Lane int  // at once, at most
 	LimitsRemoved bool // and not before all else had ended
 	Pauses        int
 
@@ -182,7 +182,7 @@ func (r result) check() error {
 		return errors.New("nothing was accepted, or nothing happened")
 	case r.Schedules != want.schedules || r.Occurrences < want.schedules:
 		return fmt.Errorf("of %d schedules %d, with %d occurrences", want.schedules, r.Schedules, r.Occurrences)
-	case want.limits && (!r.LimitsRemoved || r.Pauses == 0 || r.Bouts == 0 || !want.brief && r.Places < 2):
+	case want.limits && (!r.LimitsRemoved || r.Pauses == 0 || r.Bouts == 0 || !want.brief && r.Permits < 2):
 		return errors.New("the limits were not tried")
 	case !want.brief && (r.Signaled == 0 || r.SignalRefused == 0 || r.Keys == 0):
 		return errors.New("signals and keys were not tried")

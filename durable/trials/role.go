@@ -134,7 +134,7 @@ func (p *process) do(ctx context.Context, stop func()) {
 	case "tool":
 		p.operate(ctx)
 	case "ruler":
-		p.rule(ctx)
+		p.limit(ctx)
 	case "producer":
 	default:
 		defer stop()
@@ -427,7 +427,7 @@ func (p *process) operateOn(ctx context.Context, ref durable.Ref) {
 	case 1:
 		_, _ = p.q.Get(ctx, ref)
 	case 2:
-		_, _, _ = p.q.Reschedule(ctx, ref, time.Now().Add(rand.N(3*time.Second)))
+		_, _ = p.q.Reschedule(ctx, ref, time.Now().Add(rand.N(3*time.Second)))
 	case 3:
 		_, _ = p.q.Lookup(ctx, fmt.Sprint(rand.N(1000)))
 	case 4, 5:
@@ -437,23 +437,23 @@ func (p *process) operateOn(ctx context.Context, ref durable.Ref) {
 
 // The limits of the kinds that have some. More jobs come than they let run.
 const (
-	capped = "capped" // at most places at once, and perLane of each lane
+	capped = "capped" // at most permits jobs at once, and perLane of each lane
 	paced  = "paced"  // at most perSecond begin
 
-	places    = 6
+	permits   = 6
 	perLane   = 2
 	perSecond = 25
 	burst     = 5
 )
 
 var limits = map[string]durable.Limit{
-	"places":   {Kind: capped, Running: places},
+	"permits":  {Kind: capped, Running: permits},
 	"per lane": {Kind: capped, PerLane: true, Running: perLane},
 	"rate":     {Kind: paced, Rate: perSecond, Burst: burst},
 }
 
-// rule sets the limits, pauses this and that until ctx ends, and removes all of it.
-func (p *process) rule(ctx context.Context) {
+// limit sets the limits, pauses this and that until ctx ends, and removes all of it.
+func (p *process) limit(ctx context.Context) {
 	for name, limit := range limits {
 		must(p.q.SetLimit(ctx, name, limit))
 	}
@@ -464,7 +464,7 @@ func (p *process) rule(ctx context.Context) {
 	}
 	p.l.write(limitsEnd, "all")
 	for name := range limits {
-		must(patiently(func(ctx context.Context) error { return p.q.SetLimit(ctx, name, durable.Limit{}) }))
+		must(patiently(func(ctx context.Context) error { return p.q.DeleteLimit(ctx, name) }))
 	}
 }
 

@@ -138,12 +138,12 @@ func TestRolling(t *testing.T) {
 const rolled = 200 // jobs that each worker adds
 
 // roll replaces old workers by young ones, which raise the version of the store, or do not.
-func roll(t *testing.T, old, young, place string, raised bool) {
+func roll(t *testing.T, old, young, store string, raised bool) {
 	dir := t.TempDir()
 	count := func(of string, what rune) int { return linesIn(dir, of, what, nil) }
 	inWorld(dir, "", func(w *world) {
 		start := func(name, worker, payload string) {
-			w.launch(name, exec.Command(worker, place, strconv.Itoa(rolled), filepath.Join(dir, "ledger-"+name), payload))
+			w.launch(name, exec.Command(worker, store, strconv.Itoa(rolled), filepath.Join(dir, "ledger-"+name), payload))
 			require.Eventually(t, func() bool { return count(name, accepted) == rolled || w.procs[name].hasEnded() }, 2*patience, 10*time.Millisecond)
 			require.False(t, w.procs[name].hasEnded(), name)
 		}

@@ -19,9 +19,9 @@ func (p *process) storeSchedule(ctx context.Context, i int, payload string, opts
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// All of those that are missed run, so that none may be left out.
-	opts = append(opts, durable.OnMissed(durable.RunEach(1<<20)))
+	opts = append(opts, durable.OnMissed(durable.MissedEach(1<<20)))
 	job := durable.Job{Kind: p.SeriesKinds[i%len(p.SeriesKinds)], MaxAttempts: 1000, Payload: []byte(payload)}
-	return p.q.Schedule(ctx, fmt.Sprint("s", i), "@every "+p.Every.String(), job, opts...)
+	return p.q.SetSchedule(ctx, fmt.Sprint("s", i), "@every "+p.Every.String(), job, opts...)
 }
 
 // storeSchedules stores schedules as each process of a release that knows them does when it

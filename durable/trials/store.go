@@ -132,10 +132,10 @@ func (s *store) remove() {
 // connectJetStream opens an engine on servers, or an embedded one in a directory.
 func connectJetStream(ctx context.Context, url, dir string, nodes int, opts ...jetstream.Option) engine {
 	if url == "" {
-		return get(embedded.Open(ctx, dir, embedded.With(opts...)))
+		return get(embedded.Open(ctx, dir, embedded.WithJetStream(opts...)))
 	}
 	if nodes > 1 {
-		opts = append(opts, jetstream.Replicas(nodes))
+		opts = append(opts, jetstream.WithReplicas(nodes))
 	}
 	nc := get(connectNATS(url))
 	return persist(ctx, 15*time.Second, func(ctx context.Context) (engine, error) { return jetstream.Connect(ctx, nc, opts...) })
@@ -174,7 +174,7 @@ const (
 // connections from it.
 func connectRole(ctx context.Context, s *spec) engine {
 	if !strings.HasPrefix(s.URL, "postgres:") {
-		return connectJetStream(ctx, s.URL, s.Store, s.Nodes, jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle))
+		return connectJetStream(ctx, s.URL, s.Store, s.Nodes, jetstream.WithBuckets(jetstream.Buckets{Near: nearBucket, Far: farBucket, Lead: leadOfFar, Settle: settle}))
 	}
 	config := get(pgxpool.ParseConfig(s.URL))
 	config.MaxConns = cmp.Or(s.Pool, config.MaxConns)

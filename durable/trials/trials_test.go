@@ -39,7 +39,7 @@ func TestPostgresFaults(t *testing.T) {
 // with schedules. The short form of each has the ledgers of the same jobs.
 var inOthers = []string{"server", "pg-server", "embedded", "cluster", "worker", "pg-worker"}
 
-// atOnce has a place for each fault that happens at one time.
+// atOnce has a slot for each fault that happens at one time.
 var atOnce = make(chan struct{}, 6)
 
 // runShort runs the faults of PostgreSQL, or the others, beside one another.
@@ -123,7 +123,7 @@ func TestAudit(t *testing.T) {
 
 // A result fails if any promise was broken, and if it proves nothing.
 func TestAuditResult(t *testing.T) {
-	good := result{account: account{Accepted: 1000, Schedules: 2, Occurrences: 2, LimitsRemoved: true, Pauses: 1, Bouts: 1, Places: 2, Twice: 10, Rejected: 10,
+	good := result{account: account{Accepted: 1000, Schedules: 2, Occurrences: 2, LimitsRemoved: true, Pauses: 1, Bouts: 1, Permits: 2, Twice: 10, Rejected: 10,
 		Signaled: 1, SignalRefused: 1, Keys: 1}, Happened: 1, expected: expected{twice: 0.01, rejected: 0.01, schedules: 2, limits: true}}
 	if err := good.check(); err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestAuditResult(t *testing.T) {
 		"lost": func(r *result) { r.Broken.Lost = 1 }, "unseen": func(r *result) { r.Broken.Unseen = 1 }, "died": func(r *result) { r.Broken.Died = 1 },
 		"no job": func(r *result) { r.Accepted = 0 }, "nothing": func(r *result) { r.Happened = 0 },
 		"schedules": func(r *result) { r.Schedules = 1 }, "occurrences": func(r *result) { r.Occurrences = 1 },
-		"removed": func(r *result) { r.LimitsRemoved = false }, "pauses": func(r *result) { r.Pauses = 0 }, "alone": func(r *result) { r.Places = 1 },
+		"removed": func(r *result) { r.LimitsRemoved = false }, "pauses": func(r *result) { r.Pauses = 0 }, "alone": func(r *result) { r.Permits = 1 },
 		"signals": func(r *result) { r.SignalRefused = 0 }, "twice": func(r *result) { r.Twice = 11 }, "rejected": func(r *result) { r.Rejected = 11 },
 	}
 	for name, spoil := range bad {
@@ -142,7 +142,7 @@ func TestAuditResult(t *testing.T) {
 		}
 	}
 	brief := good
-	brief.brief, brief.Places, brief.Signaled, brief.Twice, brief.Rejected = true, 1, 0, 100, 100
+	brief.brief, brief.Permits, brief.Signaled, brief.Twice, brief.Rejected = true, 1, 0, 100, 100
 	if err := brief.check(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,17 +176,17 @@ func TestAuditLimits(t *testing.T) {
 	add("w", boutBegan, paced+"|c|7/1", 7.9)
 	add("ruler", limitsEnd, "all", 8)
 	add("w", boutBegan, capped+"|a|8/1", 8.1)
-	want := account{Bouts: 6 + 2*(burst+2*perSecond), Places: 2, Lane: 2, Pauses: 1, LimitsRemoved: true,
+	want := account{Bouts: 6 + 2*(burst+2*perSecond), Permits: 2, Lane: 2, Pauses: 1, LimitsRemoved: true,
 		Broken: promises{Excess: burst + 2*perSecond, PausedAndRan: 1}}
 	var got account
 	if b.settle(&got); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("%+v, not %+v", got, want)
 	}
-	for i := range 2 * places { // beside two
+	for i := range 2 * permits { // beside two
 		add("w", boutBegan, fmt.Sprint(capped, "|", i/(perLane+1), "|", i, "/2"), 4.2)
 	}
 	got = account{}
-	if b.settle(&got); got.Broken.TooMany != places+2+1 {
+	if b.settle(&got); got.Broken.TooMany != permits+2+1 {
 		t.Fatalf("%+v", got)
 	}
 }

@@ -76,10 +76,8 @@ func (w *watcher) remove(s *subscriber) {
 
 // close ends the read, and so the goroutine. It is called with the lock held.
 func (w *watcher) close() {
-	if w.file != nil {
-		w.file.Close()
-		w.file, w.all = nil, nil
-	}
+	w.file.Close() // of nil it does nothing
+	w.file, w.all = nil, nil
 }
 
 func (w *watcher) read(file *os.File) {

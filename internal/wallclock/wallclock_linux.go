@@ -43,6 +43,11 @@ func openNotice() (*os.File, error) {
 func waitForNotice(file *os.File) error {
 	var expirations [8]byte
 	_, err := file.Read(expirations[:])
+	return failure(err)
+}
+
+// failure returns nil for the error that says that the wall clock was set.
+func failure(err error) error {
 	if errors.Is(err, syscall.ECANCELED) {
 		return nil
 	}

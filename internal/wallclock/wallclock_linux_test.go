@@ -1,13 +1,18 @@
 package wallclock
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +31,7 @@ func watch(t *testing.T) (notices chan error, stop func()) {
 // readers counts the goroutines that wait for notices.
 func readers() int {
 	stacks := make([]byte, 1<<20)
-	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "wallclock.waitForNotice")
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "wallclock.(*watcher).read(")
 }
 
 func waitUntil(t *testing.T, done func() bool) {
@@ -59,6 +64,69 @@ func TestAllAreTold(t *testing.T) {
 	require.Empty(t, second)
 }
 
+// Watches begin and end at the same time, and notices come meanwhile.
+func TestWatchesBesideEachOther(t *testing.T) {
+	for round, watches := range []int{500, 5000} { // in the second, the descriptor stays
+		if round == 1 {
+			_, stop := watch(t)
+			defer stop()
+		}
+		watchBesideEachOther(t, watches)
+		waitUntil(t, func() bool { return readers() == round && len(wallclocktest.Notices(t)) == round })
+	}
+}
+
+func watchBesideEachOther(t *testing.T, watches int) {
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range watches {
+				stop, err := Watch(func(error) {})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				stop()
+			}
+		})
+	}
+	all.Go(func() {
+		for range 20 {
+			process.mu.Lock() // or else the descriptor may be another's by then
+			wallclocktest.Notify(t)
+			process.mu.Unlock()
+		}
+	})
+	all.Wait()
+}
+
+// The goroutine that waits has not the labels of whoever watches first.
+func TestReaderHasNoLabels(t *testing.T) {
+	pprof.Do(t.Context(), pprof.Labels("watches", "first"), func(context.Context) { watch(t) })
+	waitUntil(t, func() bool { return readers() == 1 })
+	waitUntil(t, func() bool {
+		var goroutines strings.Builder
+		require.NoError(t, pprof.Lookup("goroutine").WriteTo(&goroutines, 1))
+		for stanza := range strings.SplitSeq(goroutines.String(), "\n\n") {
+			if strings.Contains(stanza, "wallclock.waitForNotice+") {
+				return !strings.Contains(stanza, `"watches"`)
+			}
+		}
+		return false
+	})
+}
+
+// In a bubble there is no watch. It would own the goroutine that waits.
+func TestNoWatchInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stop, err := Watch(func(error) {})
+		if err == nil {
+			stop() // or else the bubble never ends
+		}
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+	})
+}
+
 // The notified function may call stop.
 func TestStopWhenTold(t *testing.T) {
 	told, stops := make(chan error, 10), make(chan func(), 1)
@@ -70,8 +138,34 @@ func TestStopWhenTold(t *testing.T) {
 	waitUntil(t, func() bool { return readers() == 0 && len(wallclocktest.Notices(t)) == 0 })
 }
 
+// The kernel is asked for a notice, and wakes nobody up otherwise. A program that is started has no
+// descriptor. No test sets the clock.
+func TestWhatTheKernelIsAskedFor(t *testing.T) {
+	watch(t)
+	fd := wallclocktest.Notices(t)[0]
+	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+	require.Zero(t, errno)
+	require.NotZero(t, flags&syscall.FD_CLOEXEC)
+	bytes, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	require.NoError(t, err)
+	info := string(bytes)
+	require.Contains(t, info, "settime flags: 03", "an absolute time, and ECANCELED when the clock is set")
+	_, value, _ := strings.Cut(info, "it_value: (")
+	var seconds int
+	_, err = fmt.Sscanf(value, "%d", &seconds)
+	require.NoError(t, err)
+	require.Greater(t, seconds, 24*60*60, "it expires soon")
+}
+
 // The error that the kernel returns after a step of the clock is no failure. Any other error is
 // one.
+func TestFailure(t *testing.T) {
+	require.NoError(t, failure(nil))
+	require.NoError(t, failure(&os.PathError{Op: "read", Err: syscall.ECANCELED}))
+	require.ErrorIs(t, failure(&os.PathError{Op: "read", Err: syscall.EIO}), syscall.EIO)
+}
+
+// A watch that fails tells so once, and the next one begins anew.
 func TestWatchThatFails(t *testing.T) {
 	first, _ := watch(t)
 	process.mu.Lock()
@@ -79,6 +173,11 @@ func TestWatchThatFails(t *testing.T) {
 	process.mu.Unlock()
 	require.ErrorIs(t, <-first, os.ErrDeadlineExceeded)
 	waitUntil(t, func() bool { return readers() == 0 && len(wallclocktest.Notices(t)) == 0 })
+
+	process.mu.Lock()
+	kept := len(process.all)
+	process.mu.Unlock()
+	require.Zero(t, kept, "of a watch that has ended")
 
 	second, _ := watch(t) // begins anew
 	wallclocktest.Notify(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,8 +18,8 @@ import (
 // big is what a function refers to. It is no tiny object, which others would keep alive.
 type big [64]*int
 
-// A task that has run is garbage while the wheel lives on, however many tasks come due together,
-// and however long an earlier task runs.
+// A task that has run is garbage while the wheel lives on, however many tasks come due
+// together, and however long an earlier task runs.
 func TestWheelKeepsNothingOfWhatHasRun(t *testing.T) {
 	for _, n := range []int{1, 2, 8, 9, 300} {
 		for _, lazy := range []bool{false, true} {
@@ -67,9 +68,9 @@ func TestWheelKeepsNothingOfWhatWasStopped(t *testing.T) {
 	waitForGarbage(t, func() bool { return of.Value() == nil })
 }
 
-// A task that was stopped among many pending ones is garbage, while package time keeps it. This
-// holds for functions and for the parents of contexts, with a profile and without one. A Timeout
-// keeps nothing, even if the program keeps the Timeout.
+// A task that was stopped among many pending ones is garbage, while package time keeps
+// it. This holds for functions and for the parents of contexts, with a profile and
+// without one. A Timeout keeps nothing, even if the program keeps the Timeout.
 func TestWheelKeepsNothingOfWhatWasStoppedAmongOthers(t *testing.T) {
 	const n = 2000
 	for _, rate := range []int{0, 1, 8} {
@@ -118,8 +119,81 @@ func TestWheelKeepsNothingOfWhatWasStoppedAmongOthers(t *testing.T) {
 	}
 }
 
-// A canceled task is garbage at once, in any order, and also if nothing else happens on the wheel.
-// Len is exact.
+// A stopped AfterFunc among others that come before it and after it does not keep what
+// its function refers to, once the program has dropped the Timer (golang/go#75935:
+// package time keeps it until the deadline). The same holds for one that was reset, of a
+// group or under a key, and in a future or job.
+func TestStoppedAfterFuncKeepsNothing(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	group, keyed := timingwheel.NewGroup(w), timingwheel.NewKeyed[int](w)
+	starts := []func(i int, f func()) (stop func() bool){
+		func(_ int, f func()) func() bool { return w.AfterFunc(time.Hour, f).Stop },
+		func(_ int, f func()) func() bool {
+			timer := w.AfterFunc(time.Hour, f)
+			for range 3 {
+				timer.Reset(2 * time.Hour)
+			}
+			return timer.Stop
+		},
+		func(_ int, f func()) func() bool {
+			timer := w.AfterFunc(time.Hour, f)
+			timer.Reset(time.Minute)
+			return timer.Stop
+		},
+		func(_ int, f func()) func() bool {
+			timer := w.AfterFunc(time.Hour, f)
+			timer.Stop()
+			timer.Reset(time.Hour)
+			return timer.Stop
+		},
+		func(_ int, f func()) func() bool { return group.AfterFunc(time.Hour, f).Stop },
+		func(i int, f func()) func() bool {
+			keyed.Schedule(i, time.Hour, f)
+			return func() bool { return keyed.Cancel(i) }
+		},
+		func(i int, f func()) func() bool {
+			keyed.Schedule(i, time.Hour, f)
+			return func() bool { replaced, _ := keyed.Schedule(i, time.Hour, noop); return replaced }
+		},
+		func(_ int, f func()) func() bool {
+			future, err := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { f(); return 0, nil })
+			require.NoError(t, err)
+			return future.Cancel
+		},
+		func(_ int, f func()) func() bool {
+			job, err := w.ScheduleAtFixedRate(time.Hour, time.Hour, f)
+			require.NoError(t, err)
+			return job.Stop
+		},
+		func(_ int, f func()) func() bool {
+			ctx, cancel := w.WithTimeout(context.Background(), time.Hour)
+			stop := context.AfterFunc(ctx, f)
+			return func() bool { defer cancel(); return stop() }
+		},
+	}
+	var objects []weak.Pointer[big]
+	var stops []func() bool
+	for i := range 100 * len(starts) {
+		w.AfterFunc(time.Hour-time.Minute, noop)
+		object := new(big)
+		objects = append(objects, weak.Make(object))
+		stops = append(stops, starts[i%len(starts)](i, func() { object[0] = nil }))
+		w.AfterFunc(time.Hour+time.Minute, noop)
+	}
+	for i, stop := range stops { // in one pass, so that nothing new takes their places
+		require.True(t, stop(), i%len(starts))
+	}
+	stops = nil
+	waitForGarbage(t, func() bool {
+		return !slices.ContainsFunc(objects, func(o weak.Pointer[big]) bool { return o.Value() != nil })
+	})
+	runtime.KeepAlive(group)
+	runtime.KeepAlive(keyed)
+}
+
+// A canceled task is garbage at once, in any order, and also if nothing else happens on
+// the wheel. Len is exact.
 func TestWheelKeepsNothingOfWhatWasCanceled(t *testing.T) {
 	const n, kept = 200, 10
 	w := timingwheel.New(timingwheel.WithShards(1))

@@ -219,10 +219,10 @@ func TestProfileTimes(t *testing.T) {
 	of := func() origin { all := profileOf(t, w); require.Len(t, all, 1); return all[0] }
 	require.EqualValues(t, 10*59*60_000, of().remaining)
 	require.EqualValues(t, 10*60_000, of().waited)
-	for range 3 { // the later ones without the lock
-		timers[0].Reset(2 * time.Hour)
+	for hours := range 4 { // the later ones without the lock
+		timers[0].Reset(time.Duration(hours+1) * time.Hour)
 	}
-	require.EqualValues(t, (9*59+120)*60_000, of().remaining)
+	require.EqualValues(t, (9*59+240)*60_000, of().remaining)
 	require.EqualValues(t, 10*60_000, of().waited)
 	for range 1000 {
 		w.Schedule(math.MaxInt64, noop)
@@ -252,6 +252,7 @@ func TestProfileEstimates(t *testing.T) {
 	require.Len(t, all, 1)
 	require.InDelta(t, n, all[0].pending, 7*rate*math.Sqrt(n/float64(rate)), "seven standard deviations")
 	require.Zero(t, all[0].pending%rate)
+	require.Equal(t, all[0].pending*time.Hour.Milliseconds(), all[0].remaining)
 }
 
 // The samples follow what is pending, up and down.
@@ -508,6 +509,7 @@ func TestProfileErrors(t *testing.T) {
 	w := virtual()
 	require.ErrorContains(t, w.WriteProfile(io.Discard), "WithProfileRate")
 	require.Zero(t, w.Stats().ProfileRate)
+	require.Zero(t, virtual(timingwheel.WithProfileRate(0)).Stats().ProfileRate)
 	w = virtual(timingwheel.WithProfileRate(3))
 	require.Equal(t, 3, w.Stats().ProfileRate)
 	refused := errors.New("refused")

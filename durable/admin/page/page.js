@@ -225,12 +225,12 @@ function showLimits(all) {
   const create = ({ name }) => {
     const row = make("li", {}, make("span", { class: "name" }, make("b", {}, name), make("span", { class: "of" })), make("span", { class: "what" }), make("span", { class: "use" }), when("next token", "next"),
       make("span", { class: "actions" }), make("p", { class: "outcome" }));
-    part(row, "actions").append(changes(row, "limit-remove", { word: "Remove", sure: "Sure?", send: () => ["limit-remove", { names: [name] }] }, "", limitsPoll));
+    part(row, "actions").append(changes(row, "limit-delete", { word: "Delete", sure: "Sure?", send: () => ["limit-delete", { names: [name] }] }, "", limitsPoll));
     return row;
   };
   rows($("limits"), limits, (l) => l.name, create, (row, l) => {
     setText(part(row, "of"), (l.kind ? "kind " + l.kind : "all kinds") + (l.perLane ? ", each lane" : ""));
-    setText(part(row, "what"), [l.running && `at most ${count(l.running)} at once`, l.rate && `${rate(l.rate)} in bursts of ${count(l.burst)}`].filter(Boolean).join(" · ") || "nothing runs");
+    setText(part(row, "what"), [l.running && `at most ${count(l.running)} at once`, l.rate && `${rate(l.rate)} in bursts of ${count(l.burst)}`].filter(Boolean).join(" · "));
     setText(part(row, "use"), `${count(l.taken)} running` + (l.lanes ? ` in ${count(l.lanes)} ${l.lanes === 1 ? "lane" : "lanes"}` : "") + ` · ${count(l.waiting)} wait here`);
     part(row, "next").hidden = !l.next;
     setWhen(part(row, "next"), l.next);

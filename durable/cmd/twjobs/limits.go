@@ -8,19 +8,19 @@ import (
 	"github.com/tickwheel/tickwheel/durable/admin"
 )
 
-// limits lists limits and what is paused, or sets or removes limits.
+// limits lists limits and what is paused, or sets or deletes limits.
 func (t *tool) limits(args []string) error {
 	switch {
 	case len(args) == 0:
 		return t.listLimits()
 	case args[0] == "set":
 		return t.setLimit(args[1:])
-	case args[0] != "remove":
+	case args[0] != "delete":
 		return wrong("limits: unknown command %q", args[0])
 	case len(args) == 1:
-		return wrong("limits remove: which one?")
+		return wrong("limits delete: which one?")
 	}
-	return t.change("limit-remove", "removed", admin.Command{Names: args[1:]})
+	return t.change("limit-delete", "deleted", admin.Command{Names: args[1:]})
 }
 
 func (t *tool) setLimit(args []string) error {
@@ -31,17 +31,14 @@ func (t *tool) setLimit(args []string) error {
 	f.IntVar(&l.Running, "running", 0, "so many at once")
 	f.Float64Var(&l.Rate, "rate", 0, "so many begin in a second")
 	f.IntVar(&l.Burst, "burst", 0, "so many at once, if there were fewer before")
-	none := f.Bool("none", false, "none runs")
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	switch {
 	case f.NArg() != 1:
 		return wrong("limits set takes one name, after the flags")
-	case (l.Running == 0 && l.Rate == 0) != *none:
-		return wrong("limits set: -running or -rate, or -none alone")
-	case l == (durable.Limit{}):
-		return wrong("limits set: pause -all is for the whole queue")
+	case l.Running == 0 && l.Rate == 0:
+		return wrong("limits set: set -running or -rate; pause stops jobs")
 	}
 	return t.change("limit-set", "set", admin.Command{Names: f.Args(), Limit: l})
 }
@@ -70,10 +67,7 @@ func (t *tool) listLimits() error {
 		if i.Kind != "" {
 			of = line(i.Kind)
 		}
-		switch {
-		case i.Running == 0 && i.Rate == 0:
-			running += " of 0: paused"
-		case i.Running > 0:
+		if i.Running > 0 {
 			running += fmt.Sprintf(" of %d", i.Running)
 		}
 		if i.Rate > 0 {

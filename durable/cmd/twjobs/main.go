@@ -33,8 +33,8 @@
 //	workers           prints the workers, the kinds that each runs, and its jobs
 //	limits            prints the limits, with the running jobs of all processes and the waiting jobs of
 //	                  the process that answers, and the pauses
-//	limits set [-kind KIND] [-per-lane] [-running N] [-rate R -burst B] [-none] NAME
-//	limits remove NAME...
+//	limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B NAME
+//	limits delete NAME...
 //	pause|resume [-kind KIND] [-lane LANE] | -all
 //	schedules         prints the schedules
 //	schedules pause|resume|run-now|delete NAME...
@@ -85,7 +85,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   stop REF...                          asks the handlers of running jobs to end
   stats                                counts of jobs, kinds without a worker, handlers that hang
   workers                              the workers and their kinds
-  limits | limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B|-none NAME | limits remove NAME...
+  limits | limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B NAME | limits delete NAME...
   pause|resume [-kind KIND] [-lane LANE] | -all
   schedules | schedules pause|resume|run-now|delete NAME...
   migrate [-print] [-create]           brings the schema of -postgres to this version
@@ -272,7 +272,7 @@ func (t *target) client(ctx context.Context) (*client, func(), error) {
 		return nil, nil, err
 	}
 	silent := slog.New(slog.DiscardHandler) // who has typed the command knows of it
-	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(silent))
+	h := admin.NewHandler(q, admin.WithWrites(), admin.WithLogger(silent))
 	return &client{base: "http://twjobs/", http: local{h}, target: t}, closeAll, nil
 }
 
@@ -297,12 +297,12 @@ func (t *target) open(ctx context.Context) (*durable.Queue, func(), error) {
 // engine connects to what keeps the queue. It makes nothing: a name that was mistyped is an
 // error.
 func (t *target) engine(ctx context.Context) (e driver.Engine, disconnect func(), err error) {
-	opts := []jetstream.Option{jetstream.Existing()}
+	opts := []jetstream.Option{jetstream.WithExistingOnly()}
 	if t.queue != "" {
-		opts = append(opts, jetstream.Queue(t.queue))
+		opts = append(opts, jetstream.WithQueue(t.queue))
 	}
 	if t.partitions > 0 {
-		opts = append(opts, jetstream.Partitions(t.partitions))
+		opts = append(opts, jetstream.WithPartitions(t.partitions))
 	}
 	switch {
 	case t.postgres != "":
@@ -319,7 +319,7 @@ func (t *target) engine(ctx context.Context) (e driver.Engine, disconnect func()
 	if _, err := os.Stat(filepath.Join(t.dir, "jetstream")); err != nil {
 		return nil, func() {}, fmt.Errorf("-dir: there is no queue: %w", err)
 	}
-	if e, err = embedded.Open(ctx, t.dir, embedded.With(opts...)); errors.Is(err, durable.ErrLocked) {
+	if e, err = embedded.Open(ctx, t.dir, embedded.WithJetStream(opts...)); errors.Is(err, durable.ErrLocked) {
 		err = fmt.Errorf("%w: use -url with the address of that process's admin handler", err)
 	}
 	return e, func() {}, err

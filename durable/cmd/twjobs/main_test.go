@@ -121,8 +121,8 @@ func TestWrongUse(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"nothing"}, {"workers", "x"}, {"delete"}, {"run-now"}, {"reschedule", "x"}, {"reschedule", "-in", "1h"}, {"migrate"},
 		{"list", "-color"}, {"schedules", "stop", "x"}, {"-url", "http://127.0.0.1:1", "list"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"cancel"}, {"redrive"},
-		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"limits", "x"}, {"limits", "remove"}, {"limits", "set", "n"}, {"limits", "set", "-running", "1"},
-		{"limits", "set", "-none", "n"}, {"limits", "set", "-kind", "k", "-rate", "1", "-burst", "1", "-none", "n"}, {"pause"}, {"pause", "x"}, {"resume", "-all", "-kind", "k"}, {"stop"}, {"-nats", "x", "list"},
+		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"limits", "x"}, {"limits", "delete"}, {"limits", "set", "n"}, {"limits", "set", "-running", "1"},
+		{"limits", "set", "-kind", "k", "n"}, {"pause"}, {"pause", "x"}, {"resume", "-all", "-kind", "k"}, {"stop"}, {"-nats", "x", "list"},
 	} {
 		out, status := twjobs(t, dir, args...)
 		require.Equal(t, 2, status, "%v: %s", args, out)
@@ -161,7 +161,7 @@ func TestMakesNothing(t *testing.T) {
 	require.Empty(t, made)
 
 	url, nc := serve(t)
-	e, err := jetstream.Connect(within(t), nc, jetstream.Queue("spread"), jetstream.Partitions(3))
+	e, err := jetstream.Connect(within(t), nc, jetstream.WithQueue("spread"), jetstream.WithPartitions(3))
 	require.NoError(t, err)
 	defer e.Close()
 	of := func(queue string) (string, int) {
@@ -294,7 +294,7 @@ func TestPostgres(t *testing.T) {
 	pool, err := pgxpool.New(within(t), srv.DSN())
 	require.NoError(t, err)
 	defer pool.Close()
-	e, err := postgres.Connect(within(t), pool, postgres.Schema("mails"))
+	e, err := postgres.Connect(within(t), pool, postgres.WithSchema("mails"))
 	require.NoError(t, err)
 	require.NoError(t, e.Migrate(within(t)))
 	q, err := durable.Open(within(t), e)
@@ -318,7 +318,7 @@ func TestSchedules(t *testing.T) {
 	require.NoError(t, err)
 	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)
-	require.NoError(t, q.Schedule(within(t), "night", "CRON_TZ=Europe/Berlin 30 3 * * *", durable.Job{Kind: "report"}))
+	require.NoError(t, q.SetSchedule(within(t), "night", "CRON_TZ=Europe/Berlin 30 3 * * *", durable.Job{Kind: "report"}))
 	_, err = q.Add(within(t), durable.Job{Kind: "nobody's"})
 	require.NoError(t, err)
 	require.NoError(t, q.Close())

@@ -22,7 +22,7 @@ func (t target) connectPostgres(ctx context.Context) (driver.Engine, func(), err
 func (t target) schema(ctx context.Context) (*postgres.Engine, func(), error) {
 	var opts []postgres.Option
 	if t.queue != "" {
-		opts = append(opts, postgres.Schema(t.queue))
+		opts = append(opts, postgres.WithSchema(t.queue))
 	}
 	pool, err := pgxpool.New(ctx, t.postgres)
 	if err != nil {

@@ -48,7 +48,7 @@ func TestURL(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
 	user := ""
-	h := admin.NewHandler(q, admin.Writable(), admin.WithUser(func(r *http.Request) string { user, _, _ = r.BasicAuth(); return user }))
+	h := admin.NewHandler(q, admin.WithWrites(), admin.WithUser(func(r *http.Request) string { user, _, _ = r.BasicAuth(); return user }))
 	srv := httptest.NewServer(http.StripPrefix("/admin", h))
 	defer srv.Close()
 	at := strings.Replace(srv.URL, "://", "://ann:secret@", 1) + "/admin/"
@@ -115,7 +115,7 @@ func TestFlow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
-	srv := httptest.NewServer(admin.NewHandler(q, admin.Writable()))
+	srv := httptest.NewServer(admin.NewHandler(q, admin.WithWrites()))
 	defer srv.Close()
 	expect := func(status int, want string, args ...string) {
 		t.Helper()
@@ -129,17 +129,17 @@ func TestFlow(t *testing.T) {
 			expect(status, want, append(place, args...)...)
 		}
 		expect(0, `per customer: set`, "limits", "set", "-kind", "mail", "-per-lane", "-running", "4", "-rate", "2.5", "-burst", "10", "per customer")
-		expect(0, `none: set`, "limits", "set", "-kind", "x", "-none", "none")
+		expect(0, `few: set`, "limits", "set", "-kind", "x", "-running", "2", "few")
 		expect(0, `lane "l" of kind "k": paused`, "pause", "-kind", "k", "-lane", "l")
-		expect(0, `none +x +0 of 0: paused +- +- +0 +-\nper customer +mail, each lane +0 of 4 +2.5/s, burst 10 +0 +0 +-\npaused: lane "l" of kind "k"\n$`, "limits")
-		expect(0, `^\[{"name":"none","kind":"x","taken":0,"waiting":0},.*\]\n\[{"kind":"k","lane":"l"}\]\n$`, "-json", "limits")
+		expect(0, `few +x +0 of 2 +- +- +0 +-\nper customer +mail, each lane +0 of 4 +2.5/s, burst 10 +0 +0 +-\npaused: lane "l" of kind "k"\n$`, "limits")
+		expect(0, `^\[{"name":"few","kind":"x","running":2,"taken":0,"waiting":0},.*\]\n\[{"kind":"k","lane":"l"}\]\n$`, "-json", "limits")
 		expect(1, `the whole queue: not done: .*not found`, "resume", "-all")
 		expect(0, `^the whole queue: paused\n$`, "pause", "-all")
 		expect(0, `goes on`, "resume", "-all")
 		expect(0, `goes on`, "resume", "-kind", "k", "-lane", "l")
 		expect(1, `Running -1`, "limits", "set", "-running", "-1", "n")
-		expect(0, `removed`, "limits", "remove", "none", "per customer")
-		expect(1, `not found`, "limits", "remove", "none")
+		expect(0, `deleted`, "limits", "delete", "few", "per customer")
+		expect(1, `not found`, "limits", "delete", "few")
 		expect(1, `it does not run`, "stop", string(waits))
 	}
 	<-begun
@@ -269,7 +269,7 @@ func TestMigrate(t *testing.T) {
 	out, status = command(t, append(place, "migrate")...)
 	require.Zero(t, status, out)
 	require.Contains(t, out, "needs no migration")
-	e, err := postgres.Connect(within(t), pool, postgres.Schema("new"))
+	e, err := postgres.Connect(within(t), pool, postgres.WithSchema("new"))
 	require.NoError(t, err)
 	require.NoError(t, e.Migrate(within(t)))
 	e.Close()

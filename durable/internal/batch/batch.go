@@ -22,12 +22,12 @@ type Batcher[T any] struct {
 	enough int // items that wait for no others
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex
-	waiting []T
-	last    time.Time   // when the last batch began
-	pause   *time.Timer // what waits is flushed when it is over; not nil only while fewer than enough wait
-	flying  int         // calls of flush, at most flushers
-	closed  bool
+	mu        sync.Mutex
+	collected []T
+	last      time.Time   // when the last batch began
+	pause     *time.Timer // what waits is flushed when it is over; not nil only while fewer than enough wait
+	flying    int         // calls of flush, at most flushers
+	closed    bool
 }
 
 // New returns a Batcher that passes batches on to flush, two at a time. A batch begins when linger is
@@ -43,11 +43,11 @@ func (b *Batcher[T]) Put(items ...T) bool {
 	if b.closed {
 		return false
 	}
-	b.waiting = append(b.waiting, items...)
+	b.collected = append(b.collected, items...)
 	switch {
-	case b.linger == 0 || len(b.waiting) >= b.enough:
+	case b.linger == 0 || len(b.collected) >= b.enough:
 		b.hurry()
-	case b.pause == nil && len(b.waiting) > 0:
+	case b.pause == nil && len(b.collected) > 0:
 		if left := b.linger - time.Since(b.last); left > 0 {
 			b.pause = time.AfterFunc(left, b.Hurry)
 			break
@@ -75,7 +75,7 @@ func (b *Batcher[T]) hurry() {
 // start starts a goroutine for what waits, if none more than flushers are at work. b.mu
 // is held.
 func (b *Batcher[T]) start() {
-	if b.flying < flushers && len(b.waiting) > 0 {
+	if b.flying < flushers && len(b.collected) > 0 {
 		b.flying++
 		b.wg.Go(b.run)
 	}
@@ -85,15 +85,15 @@ func (b *Batcher[T]) run() {
 	stack.Grow()
 	for {
 		b.mu.Lock()
-		if len(b.waiting) == 0 || b.pause != nil {
+		if len(b.collected) == 0 || b.pause != nil {
 			b.flying--
 			b.mu.Unlock()
 			return
 		}
-		n := min(len(b.waiting), Max)
-		batch := b.waiting[:n:n]
-		if b.waiting = b.waiting[n:]; len(b.waiting) == 0 {
-			b.waiting = nil
+		n := min(len(b.collected), Max)
+		batch := b.collected[:n:n]
+		if b.collected = b.collected[n:]; len(b.collected) == 0 {
+			b.collected = nil
 		}
 		if b.linger > 0 {
 			b.last = time.Now()

@@ -2,11 +2,13 @@
 package recur
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/cron"
@@ -34,15 +36,17 @@ type Calendar struct {
 	engine driver.Engine
 	log    *slog.Logger
 	now    func() time.Time // by the engine's clock
+	added  *atomic.Int64    // occurrences that Store has added
 
 	mu    sync.Mutex
 	specs map[string]*cron.Spec // those that were read; nil: one that cannot be read
 	setback
 }
 
-// NewCalendar returns a Calendar of the schedules of an engine; now is by its clock.
-func NewCalendar(e driver.Engine, log *slog.Logger, now func() time.Time) *Calendar {
-	return &Calendar{engine: e, log: log, now: now, specs: map[string]*cron.Spec{}}
+// NewCalendar returns a Calendar of the schedules of an engine; now is by its clock. It adds to added the
+// occurrences that Store adds.
+func NewCalendar(e driver.Engine, log *slog.Logger, now func() time.Time, added *atomic.Int64) *Calendar {
+	return &Calendar{engine: e, log: log, now: now, added: added, specs: map[string]*cron.Spec{}}
 }
 
 // ErrUnreadable is the error of a schedule that a newer release has stored.
@@ -55,8 +59,12 @@ func (c *Calendar) timesOf(s *Schedule) (times, error) {
 		return nil, fmt.Errorf("%w: %.300q", ErrUnreadable, s.Spec)
 	}
 	start, end := FromMicros(s.Start), FromMicros(s.End)
+	from := func(prev time.Time) time.Time { return spec.NextFrom(start, prev) }
+	if start.IsZero() {
+		from = spec.Next // whose intervals count from 1970
+	}
 	return func(prev time.Time) time.Time {
-		at := spec.NextFrom(start, prev)
+		at := from(prev)
 		if at.IsZero() || !end.IsZero() && !at.Before(end) {
 			return time.Time{}
 		}
@@ -115,6 +123,26 @@ func (c *Calendar) Replacement(name string, s *Schedule, revision int64, last ti
 	return s.occurrence(name, revision, t, s.Job, at, due, now)
 }
 
+// IsLeftOut reports whether a record that begins is an occurrence that MissedEach(n) leaves out: it was
+// missed, and so were n later ones. What has begun before, or was rescheduled, was not missed.
+func (c *Calendar) IsLeftOut(r *driver.Record, began time.Time) bool {
+	if !r.IsOccurrence() || r.Version > 0 || r.Attempt > 0 || r.Crashes > 0 {
+		return false
+	}
+	o, at := DecodeOccurrence(r.Occurrence), Occurred(r)
+	if o.Missed <= 0 || !r.Due.Equal(o.due(r.Schedule, at)) && !r.Due.Equal(madeAt(r.ID)) {
+		return false
+	}
+	t, err := c.timesOf(&o.Schedule)
+	if err != nil {
+		return false
+	}
+	// There are not n later times in less than n steps, the shortest of which is a second but for @every:
+	// with a large n that saves the search for each of many that were missed.
+	step := cmp.Or(c.spec(o.Spec).Interval(), time.Second)
+	return began.Sub(at)/step >= time.Duration(o.Missed) && lastOf(t, at.Add(-time.Microsecond), began, o.Missed).After(at)
+}
+
 // Follow sets what follows an occurrence that has begun and now ends, by the schedule
 // that came with it.
 func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
@@ -131,7 +159,7 @@ func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
 		out.Revision = noRevision // it may have been dead, and others have run since: FollowAgain knows
 		return
 	}
-	out.Next = c.successor(r, &o.Schedule, o.Revision, TemplateOf(r), began, Occurred(r))
+	out.Next = c.successor(r, &o.Schedule, o.Revision, TemplateOf(&r.Job), began, Occurred(r))
 }
 
 // Tries bounds how often a change is tried because others change the schedule, or the limits.
@@ -179,7 +207,7 @@ func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Completion, bega
 	if !at.After(stored.Last) && c.counts(stored.Last, c.now()) { // it was redriven
 		at, out.Occurred = stored.Last, time.Time{}
 	}
-	s, j := DecodeSchedule(stored.Definition), TemplateOf(r)
+	s, j := DecodeSchedule(stored.Definition), TemplateOf(&r.Job)
 	if s.Job != nil {
 		j = s.Job
 	}

@@ -50,7 +50,7 @@ type Template struct {
 	Payload     []byte            `json:"payload,omitempty"`
 	MaxAttempts int               `json:"max"`
 	Lane        string            `json:"lane,omitempty"`
-	Priority    int8              `json:"prio,omitempty"`
+	Priority    driver.Priority   `json:"prio,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 	Timeout     int64             `json:"timeout,omitempty"` // microseconds
 
@@ -74,17 +74,17 @@ func (t *Template) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// TemplateOf returns what a record does.
-func TemplateOf(r *driver.Record) *Template {
+// TemplateOf returns what a job does.
+func TemplateOf(j *driver.Job) *Template {
 	return &Template{
-		Kind: r.Kind, Payload: r.Payload, MaxAttempts: r.MaxAttempts, Lane: r.Lane, Priority: r.Priority,
-		Meta: r.Meta, Timeout: r.Timeout.Microseconds(),
+		Kind: j.Kind, Payload: j.Payload, MaxAttempts: j.MaxAttempts, Lane: j.Lane, Priority: j.Priority,
+		Meta: j.Meta, Timeout: j.Timeout.Microseconds(),
 	}
 }
 
-// Record returns a record that has nothing else.
-func (t *Template) Record() driver.Record {
-	return driver.Record{
+// Restore returns a job that has nothing else.
+func (t *Template) Restore() driver.Job {
+	return driver.Job{
 		Kind: t.Kind, Payload: t.Payload, MaxAttempts: t.MaxAttempts, Lane: t.Lane, Priority: t.Priority,
 		Meta: t.Meta, Timeout: time.Duration(t.Timeout) * time.Microsecond,
 	}
@@ -136,8 +136,8 @@ const grace = time.Minute // of one that is left out when it is late
 // tells it from all others, also from one of the same time that was canceled. Nil for next makes a
 // placeholder.
 func (s *Schedule) occurrence(name string, revision int64, next times, job *Template, at, due, born time.Time) (*driver.Record, error) {
-	j := job.Record()
-	j.At, j.Key = due, driver.OccurrenceKey(name)
+	j := job.Restore()
+	j.At = due
 	if s.Missed < 0 && next != nil {
 		after := next(at)
 		j.Expires = j.At.Add(grace)
@@ -145,7 +145,7 @@ func (s *Schedule) occurrence(name string, revision int64, next times, job *Temp
 			j.Expires = j.At.Add(max(after.Sub(at), time.Second))
 		}
 	}
-	rec, err := driver.NewRecord(j, born)
+	rec, err := driver.NewOccurrence(j, name, born)
 	if err != nil {
 		return nil, err
 	}
@@ -210,31 +210,31 @@ func (s *Schedule) after(next times, at, began, ended time.Time) time.Time {
 }
 
 // lastOf returns the first of the last n times after from, up to to; zero if there is
-// none. It looks at spans that end at to, each twice as long as the last one, until one has n
+// none. It looks at periods that end at to, each twice as long as the last one, until one has n
 // times. If that has more than 2n, it looks for one between. So the calls are some hundred for
 // each of n at the most, however many times were missed.
 func lastOf(next times, from, to time.Time, n int) time.Time {
 	longest := max(to.Sub(from), 0)
-	few, many := time.Duration(0), time.Duration(0) // spans with less than n times, and with too many; many is 0 if none is known
-	for span := min(time.Second, longest); ; {
-		all := first(next, to.Add(-span), to, 2*n+1)
+	few, many := time.Duration(0), time.Duration(0) // periods with less than n times, and with too many; many is 0 if none is known
+	for period := min(time.Second, longest); ; {
+		all := first(next, to.Add(-period), to, 2*n+1)
 		switch {
 		case len(all) > 2*n:
-			many = span
-		case len(all) >= n || span == longest && len(all) > 0:
+			many = period
+		case len(all) >= n || period == longest && len(all) > 0:
 			return all[max(0, len(all)-n)]
-		case span == longest:
+		case period == longest:
 			return time.Time{}
 		default:
-			few = span
+			few = period
 		}
 		switch {
 		case many > 0:
-			span = few + (many-few)/2
-		case span > longest/2:
-			span = longest
+			period = few + (many-few)/2
+		case period > longest/2:
+			period = longest
 		default:
-			span *= 2
+			period *= 2
 		}
 	}
 }

@@ -18,7 +18,7 @@ func (w *Worker) begin(j *dispatch.Job) {
 	r := &run{job: j, cancel: cancel}
 	r.attempt.Delivery, r.attempt.Number, r.attempt.Engine, r.attempt.Times = j.Delivery, j.Attempt, w.engine, w.c.Times
 	if d := j.Delivery.Record.Timeout; d > 0 {
-		r.overdue = time.Now().Add(d + w.c.Lease)
+		r.overdue = time.Now().Add(d).Add(w.c.Lease) // the sum of the longest durations would overflow
 	}
 	w.runs[j] = r
 	go w.run(ctx, r)
@@ -30,7 +30,7 @@ func (w *Worker) run(ctx context.Context, r *run) {
 	}
 	a := &r.attempt
 	rec := &a.Delivery.Record
-	if !rec.Expires.IsZero() && !a.Began.Before(rec.Expires) {
+	if !rec.Expires.IsZero() && !a.Began.Before(rec.Expires) || w.c.Times.IsLeftOut(rec, a.Began) {
 		w.expire(r)
 		return
 	}
@@ -56,7 +56,7 @@ func (w *Worker) run(ctx context.Context, r *run) {
 // are ready.
 func (w *Worker) mayRun(ctx context.Context, r *run) bool {
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	stands := w.stands(now.Local) // it may lose the lease, and end ctx
 	lost := errors.Is(context.Cause(ctx), driver.ErrLeaseLost)
 	if stands == sound && !lost {

@@ -23,7 +23,7 @@ func (w *Worker) claimLoop(ctx context.Context) {
 func (w *Worker) claim(ctx context.Context) bool {
 	now := w.lock()
 	jobs := w.dispatcher.Claims(now)
-	w.unlock(now)
+	w.unlockAndAct(now)
 	if len(jobs) == 0 {
 		return false
 	}
@@ -33,7 +33,7 @@ func (w *Worker) claim(ctx context.Context) bool {
 	}
 	results := w.engine.Claim(ctx, held)
 	now = w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	w.stands(now.Local) // under a lease that is lost the answer comes too late
 	w.dispatcher.Answered(jobs, results, now)
 	for i := range results {

@@ -62,13 +62,13 @@ func (c *Config) moment() dispatch.Moment {
 	return dispatch.Moment{Local: time.Now(), Engine: t, Off: off}
 }
 
-// kindGate returns what this process can run.
-func (c *Config) kindGate() *driver.KindGate {
+// kindSet returns what this process can run.
+func (c *Config) kindSet() *driver.KindSet {
 	var limited []string
 	for kind := range c.Limits {
 		if c.Handlers[kind] != nil {
 			limited = append(limited, kind)
 		}
 	}
-	return driver.NewKindGate(slices.Collect(maps.Keys(c.Handlers)), limited...)
+	return driver.NewKindSet(slices.Collect(maps.Keys(c.Handlers)), limited...)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// fetch calls the engine's Fetch, which calls hold, until ctx ends, and begins anew when that
+// fetch calls the engine's Fetch, which calls accept, until ctx ends, and begins anew when that
 // fails.
 func (w *Worker) fetch(ctx context.Context) {
 	var said Rarely
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
-		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.hold(ctx, held) })
+		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.accept(ctx, held) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -34,9 +34,9 @@ func (w *Worker) fetch(ctx context.Context) {
 	}
 }
 
-// hold takes what the engine hands out, and blocks while there is no room.
-func (w *Worker) hold(ctx context.Context, held []*driver.Delivery) {
-	defer context.AfterFunc(ctx, w.wakeRoom)()
+// accept takes the jobs that the engine hands out, and blocks while the worker is full.
+func (w *Worker) accept(ctx context.Context, held []*driver.Delivery) {
+	defer context.AfterFunc(ctx, w.wake)()
 	var back []*driver.Delivery
 	for _, h := range held {
 		if !w.admit(ctx, h) {
@@ -50,12 +50,12 @@ func (w *Worker) hold(ctx context.Context, held []*driver.Delivery) {
 	}
 }
 
-// wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
+// wake ends all waits for changed. It takes the lock, so that it cannot come
 // between another's look at its condition and its wait.
-func (w *Worker) wakeRoom() {
+func (w *Worker) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.room.Broadcast()
+	w.changed.Broadcast()
 }
 
 // admit takes one job, or returns false if it is better off elsewhere: nobody here can
@@ -65,11 +65,11 @@ func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
 	w.mu.Lock()
 	for w.dispatcher.Full() && ctx.Err() == nil {
 		w.blocked++
-		w.room.Wait()
+		w.changed.Wait()
 		w.blocked--
 	}
 	now := w.c.moment()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	switch {
 	case !w.silent && w.dispatcher.Has(h):
 		return true

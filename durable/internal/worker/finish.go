@@ -62,7 +62,7 @@ func (w *Worker) interrupted(r *run) (canceled, cutOff bool) {
 // handBack hands a job back that was cut off.
 func (w *Worker) handBack(r *run) {
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	r.cancel(nil)
 	delete(w.runs, r.job)
 	w.dispatcher.Return(r.job)
@@ -72,7 +72,7 @@ func (w *Worker) handBack(r *run) {
 func (w *Worker) expire(r *run) {
 	rec := &r.attempt.Delivery.Record
 	out := driver.Completion{Delivery: r.attempt.Delivery, End: driver.DeadLetter, Uncounted: true, Error: driver.ErrExpired.Error()}
-	if rec.IsOccurrence() { // that is what RunNone asks for
+	if rec.IsOccurrence() { // that is what MissedSkip asks for
 		out.End = driver.Done
 	}
 	w.c.Log.Warn("durable: a job has expired", "kind", rec.Kind, "ref", r.attempt.Delivery.Ref, "dropped", out.End == driver.Done)
@@ -92,7 +92,7 @@ func (w *Worker) putEnd(r *run, out *driver.Completion) {
 	}
 	e.out = *out
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	r.cancel(nil)
 	delete(w.runs, r.job)
 	wanted := w.dispatcher.Done(r.job, now)
@@ -123,17 +123,17 @@ func (w *Worker) logFailure(j *dispatch.Job, out *driver.Completion) {
 
 // finish writes ends down. One that fails is tried again until it succeeds, or the lease is
 // lost: an end that is known here must not be forgotten.
-func (w *Worker) finish(batch []*end) {
-	outs := make([]driver.Completion, len(batch))
-	for i, e := range batch {
+func (w *Worker) finish(ended []*end) {
+	outs := make([]driver.Completion, len(ended))
+	for i, e := range ended {
 		outs[i] = e.out
 	}
 	ctx, cancel := context.WithTimeout(w.c.Requests, max(w.c.Lease, 5*time.Second))
 	defer cancel()
 	errs := w.engine.Finish(held.NoWait(ctx), outs)
 	now := w.lock()
-	defer w.unlock(now)
-	for i, e := range batch {
+	defer w.unlockAndAct(now)
+	for i, e := range ended {
 		switch err := errs[i]; {
 		case err == nil:
 			if e.own != nil && e.out.End != driver.Done {
@@ -160,7 +160,7 @@ func (w *Worker) finish(batch []*end) {
 // context may have ended before the engine was closed. w.mu is held.
 func (w *Worker) endsForGood(err error) bool {
 	w.fail(err)
-	w.room.Broadcast()
+	w.changed.Broadcast()
 	return w.failed != nil
 }
 

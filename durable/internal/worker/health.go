@@ -31,7 +31,7 @@ func (w *Worker) polled() {
 	w.lastPoll = time.Now()
 }
 
-// polledAt is when Fetch has looked, or now if it waits for room here. w.mu is held.
+// polledAt is when Fetch has looked, or now if it waits here, since the worker is full. w.mu is held.
 func (w *Worker) polledAt(now time.Time) time.Time {
 	if w.blocked > 0 {
 		return now

@@ -27,7 +27,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		now := w.lock() // before the call, so that the engine's lease ends no earlier
 		w.renewing++
 		w.logStuck(now.Local)
-		w.unlock(now)
+		w.unlockAndAct(now)
 		sent.Go(func() { w.renew(ctx, now.Local) })
 	}
 }
@@ -38,7 +38,7 @@ func (w *Worker) renew(ctx context.Context, began time.Time) {
 	defer cancel()
 	err := w.engine.Heartbeat(try)
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	w.renewing--
 	switch {
 	case err == nil || errors.Is(err, driver.ErrLeaseLost):

@@ -78,12 +78,12 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	conf.Clock, conf.Requests, conf.Closed, conf.Counters = c, t.Context(), t.Context(), &Counters{}
 	conf.Handlers = map[string]attempt.Handler{"k": func(context.Context, *attempt.Attempt) error { *ran++; return nil }}
 	conf.Log = slog.New(slog.DiscardHandler)
-	conf.Times = recur.NewCalendar(nil, conf.Log, conf.now)
-	w = newWorker(conf, a, driver.NewKindGate([]string{"k"}), since)
+	conf.Times = recur.NewCalendar(nil, conf.Log, conf.now, nil)
+	w = newWorker(conf, a, driver.NewKindSet([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.drained = t.Context()
-	held = &driver.Delivery{Ref: "r", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: time.Now().Add(-time.Second)}}
+	held = &driver.Delivery{Ref: "r", Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: time.Now().Add(-time.Second)}}
 	w.silent = false
 	require.True(t, w.admit(t.Context(), held))
 	synctest.Wait()
@@ -211,7 +211,7 @@ type losing struct {
 func (l *losing) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	now := l.w.lock()
 	l.w.lose(now.Local)
-	l.w.unlock(now)
+	l.w.unlockAndAct(now)
 	l.w.renew(ctx, time.Now().Add(time.Millisecond))
 	return l.answering.Claim(ctx, held)
 }

@@ -14,19 +14,19 @@ import (
 )
 
 // Run is Run of a Queue: it makes a worker, and works off jobs until ctx or the Queue's time
-// ends. The worker is at held while it is under way.
-func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
+// ends. The worker is at running while it is under way.
+func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.Closed, cancel)()
 	began := time.Now()
-	kinds := c.kindGate()
+	kinds := c.kindSet()
 	var w *Worker
 	engineWorker, err := c.Engine.Work(ctx, driver.WorkConfig{
 		Name: NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
 		Notify: func(n driver.Notice) {
-			if w := held.Load(); w != nil {
-				w.tell(n)
+			if w := running.Load(); w != nil {
+				w.onNotice(n)
 			}
 		},
 	})
@@ -39,8 +39,8 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 	}
 	w = newWorker(c, engineWorker, kinds, began)
 	w.stop = cancel
-	held.Store(w)
-	defer held.Store(nil)
+	running.Store(w)
+	defer running.Store(nil)
 	w.work(ctx)
 	if w.failed != nil {
 		return fmt.Errorf("durable: Run: %w", w.failed)
@@ -49,7 +49,7 @@ func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 }
 
 // newWorker returns a worker whose lease was renewed at a time.
-func newWorker(c Config, e driver.Worker, kinds *driver.KindGate, renewed time.Time) *Worker {
+func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Time) *Worker {
 	w := &Worker{
 		c: c, engine: e, kinds: kinds,
 		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1),
@@ -62,7 +62,7 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindGate, renewed time.T
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
 		notify(w.renewNow) // it took long to be made known
 	}
-	w.room = sync.NewCond(&w.mu)
+	w.changed = sync.NewCond(&w.mu)
 	linger := endsLinger
 	if c.Manual {
 		linger = 0 // nobody adds meanwhile
@@ -79,22 +79,22 @@ func (w *Worker) work(ctx context.Context) {
 	ending, end := context.WithCancel(context.Background())
 	defer end()
 	w.drained = ending
-	var fetching, claiming, watching sync.WaitGroup
-	watching.Go(func() { w.heartbeats(ending) })
-	watching.Go(func() { w.watchUnhandled(ending) })
-	watching.Go(func() { w.watchBacklog(ending) })
-	watching.Go(func() { w.watchFlowControl(ending) })
-	claiming.Go(func() { w.claimLoop(ctx) })
-	fetching.Go(func() { w.fetch(ctx) })
+	var fetches, claims, watches sync.WaitGroup
+	watches.Go(func() { w.heartbeats(ending) })
+	watches.Go(func() { w.watchUnhandled(ending) })
+	watches.Go(func() { w.watchBacklog(ending) })
+	watches.Go(func() { w.watchFlowControl(ending) })
+	claims.Go(func() { w.claimLoop(ctx) })
+	fetches.Go(func() { w.fetch(ctx) })
 
 	<-ctx.Done()
-	fetching.Wait()
-	claiming.Wait()
+	fetches.Wait()
+	claims.Wait()
 	w.drain()
 	w.ends.Close()
 	w.retake.Close()
 	end()
-	watching.Wait()
+	watches.Wait()
 	w.background.Wait()
 	bye, cancel := context.WithTimeout(w.c.Requests, 5*time.Second)
 	defer cancel()
@@ -110,26 +110,26 @@ func (w *Worker) drain() {
 	now := w.lock()
 	w.draining = true
 	w.dispatcher.Drain()
-	w.unlock(now) // handed back more than once: handlers may run for long, and the lease is renewed meanwhile
+	w.unlockAndAct(now) // handed back more than once: handlers may run for long, and the lease is renewed meanwhile
 	if w.c.Grace > 0 {
 		defer time.AfterFunc(w.c.Grace, w.cutOff).Stop()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.dispatcher.Counts().Running > 0 {
-		w.room.Wait()
+		w.changed.Wait()
 	}
 	over := false
 	giveUp := func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		over = true
-		w.room.Broadcast()
+		w.changed.Broadcast()
 	}
 	defer time.AfterFunc(w.c.Lease, giveUp).Stop()
 	defer context.AfterFunc(w.c.Requests, giveUp)()
 	for w.dispatcher.Counts().Held > 0 && !over && !ForGood(w.failed) { // then no end can be written down
-		w.room.Wait()
+		w.changed.Wait()
 	}
 	if n := w.dispatcher.Counts().Held; n > 0 {
 		w.c.Log.Error("durable: cannot store the ends of attempts; the jobs will run again", "attempts", n)

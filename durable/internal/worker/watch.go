@@ -7,8 +7,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// backlogShare is how much of the time the look at the backlog may take: one part in so many.
-const backlogShare = 50
+// idleFactor is how many times as long as a look at the backlog the pause after it is, at least.
+const idleFactor = 50
 
 // watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
 // where that takes long.
@@ -22,7 +22,7 @@ func (w *Worker) watchBacklog(ctx context.Context) {
 		if err == nil {
 			w.c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
 		}
-		sleep(ctx, max(w.c.Lease, backlogShare*time.Since(began)))
+		sleep(ctx, max(w.c.Lease, idleFactor*time.Since(began)))
 	}
 }
 
@@ -72,17 +72,17 @@ func (w *Worker) watchFlowControl(ctx context.Context) {
 
 func (w *Worker) setFlowControl(f *driver.FlowControl) {
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	w.dispatcher.SetFlowControl(f, now)
 }
 
-// tell is called by the engine.
-func (w *Worker) tell(n driver.Notice) {
+// onNotice is called by the engine.
+func (w *Worker) onNotice(n driver.Notice) {
 	if n.FlowControl {
 		notify(w.reloadLimits)
 	}
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	for _, key := range n.Freed {
 		w.dispatcher.Freed(key)
 	}

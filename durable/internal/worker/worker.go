@@ -20,7 +20,7 @@ import (
 type Worker struct {
 	c      Config
 	engine driver.Worker
-	kinds  *driver.KindGate // what the engine is to hand out
+	kinds  *driver.KindSet // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
 	ends   *batch.Batcher[*end]
 	retake *batch.Batcher[*end] // those that take a key again: they may wait for another's transaction
@@ -33,9 +33,9 @@ type Worker struct {
 	drained    context.Context // ends when all handlers have returned
 	background sync.WaitGroup  // jobs that are handed back meanwhile
 
-	mu   sync.Mutex             // guards all below: lock and unlock
-	room *sync.Cond             // of mu: jobs are gone, or handlers have returned
-	runs map[*dispatch.Job]*run // the jobs that run
+	mu      sync.Mutex             // guards all below; lock and unlockAndAct
+	changed *sync.Cond             // of mu: jobs are gone, or handlers have returned
+	runs    map[*dispatch.Job]*run // the jobs that run
 
 	dispatcher *dispatch.Dispatcher
 
@@ -49,7 +49,7 @@ type Worker struct {
 	unrenewed  Rarely          // the same of the lease
 
 	lastPoll  time.Time // when Fetch has looked the last time
-	blocked   int       // calls of hold that wait for room
+	blocked   int       // calls of accept that wait while the worker is full
 	lastClaim time.Time // when a claim was answered
 }
 
@@ -83,17 +83,18 @@ func (w *Worker) lock() dispatch.Moment {
 	return w.c.moment()
 }
 
-// unlock does what follows from the changes since lock.
-func (w *Worker) unlock(now dispatch.Moment) {
+// unlockAndAct does what follows from the changes since lock, such as to begin handlers, and gives
+// the lock back.
+func (w *Worker) unlockAndAct(now dispatch.Moment) {
 	defer w.mu.Unlock()
 	w.act(now)
 }
 
-// act is unlock, and keeps the lock.
+// act carries out what follows from the changes since lock. w.mu is held, and stays so.
 func (w *Worker) act(now dispatch.Moment) {
 	a := w.dispatcher.Next(now, w.stands(now.Local) == sound)
-	for _, g := range a.Gates {
-		w.kinds.Set(g.Kind, g.Open)
+	for _, k := range a.Kinds {
+		w.kinds.Set(k.Kind, k.Open)
 	}
 	for _, t := range a.Timers {
 		w.wheel.Schedule(t.After, func() { w.fire(t) }) // fails when Run has ended
@@ -119,14 +120,14 @@ func (w *Worker) act(now dispatch.Moment) {
 	if a.ReadLimits {
 		notify(w.reloadLimits)
 	}
-	if a.Room {
-		w.room.Broadcast()
+	if a.Changed {
+		w.changed.Broadcast()
 	}
 }
 
 func (w *Worker) fire(t dispatch.Timer) {
 	now := w.lock()
-	defer w.unlock(now)
+	defer w.unlockAndAct(now)
 	w.dispatcher.Fire(t, now)
 }
 

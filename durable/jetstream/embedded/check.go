@@ -389,8 +389,8 @@ func batchOf(message []byte) string {
 	return string(bytes.TrimSpace(id))
 }
 
-// spans returns the parts of a block that are whole.
-func (b *block) spans(buf []byte) (whole [][]byte) {
+// wholeParts returns the parts of a block that are whole.
+func (b *block) wholeParts(buf []byte) (whole [][]byte) {
 	h := b.hash()
 	for at := 0; at < len(buf); {
 		end := wholeUntil(buf, at, h)
@@ -411,7 +411,7 @@ func describeHole(b *block) (string, error) {
 		return "", err
 	}
 	lost := len(buf)
-	for _, s := range b.spans(buf) {
+	for _, s := range b.wholeParts(buf) {
 		lost -= len(s)
 	}
 	return fmt.Sprintf("%d of %d bytes", lost, len(buf)), nil
@@ -425,7 +425,7 @@ func (in *inspection) repair() error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(b.path, bytes.Join(b.spans(buf), nil)); err != nil {
+		if err := writeFile(b.path, bytes.Join(b.wholeParts(buf), nil)); err != nil {
 			return err
 		}
 		if err := os.Remove(filepath.Join(filepath.Dir(b.path), "index.db")); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -37,7 +37,7 @@ func (j *journal) String() string {
 }
 
 func (j *journal) option() embedded.Option {
-	return embedded.Logger(slog.New(slog.NewTextHandler(j, nil)))
+	return embedded.WithLogger(slog.New(slog.NewTextHandler(j, nil)))
 }
 
 // stored is a directory with jobs that are due some time, and what was stored in it.
@@ -47,7 +47,7 @@ type stored struct {
 }
 
 // small is the option of a small store, whose blocks have 4 MB; those of a large one have twice as much.
-var small = embedded.MaxStore(16 << 20)
+var small = embedded.WithMaxStore(16 << 20)
 
 // newStored returns a directory of several blocks, as a kill leaves it, or a Close.
 func newStored(t *testing.T, closed bool) *stored {
@@ -189,7 +189,7 @@ func TestDamage(t *testing.T) {
 					require.ErrorContains(t, err, c.text)
 				}
 				log := &journal{}
-				_, q := open(t, s.dir, small, embedded.AcceptLoss(), log.option())
+				_, q := open(t, s.dir, small, embedded.WithAcceptLoss(), log.option())
 				lost := len(s.refs) - s.left(t, q)
 				require.GreaterOrEqual(t, lost, c.lost[0])
 				require.LessOrEqual(t, lost, c.lost[1])
@@ -229,7 +229,7 @@ func TestGrownFile(t *testing.T) {
 // An Open that fails leaves the directory as strictly checked as it was.
 func TestFailedOpenKeepsTheAccount(t *testing.T) {
 	s := newStored(t, true)
-	_, err := embedded.Open(within(t), s.dir, embedded.With(jetstream.Queue("typo"), jetstream.Existing()))
+	_, err := embedded.Open(within(t), s.dir, embedded.WithJetStream(jetstream.WithQueue("typo"), jetstream.WithExistingOnly()))
 	require.ErrorIs(t, err, jetstream.ErrNoQueue)
 	require.NoError(t, os.Remove(s.blocks(t)[1]))
 	_, err = embedded.Open(within(t), s.dir)

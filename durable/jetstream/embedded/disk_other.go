@@ -4,5 +4,5 @@ package embedded
 
 import "errors"
 
-// freeBytes does not know: MaxStore alone limits the store.
+// freeBytes does not know: WithMaxStore alone limits the store.
 func freeBytes(string) (int64, error) { return 0, errors.ErrUnsupported }

@@ -43,7 +43,7 @@ type config struct {
 	free       func(dir string) (int64, error) // another one in tests
 }
 
-// MaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
+// WithMaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
 // durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs,
 // and goes on when jobs have ended. If the disk has less room, that is the limit.
 //
@@ -55,42 +55,42 @@ type config struct {
 // all other calls return an error that wraps durable.ErrStorage and names the cause, so
 // that a supervisor restarts the process. Open then finds all accepted jobs. Open panics
 // on less than 8 MiB.
-func MaxStore(bytes int64) Option {
+func WithMaxStore(bytes int64) Option {
 	return func(c *config) {
 		if bytes < 8<<20 {
-			panic(fmt.Sprintf("embedded: MaxStore(%d): less than 8 MiB", bytes))
+			panic(fmt.Sprintf("embedded: WithMaxStore(%d): less than 8 MiB", bytes))
 		}
 		c.maxStore = bytes
 	}
 }
 
-// Logger sets where the server's warnings and errors go, slog.Default() by default.
+// WithLogger sets where the server's warnings and errors go, slog.Default() by default.
 // Reports of lost or damaged messages have level Error, other warnings Warn. After a kill
 // the server warns that it reads its files anew, which is normal. Open panics on nil.
-func Logger(l *slog.Logger) Option {
+func WithLogger(l *slog.Logger) Option {
 	return func(c *config) {
 		if l == nil {
-			panic("embedded: Logger(nil)")
+			panic("embedded: WithLogger(nil)")
 		}
 		c.log = l
 	}
 }
 
-// AcceptLoss makes Open continue with the readable part of a damaged store, instead of
+// WithAcceptLoss makes Open continue with the readable part of a damaged store, instead of
 // returning an error. Open logs the losses at level Error. It removes unreadable messages
 // for good, so copy the directory before.
 //
 // A lost message may be a job, or a part of its state. A job whose end or cancellation is
 // lost waits again, and runs. The key of a lost job is free. A schedule whose next
-// occurrence is lost stands still until Queue.Schedule or Queue.ResumeSchedule is called
+// occurrence is lost stands still until Queue.SetSchedule or Queue.ResumeSchedule is called
 // for it, as programs do that store their schedules at each start. Lost limits and pauses
 // have no effect any more.
-func AcceptLoss() Option {
+func WithAcceptLoss() Option {
 	return func(c *config) { c.acceptLoss = true }
 }
 
-// With passes options on to jetstream.Connect, such as its Queue.
-func With(opts ...jetstream.Option) Option {
+// WithJetStream passes options on to jetstream.Connect, such as its WithQueue.
+func WithJetStream(opts ...jetstream.Option) Option {
 	return func(c *config) { c.engine = append(c.engine, opts...) }
 }
 
@@ -114,7 +114,7 @@ type engine struct {
 //
 // It first reads the whole directory, which takes about a second for each GB in memory or
 // on a good disk. If it finds damage, it returns a durable.ErrStorage that names it; see
-// [AcceptLoss]. After a regular Close it finds every file that is missing, was added or
+// [WithAcceptLoss]. After a regular Close it finds every file that is missing, was added or
 // has another length, and every record that was changed. After a kill or a power cut it
 // finds changes within a file, and a missing queue. It then cannot distinguish two kinds
 // of damage: one missing file of many, or a file's end missing at a record's boundary,
@@ -183,7 +183,7 @@ func (e *engine) check(ctx context.Context, c *config) (*account, error) {
 		return a, nil
 	}
 	if !c.acceptLoss {
-		return nil, fmt.Errorf("%w: %s is damaged: %s: AcceptLoss opens the rest", driver.ErrStorage, e.dir, in)
+		return nil, fmt.Errorf("%w: %s is damaged: %s: WithAcceptLoss opens the rest", driver.ErrStorage, e.dir, in)
 	}
 	for _, what := range in.damage {
 		c.log.Error("durable: the embedded store is damaged", "dir", e.dir, "what", what)
@@ -216,7 +216,7 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 	own := func(o *options.Options) {
 		o.Own = &options.OwnServer{Free: e.disk.free, Alive: e.disk.alive}
 	}
-	if e.Engine, err = jetstream.Connect(ctx, e.nc, append([]jetstream.Option{own, jetstream.MaxBytes(maxBytes)}, c.engine...)...); err != nil {
+	if e.Engine, err = jetstream.Connect(ctx, e.nc, append([]jetstream.Option{own, jetstream.WithMaxBytes(maxBytes)}, c.engine...)...); err != nil {
 		return err
 	}
 	e.disk.opened(func(ctx context.Context) error { _, _, err := e.Engine.Now(ctx); return err })

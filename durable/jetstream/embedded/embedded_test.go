@@ -59,7 +59,7 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	_, err := embedded.Open(within(t), dir)
 	require.ErrorIs(t, err, durable.ErrLocked)
 	require.ErrorContains(t, err, "another engine of this process")
-	_, err = embedded.Open(within(t), dir+"/../"+filepath.Base(dir), embedded.With(jetstream.Queue("another")))
+	_, err = embedded.Open(within(t), dir+"/../"+filepath.Base(dir), embedded.WithJetStream(jetstream.WithQueue("another")))
 	require.ErrorContains(t, err, "another engine of this process: use one engine for a directory")
 	require.Less(t, time.Since(began), patience/2, "at once: it does not wait for the other")
 
@@ -81,8 +81,8 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 // A full store refuses more by name, goes on running what it has, and takes jobs again
 // when there is room. Nothing that was accepted is lost.
 func TestFullStore(t *testing.T) {
-	small := embedded.With(jetstream.Buckets(250*time.Millisecond, 10*time.Second, 2*time.Second, time.Second))
-	_, q := open(t, t.TempDir(), embedded.MaxStore(8<<20), small)
+	small := embedded.WithJetStream(jetstream.WithBuckets(jetstream.Buckets{Near: 250 * time.Millisecond, Far: 10 * time.Second, Lead: 2 * time.Second, Settle: time.Second}))
+	_, q := open(t, t.TempDir(), embedded.WithMaxStore(8<<20), small)
 	accepted := map[durable.Ref]bool{}
 	add := func() error {
 		ref, err := q.Add(within(t), durable.Job{Kind: "k", After: 2 * time.Second, Payload: make([]byte, 50<<10)})
@@ -212,7 +212,7 @@ func TestUnusableDirectory(t *testing.T) {
 	cancel()
 	_, err = embedded.Open(ctx, t.TempDir())
 	require.Error(t, err)
-	require.PanicsWithValue(t, "embedded: MaxStore(1): less than 8 MiB", func() { embedded.Open(within(t), t.TempDir(), embedded.MaxStore(1)) })
+	require.PanicsWithValue(t, "embedded: MaxStore(1): less than 8 MiB", func() { embedded.Open(within(t), t.TempDir(), embedded.WithMaxStore(1)) })
 }
 
 // A process that was killed leaves no leases: what ran then runs at once.
@@ -222,7 +222,7 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	require.NoError(t, err)
 	q, err := durable.Open(within(t), e, durable.WithLease(10*time.Minute))
 	require.NoError(t, err)
-	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ref, err := q.Add(within(t), durable.Job{Kind: "k"})
 	require.NoError(t, err)
@@ -288,8 +288,8 @@ type store struct {
 }
 
 func (s *store) Open(t testing.TB) driver.Engine {
-	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
-	e, err := embedded.Open(context.Background(), s.dir, embedded.With(small))
+	small := jetstream.WithBuckets(jetstream.Buckets{Near: 250 * time.Millisecond, Far: 2 * time.Second, Lead: time.Second, Settle: time.Second})
+	e, err := embedded.Open(context.Background(), s.dir, embedded.WithJetStream(small))
 	require.NoError(t, err)
 	s.e = e
 	t.Cleanup(func() { e.Close() })

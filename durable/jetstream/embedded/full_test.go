@@ -32,7 +32,7 @@ func smallDisk(t *testing.T, size string) string {
 // end: ErrFull, and it goes on when there is room. Nothing that was accepted is lost.
 func TestFullDisk(t *testing.T) {
 	disk := smallDisk(t, "24m")
-	small := embedded.With(jetstream.Buckets(250*time.Millisecond, 10*time.Second, 2*time.Second, time.Second))
+	small := embedded.WithJetStream(jetstream.WithBuckets(jetstream.Buckets{Near: 250 * time.Millisecond, Far: 10 * time.Second, Lead: 2 * time.Second, Settle: time.Second}))
 	dir := filepath.Join(disk, "store")
 	e, q := open(t, dir, small)
 	accepted := map[durable.Ref]bool{}
@@ -79,7 +79,7 @@ type filled struct {
 func newFilled(t *testing.T, opts ...embedded.Option) *filled {
 	disk := smallDisk(t, "32m")
 	f := &filled{t: t, dir: filepath.Join(disk, "store"), ended: make(chan error, 1), accepted: map[durable.Ref]bool{}}
-	f.opts = append(opts, embedded.With(jetstream.Buckets(250*time.Millisecond, 10*time.Second, 2*time.Second, time.Second)))
+	f.opts = append(opts, embedded.WithJetStream(jetstream.WithBuckets(jetstream.Buckets{Near: 250 * time.Millisecond, Far: 10 * time.Second, Lead: 2 * time.Second, Settle: time.Second})))
 	var err error
 	f.others, err = os.Create(filepath.Join(disk, "others"))
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ with asked as (
     from judged g
     where g.there and (g.before or g.state = 0 or g.orphan) and (select known from flow_control)
 -- with limits
-), wants as ( -- has: a dead worker's claim has left it
+), needs as ( -- has: a dead worker's claim has left it
     select c.id, c.ord, w.limit_id, w.lane, w.limit_id = any(coalesce(c.permits, '{}')) as has
     from counted c join unnest($6::text[], $7::int8[], $8::text[]) as w(id, limit_id, lane) on w.id = c.id
     where not c.before
@@ -48,7 +48,7 @@ with asked as (
     from tickwheel.counter c
     join unnest($9::int8[], $10::text[], $11::int4[], $12::int8[], $13::int8[]) as t(limit_id, lane, most, gap, spare)
         on t.limit_id = c.limit_id and t.lane = c.lane
-    where exists (select from wants)
+    where exists (select from needs)
     order by c.limit_id, c.lane
     for update of c
 ), timed as materialized ( -- when they are locked, so that the clock does not go back
@@ -70,7 +70,7 @@ with asked as (
     select w.*, f.ns, f.gap, f.first, f.tokens,
         row_number() over (partition by w.limit_id, w.lane order by w.ord) as nth,
         w.has or coalesce(count(*) filter (where not w.has) over (partition by w.limit_id, w.lane order by w.ord) <= f.permits, false) as has_permit
-    from wants w left join free f on f.limit_id = w.limit_id and f.lane = w.lane
+    from needs w left join free f on f.limit_id = w.limit_id and f.lane = w.lane
 ), decided as materialized (
     select id, bool_and(has_permit and nth <= tokens) as granted, bool_and(nth <= tokens) as has_tokens,
         max(case when first + (nth - 1) * gap > ns then first + (nth - 1) * gap else 0 end) as at
@@ -107,7 +107,7 @@ with asked as (
         attempt = case when c.before then j.attempt else c.begun + 1 end,
         crashes = c.crashes, exact = c.exact or c.before and j.exact
 -- with limits
-        , permits = case when c.before then j.permits else (select array_agg(w.limit_id) from wants w where w.id = c.id) end
+        , permits = case when c.before then j.permits else (select array_agg(w.limit_id) from needs w where w.id = c.id) end
 -- end
     from counted c
     where j.id = c.id and (c.before or c.exact or c.crashes = 0)

@@ -9,19 +9,19 @@ import (
 )
 
 func newModel() model {
-	return model{sync: 150 * time.Microsecond, write: 28 * time.Microsecond, few: 12, batch: 10, most: 1000, ahead: 100 * time.Millisecond}
+	return model{sync: 150 * time.Microsecond, write: 28 * time.Microsecond, few: 12, batchSyncs: 10, most: 1000, ahead: 100 * time.Millisecond}
 }
 
 // What a few jobs do can be computed by hand.
 func TestByHand(t *testing.T) {
 	const us = time.Microsecond
 	for _, test := range []struct {
-		name        string
-		jobs        int
-		ahead       time.Duration
-		late        []time.Duration
-		commits     int
-		most, batch int
+		name             string
+		jobs             int
+		ahead            time.Duration
+		late             []time.Duration
+		commits          int
+		most, batchSyncs int
 	}{
 		{"one, claimed early enough", 1, time.Millisecond, []time.Duration{0}, 3, 1000, 10},
 		{"one, claimed a little too late", 1, 100 * us, []time.Duration{78 * us}, 3, 1000, 10},
@@ -32,7 +32,7 @@ func TestByHand(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := newModel()
-			m.ahead, m.most, m.batch = test.ahead, test.most, test.batch
+			m.ahead, m.most, m.batchSyncs = test.ahead, test.most, test.batchSyncs
 			s := m.newSimulation(1)
 			defer s.wheel.Stop()
 			for range test.jobs {
@@ -60,7 +60,7 @@ func TestKeepsUpOrNot(t *testing.T) {
 
 		r = m.simulate(partitions, partitions*3000, time.Second)
 		require.Greater(t, slices.Max(r.late), time.Second/2)
-		require.Greater(t, r.batch, 900.0, "commits are as full as they can be")
+		require.Greater(t, r.perCommit, 900.0, "commits are as full as they can be")
 		require.Less(t, len(r.late), partitions*3000/2, "it does not do what it cannot")
 	}
 }

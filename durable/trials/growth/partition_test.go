@@ -5,17 +5,17 @@ import "time"
 // model is what a commit takes, as the scenario bench measures it. A commit takes a number of
 // syncs and, for each write in it, processor time.
 type model struct {
-	sync  time.Duration // a synced write
-	write time.Duration // processor time of a write
-	few   int           // writes that are synced one by one
-	batch int           // syncs of a larger commit
-	most  int           // writes in one commit
-	ahead time.Duration // how long before it is due a job is claimed
+	sync       time.Duration // a synced write
+	write      time.Duration // processor time of a write
+	few        int           // writes that are synced one by one
+	batchSyncs int           // syncs of a larger commit
+	most       int           // writes in one commit
+	ahead      time.Duration // how long before it is due a job is claimed
 }
 
 // took returns what a commit of so many writes takes.
 func (m *model) took(writes int) time.Duration {
-	syncs := m.batch
+	syncs := m.batchSyncs
 	if writes <= m.few {
 		syncs = writes
 	}

@@ -24,8 +24,8 @@ type simulation struct {
 
 // result is what was measured after a second in which the queue has filled.
 type result struct {
-	late  []time.Duration // by how much each job has begun after it was due
-	batch float64         // the mean number of writes in a commit
+	late      []time.Duration // by how much each job has begun after it was due
+	perCommit float64         // the mean number of writes in a commit
 }
 
 // warmUp is the longest time from a job's Add to when it is due: after so long all kinds

@@ -21,7 +21,7 @@ func TestTable(t *testing.T) {
 	if !*table {
 		t.Skip("without -table")
 	}
-	m := model{sync: *syncCost, write: *life / 3, few: 12, batch: 10, most: 1000, ahead: 100 * time.Millisecond}
+	m := model{sync: *syncCost, write: *life / 3, few: 12, batchSyncs: 10, most: 1000, ahead: 100 * time.Millisecond}
 	fmt.Println("| partitions | jobs a second | of each | late by p50 | p99 | max | writes in a commit | pending with 3 h of delay | on disk, 3 replicas |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, partitions := range []int{1, 10, 100} {
@@ -38,5 +38,5 @@ func row(r result, partitions, each, bytes int) string {
 	}
 	pending := float64(partitions*each) * 3 * 3600
 	return fmt.Sprintf("| %d | %d | %d | %v | %v | %v | %.0f | %.1e | %.1f TB |", partitions, partitions*each, each,
-		at(0.5), at(0.99), at(1), r.batch, pending, pending*float64(bytes)*3/1e12)
+		at(0.5), at(0.99), at(1), r.perCommit, pending, pending*float64(bytes)*3/1e12)
 }

@@ -121,7 +121,7 @@ func (m *moves) storeAnew(w, j, v int) {
 	if m.faults.dueNow {
 		due = max(1, n.clock)
 	}
-	b := m.place(due)
+	b := m.openFor(due)
 	if !nc.same && !(m.faults.lateUnwritten && ver.fate == none) || n.marked(b) || v+1 == versions {
 		*nc = chore{}
 		if m.faults.lateIsGone {
@@ -190,7 +190,7 @@ func (m *moves) closeFar(w int) {
 	c := &n.workers[w].chore
 	if c.phase == markFar {
 		n.marks |= 1
-		n.farFloor = true
+		n.farClosed = true
 		c.phase = purgeFar
 		m.do(&n, 0, "{w} marks the far bucket", w, 0, 0)
 		return
@@ -339,10 +339,10 @@ func (m *moves) closeNear(w int) {
 	case markNear:
 		n.marks |= 1 << b
 		n.closing |= 1 << b
-		if !m.faults.noFloor {
-			n.floor = max(n.floor, b)
-			if m.faults.floorFalls {
-				n.floor = b
+		if !m.faults.noWatermark {
+			n.watermark = max(n.watermark, b)
+			if m.faults.watermarkFalls {
+				n.watermark = b
 			}
 		}
 		c.phase = purgeNear

@@ -13,21 +13,21 @@
 // can be run, and if nothing more goes wrong it ends. A job that has ended does not begin; one that
 // Cancel returned true for has not run and does not begin; Cancel does not return false
 // for what it has canceled. Two never run a job under a valid lease. Nothing begins
-// before its time. A copy of what has ended has a status that says so. The floor never
+// before its time. A copy of what has ended has a status that says so. The watermark never
 // goes down. An Add, and the end of an attempt, can always be written.
 //
 // # The moves, and what they are of the engine
 //
 //	add, insert          insert.go: insert, insertGroups, recordWrite; the mark's condition
-//	place, isFar         where a version is stored: the first bucket above the floor
+//	openFor, isFar       watermark.go: openFor; geometry.go: isFar
 //	call, read           change.go: cancelAs, move; find.go: forwarded, current
-//	open                 find.go: isOpen
+//	open                 find.go: isOpenBy
 //	leaveFar             change.go: leaveFar, and the end of move
 //	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
 //	move                 change.go: moveGroup
 //	feed                 fetch.go: startNear, attend, round, fetch; with statusesAmong
-//	claim, seize         worker.go: claim, commitClaims
-//	settling             worker.go: settle; over is leaseOf
+//	claim, seize         worker.go: claim; limits.go: claimAll, commitClaims
+//	settling             limits.go: restand, standing; worker.go: leaseOf
 //	begin, live          internal/worker: begin.go, lease.go
 //	finish, acks         worker.go: finish, end, checkEnd; Retry is moveGroup
 //	chores, moveDown     cascade.go: cascade, moveDown
@@ -40,9 +40,9 @@
 //	clock                the server's clock, TTLs, consumers
 //
 // Dead jobs and batches of several jobs are left out: they are writes in the commits
-// that are here. Schedules and their occurrences have a model of their own, series_test.go,
-// and so have the places of limits, places_test.go, their tokens and CancelRunning,
+// that are here. Schedules and their occurrences have a model of their own, schedules_test.go,
+// and so have the permits of limits, permits_test.go, their tokens and CancelRunning,
 // tokens_test.go, and keys and signals, keys_test.go. A lease may be over at any moment, and then is so for all; what a worker
-// that has died had claimed may be taken over at once. An Add chooses its bucket by the floor
+// that has died had claimed may be taken over at once. An Add chooses its bucket by the watermark
 // as it is, and may arrive at any later time.
 package protocol

@@ -21,10 +21,10 @@ import (
 //
 // What the steps are of the engine:
 //
-//	reads, stores    keys.go: keyHolder; takeKey, cancelGroup; isStored of the repeated Add
+//	reads, stores    keys.go: keyHolder, takeKey, cancelGroup, isStored
 //	signal, cancel   change.go: signal, moveIf; cancelAs
-//	claims           worker.go: claim, commitClaims, with leaveKey
-//	ends             worker.go: end, with leaveKey and retakeKey
+//	claims           worker.go: claim; limits.go: readKeys, commitClaims
+//	ends             worker.go: end; keys.go: leaveKey, retakeKey
 
 const (
 	keyJobs = 4
@@ -55,8 +55,8 @@ type keyCall struct {
 	was      uint8 // its value
 }
 
-// keyHand is what a worker has in hand.
-type keyHand struct {
+// keyWorker is a worker, and what it has of a job.
+type keyWorker struct {
 	phase, job, stamp, key, other uint8
 	signal                        uint8
 }
@@ -83,7 +83,7 @@ type keyState struct {
 	values, seen   uint8 // the value that was stored last, and the largest that was seen
 	adders         [2]keyCall
 	signals, stops keyCall
-	workers        [2]keyHand
+	workers        [2]keyWorker
 	left           mishaps
 	free           bool
 	refused        uint8 // a bit for each signal that was answered false
@@ -302,7 +302,7 @@ func (m *keyMoves) work(s keyState, w int) {
 	if h.phase != keyCalm && s.left.crashes > 0 {
 		dead := s
 		dead.left.crashes--
-		dead.workers[w] = keyHand{}
+		dead.workers[w] = keyWorker{}
 		for j := range dead.jobs {
 			if dead.jobs[j].by == uint8(w+1) {
 				dead.jobs[j].by = died
@@ -315,20 +315,20 @@ func (m *keyMoves) work(s keyState, w int) {
 		for j := uint8(1); j <= s.n; j++ {
 			if r := s.jobs[j]; r.status == wait && r.due || r.status == claim2 && r.by == died {
 				n := s
-				n.workers[w] = keyHand{phase: toClaim, job: j, stamp: r.stamp, key: s.stamp, other: s.holder}
+				n.workers[w] = keyWorker{phase: toClaim, job: j, stamp: r.stamp, key: s.stamp, other: s.holder}
 				m.do(n, "%s reads job %d", name, j)
 			}
 		}
 		return
 	case toClaim:
-		*my = keyHand{}
+		*my = keyWorker{}
 		frees := s.free && (h.other == h.job || m.f.freesBlind)
 		if q.stamp != h.stamp || frees && s.stamp != h.key && !m.f.freesBlind {
 			m.do(n, "%s meets a conflict", name)
 			return
 		}
 		n.set(h.job, claim2, uint8(w+1))
-		*my = keyHand{phase: toBegin, job: h.job, stamp: q.stamp, signal: q.signal}
+		*my = keyWorker{phase: toBegin, job: h.job, stamp: q.stamp, signal: q.signal}
 		switch {
 		case frees && m.f.freesLate:
 			my.phase = toFree
@@ -368,7 +368,7 @@ func (m *keyMoves) ends(s keyState, w int) {
 	name := fmt.Sprint("worker ", w+1)
 	mine := s.jobs[h.job].stamp == h.stamp
 	if h.phase == begun {
-		*my = keyHand{}
+		*my = keyWorker{}
 		if mine {
 			n.set(h.job, gone, 0)
 			if s.holder == h.job {
@@ -388,7 +388,7 @@ func (m *keyMoves) ends(s keyState, w int) {
 	superseded := other != 0 && other != h.job && s.jobs[other].status != gone && !m.f.retriesBlind
 	switch {
 	case !mine:
-		*my = keyHand{}
+		*my = keyWorker{}
 		m.do(n, "%s has lost job %d", name, h.job)
 		return
 	case s.stamp != h.key && !superseded:
@@ -398,12 +398,12 @@ func (m *keyMoves) ends(s keyState, w int) {
 	case superseded && m.f.retryWins:
 		n.set(other, gone, 0)
 	case superseded:
-		*my = keyHand{}
+		*my = keyWorker{}
 		n.set(h.job, gone, 0)
 		m.do(n, "%s ends job %d, which is superseded", name, h.job)
 		return
 	}
-	*my = keyHand{}
+	*my = keyWorker{}
 	n.set(h.job, wait, 0)
 	n.jobs[h.job].due = false
 	if s.holder != h.job {

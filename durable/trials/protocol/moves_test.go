@@ -39,31 +39,31 @@ func (w *world) isNobodys(j int) bool { return w.nobodys && j == 1 }
 
 // faults puts back what was wrong once, or would be if somebody made it simpler.
 type faults struct {
-	staleIsGone   bool // a handle that is too old is acknowledged unseen
-	lateIsGone    bool // moveLate takes each conflict for another's doing
-	lateUnwritten bool // moveLate writes no status before it asks
-	lateUnseen    bool // moveLate does not ask whether its message is there still
-	noFloor       bool // nobody remembers how far buckets were closed
-	floorFalls    bool // the floor is what was closed last
-	dueNow        bool // moveLate changes when a job is due
-	beginsBlind   bool // nobody looks at the lease before a handler begins, or after it
-	beatHides     bool // a beat after the lease was over drops nothing
-	wildcard      bool // a condition does not see what is under way
-	tokenUnknown  bool // who has lost an answer does not know its own status
-	lostIsFalse   bool // Cancel says false when its answer was lost and the bucket closed
-	repeatsBlind  bool // a repeated Add has no condition
-	purgeIgnored  bool // a purge that fails ends nothing
-	statusFirst   bool // statuses are removed before their jobs
-	cancelBlind   bool // Cancel does not look at the mark
-	forgetsFar    bool // statuses are removed without a look at the far bucket
-	marksOnly     bool // only the mark says that a bucket was closed
-	beatsExpire   bool // a lease is over when the server's clock says so
-	undoesBlind   bool // who takes a status back removes what others have written, too
-	onePurge      bool // a bucket is emptied as a whole up to where the kinds have ended that were there at the look
-	thinsFates    bool // with what has ended of a kind its statuses are removed, without a mark
-	leavesEarly   bool // the message leaves the far bucket before the job is canceled
-	sweepsBlind   bool // what nobody runs is removed without a look at its statuses
-	guardsOld     bool // another attempt is refused if its old bucket is closed
+	staleIsGone      bool // a handle that is too old is acknowledged unseen
+	lateIsGone       bool // moveLate takes each conflict for another's doing
+	lateUnwritten    bool // moveLate writes no status before it asks
+	lateUnseen       bool // moveLate does not ask whether its message is there still
+	noWatermark      bool // nobody remembers how far buckets were closed
+	watermarkFalls   bool // the watermark is what was closed last
+	dueNow           bool // moveLate changes when a job is due
+	beginsBlind      bool // nobody looks at the lease before a handler begins, or after it
+	heartbeatHides   bool // a heartbeat after the lease was over drops nothing
+	wildcard         bool // a condition does not see what is under way
+	tokenUnknown     bool // who has lost an answer does not know its own status
+	lostIsFalse      bool // Cancel says false when its answer was lost and the bucket closed
+	repeatsBlind     bool // a repeated Add has no condition
+	purgeIgnored     bool // a purge that fails ends nothing
+	statusFirst      bool // statuses are removed before their jobs
+	cancelBlind      bool // Cancel does not look at the mark
+	forgetsFar       bool // statuses are removed without a look at the far bucket
+	marksOnly        bool // only the mark says that a bucket was closed
+	heartbeatsExpire bool // a lease is over when the server's clock says so
+	undoesBlind      bool // who takes a status back removes what others have written, too
+	onePurge         bool // a bucket is emptied as a whole up to where the kinds have ended that were there at the look
+	thinsFates       bool // with what has ended of a kind its statuses are removed, without a mark
+	leavesEarly      bool // the message leaves the far bucket before the job is canceled
+	sweepsBlind      bool // what nobody runs is removed without a look at its statuses
+	guardsOld        bool // another attempt is refused if its old bucket is closed
 }
 
 // fault is the kind of a move by which something goes wrong. What is promised to happen
@@ -95,8 +95,8 @@ func (m *moves) do(to *state, kind int, what string, w, j, n int) {
 		st.what = strings.NewReplacer("{w}", "worker "+string(rune('A'+w)), "{j}", "job "+strconv.Itoa(j+1),
 			"{n}", strconv.Itoa(n)).Replace(what)
 	}
-	if to.floor < m.s.floor {
-		st.broken = "the floor goes down"
+	if to.watermark < m.s.watermark {
+		st.broken = "the watermark goes down"
 	}
 	if m.world.watch != "" && st.broken != m.world.watch {
 		st.broken = ""
@@ -143,7 +143,7 @@ func (m *moves) clock() {
 		n := *s
 		n.left.leaps--
 		n.leapt, n.marks = true, 0
-		m.do(&n, fault, "the clock leaps by days and back: marks and beats expire", 0, 0, 0)
+		m.do(&n, fault, "the clock leaps by days and back: marks and heartbeats expire", 0, 0, 0)
 	}
 	if s.left.remade > 0 {
 		for b := uint8(1); b <= maxClock; b++ {

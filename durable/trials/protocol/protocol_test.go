@@ -96,17 +96,17 @@ var wrong = []struct {
 	{"an accepted job is lost", world{name: "what is stale is acknowledged unseen", jobs: 2, stale: true, start: 1, faults: faults{staleIsGone: true}}},
 
 	// The clock is set back.
-	{"an accepted job is lost", world{name: "moveLate takes each conflict for another's doing", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{lateIsGone: true, noFloor: true}}},
-	{"an Add is refused though nothing failed", world{name: "no floor", jobs: 2, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noFloor: true}}},
-	{"a failed attempt cannot be written down", world{name: "no floor, attempts fail", jobs: 2, again: true, replicas: true, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noFloor: true}}},
-	{"an accepted job never ends", world{name: "no floor, nobody acknowledges", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{noFloor: true}}},
-	{"it begins before its time", world{name: "moveLate changes when a job is due", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{dueNow: true, noFloor: true}}},
-	{"the floor goes down", world{name: "the floor is what was closed last", jobs: 2, start: 1, faults: faults{floorFalls: true}}},
+	{"an accepted job is lost", world{name: "moveLate takes each conflict for another's doing", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{lateIsGone: true, noWatermark: true}}},
+	{"an Add is refused though nothing failed", world{name: "no watermark", jobs: 2, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noWatermark: true}}},
+	{"a failed attempt cannot be written down", world{name: "no watermark, attempts fail", jobs: 2, again: true, replicas: true, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noWatermark: true}}},
+	{"an accepted job never ends", world{name: "no watermark, nobody acknowledges", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{noWatermark: true}}},
+	{"it begins before its time", world{name: "moveLate changes when a job is due", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{dueNow: true, noWatermark: true}}},
+	{"the watermark goes down", world{name: "the watermark is what was closed last", jobs: 2, start: 1, faults: faults{watermarkFalls: true}}},
 
 	// The lease is lost between the claim and the begin.
 	{"what was canceled begins", world{name: "nobody looks at the lease", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leases: 1}, faults: faults{beginsBlind: true}}},
-	{"what was canceled begins", world{name: "a beat hides that the lease was over", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leases: 1}, faults: faults{beatHides: true}}},
-	{"what was canceled begins", world{name: "a lease is over when the server's clock says so", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leaps: 1}, faults: faults{beatsExpire: true}}},
+	{"what was canceled begins", world{name: "a heartbeat hides that the lease was over", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leases: 1}, faults: faults{heartbeatHides: true}}},
+	{"what was canceled begins", world{name: "a lease is over when the server's clock says so", jobs: 1, users: 1, cancel: true, again: true, start: 1, left: budget{leaps: 1}, faults: faults{heartbeatsExpire: true}}},
 
 	// What else was learnt.
 	{"what was canceled begins", world{name: "a condition does not see what is under way", jobs: 1, users: 1, cancel: true, start: 1, faults: faults{wildcard: true}}},

@@ -178,15 +178,15 @@ type worker struct {
 
 // state is all that there is: the stream, its consumers, the workers, the users.
 type state struct {
-	clock    uint8 // the server's
-	marks    uint8 // bit b: near bucket b is marked; bit 0: the far bucket
-	closing  uint8 // bit b: p.<b> is there
-	floor    uint8 // the highest near bucket that was ever closed
-	farFloor bool  // the far bucket was ever closed
-	leapt    bool  // what has a TTL is gone, also the beats of living workers
-	left     budget
-	jobs     [jobs]job
-	workers  [workers]worker
+	clock     uint8 // the server's
+	marks     uint8 // bit b: near bucket b is marked; bit 0: the far bucket
+	closing   uint8 // bit b: p.<b> is there
+	watermark uint8 // the highest near bucket that was ever closed
+	farClosed bool  // the far bucket was ever closed
+	leapt     bool  // what has a TTL is gone, also the heartbeats of living workers
+	left      budget
+	jobs      [jobs]job
+	workers   [workers]worker
 }
 
 // budget is how often each thing may still go wrong.

@@ -8,7 +8,7 @@ import (
 
 // A fourth model: of the tokens of a limit, and of CancelRunning. Two workers, some jobs under
 // one limit that has a rate, and a user who asks for an end to what runs. Times are ticks from
-// now on, so that the clock needs no end. Places have their own model.
+// now on, so that the clock needs no end. Permits have their own model.
 //
 // What may go wrong: a worker dies, or its lease is over, between any two steps; the answer to a
 // claim is lost, and its status cannot be read; an attempt fails.
@@ -22,11 +22,11 @@ import (
 //
 // What the steps are of the engine:
 //
-//	plan           limits.go: survey, plan; package durable: Take
-//	commit, own    limits.go: compose, commitPlan; standing, TokenValidBy
+//	plan           limits.go: survey, planClaims; package driver: Take
+//	commit, own    limits.go: compose, commitClaims, standing; package driver: TokenValidBy
 //	lapses         permits.go: counterWrite, whose message has a TTL
-//	call           rules.go: CancelRunning
-//	marks          rules.go: notifyCanceled
+//	call           flowcontrol.go: CancelRunning
+//	requests       flowcontrol.go: notifyCanceled
 //	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted
 
 const (
@@ -38,31 +38,31 @@ const (
 	timed  = 3 // jobs at most
 )
 
-// claim is a job, its status, and what a user does.
-type claim struct {
-	held   uint8 // by a worker from 1, or died; 0: nobody
-	came   int8  // when its token comes
-	ended  bool
-	stop   bool  // its handler was canceled and has returned
-	call   uint8 // of CancelRunning: whose claim it has read; 0: it does not run
-	same   bool  // that is as it was read
-	mark   uint8 // 1: of the claim that is there; 2: of one before
-	markBy uint8 // whose claim that was
+// tokenJob is a job, its status, and what a user does.
+type tokenJob struct {
+	held      uint8 // by a worker from 1, or died; 0: nobody
+	came      int8  // when its token comes
+	ended     bool
+	stop      bool  // its handler was canceled and has returned
+	call      uint8 // of CancelRunning: whose claim it has read; 0: it does not run
+	same      bool  // that is as it was read
+	request   uint8 // 1: of the claim that is there; 2: of one before
+	requestBy uint8 // whose claim that was
 }
 
-// runner is a worker.
-type runner struct {
+// tokenWorker is a worker.
+type tokenWorker struct {
 	lease, same, fresh, told bool
 	phase, job               uint8
 	at                       int8 // as far as it knows: when it may begin
 	came, next               int8 // of the plan: its token, and what is stored then
 }
 
-type timing struct {
+type tokenState struct {
 	tokens  int8 // what the message has, in ticks from now on; 0: nothing, or no more
 	taken   [memory]uint8
-	jobs    [timed]claim
-	workers [2]runner
+	jobs    [timed]tokenJob
+	workers [2]tokenWorker
 	left    mishaps
 	broken  uint8
 	many    uint8 // jobs
@@ -71,17 +71,17 @@ type timing struct {
 
 type mishaps struct{ crashes, leases, lost, fails uint8 }
 
-type timingFaults struct {
+type tokenFaults struct {
 	writesBlind  bool // what is counted is written without a condition
 	lapsesEarly  bool // its message lapses before the last token is there
 	forgetsToken bool // after a lost answer nobody knows of the token
-	cancelsBlind bool // the mark is written without a condition
-	obeysOld     bool // a mark is of a job, and not of one claim
+	cancelsBlind bool // the request is written without a condition
+	obeysOld     bool // a request is of a job, and not of one claim
 	triesAgain   bool // what was canceled and returns an error is tried again
-	neverTells   bool // nobody looks for marks
+	neverTells   bool // nobody looks for requests
 }
 
-var timingPromises = []string{
+var tokenPromises = []string{
 	"", "it begins before its token", "what has ended begins", "what was canceled begins again",
 	"a claim ends that nobody has canceled", "CancelRunning returns true for what is not claimed",
 }
@@ -94,26 +94,26 @@ const (
 	lateCut // the lease is lost
 )
 
-type timingMoves struct {
-	faults timingFaults
-	out    []stepTo[timing]
+type tokenMoves struct {
+	faults tokenFaults
+	out    []stepTo[tokenState]
 }
 
-func (m *timingMoves) do(to timing, what string, w int, j uint8) {
-	m.out = append(m.out, stepTo[timing]{to: to, what: fmt.Sprintf("worker %c, job %d: %s", 'A'+w, j+1, what)})
+func (m *tokenMoves) do(to tokenState, what string, w int, j uint8) {
+	m.out = append(m.out, stepTo[tokenState]{to: to, what: fmt.Sprintf("worker %c, job %d: %s", 'A'+w, j+1, what)})
 }
 
-func (m *timingMoves) wrong(to timing, what string, w int, j uint8) {
+func (m *tokenMoves) wrong(to tokenState, what string, w int, j uint8) {
 	m.do(to, what, w, j)
 	m.out[len(m.out)-1].fault = true
 }
 
 // set replaces the status of a job.
-func (s *timing) set(j, holder uint8) {
+func (s *tokenState) set(j, holder uint8) {
 	q := &s.jobs[j]
 	q.held, q.same = holder, false
-	if q.mark > 0 {
-		q.mark = 2
+	if q.request > 0 {
+		q.request = 2
 	}
 	for w := range s.workers {
 		if s.workers[w].job == j {
@@ -122,7 +122,7 @@ func (s *timing) set(j, holder uint8) {
 	}
 }
 
-func (m *timingMoves) from(s timing) []stepTo[timing] {
+func (m *tokenMoves) from(s tokenState) []stepTo[tokenState] {
 	m.out = m.out[:0]
 	m.do(s.tick(), "a tick passes", 0, 0)
 	if m.faults.lapsesEarly && s.tokens > 0 {
@@ -135,13 +135,13 @@ func (m *timingMoves) from(s timing) []stepTo[timing] {
 	}
 	for w := range s.workers {
 		m.work(s, w)
-		m.marks(s, w)
+		m.requests(s, w)
 		m.befall(s, w)
 	}
 	return m.out
 }
 
-func (s timing) tick() timing {
+func (s tokenState) tick() tokenState {
 	s.tokens = max(s.tokens-1, 0)
 	copy(s.taken[1:], s.taken[:memory-1])
 	s.taken[0] = 0
@@ -158,51 +158,51 @@ func (s timing) tick() timing {
 	return s
 }
 
-// call is a step of CancelRunning: it reads a claim, and leaves a mark for it on the condition
+// call is a step of CancelRunning: it reads a claim, and leaves a request for it on the condition
 // that it is there still.
-func (m *timingMoves) call(s timing, j uint8) {
+func (m *tokenMoves) call(s tokenState, j uint8) {
 	q := s.jobs[j]
 	n := s
 	my := &n.jobs[j]
 	switch {
 	case !s.endless:
-	case q.call == 0 && q.held > 0 && q.held != died && q.mark != 1:
+	case q.call == 0 && q.held > 0 && q.held != died && q.request != 1:
 		my.call, my.same = q.held, true
 		m.do(n, "CancelRunning reads its status", 0, j)
 	case q.call > 0 && (q.same || m.faults.cancelsBlind):
-		my.call, my.mark, my.markBy = 0, 1, q.call
+		my.call, my.request, my.requestBy = 0, 1, q.call
 		if !q.same {
 			n.broken = 5
 		}
-		m.do(n, "CancelRunning leaves a mark, and returns true", 0, j)
+		m.do(n, "CancelRunning leaves a request, and returns true", 0, j)
 	case q.call > 0:
 		my.call = 0
 		m.do(n, "CancelRunning finds it changed", 0, j)
 	}
 }
 
-// marks is a worker's look at what it is to end, with each beat.
-func (m *timingMoves) marks(s timing, w int) {
+// requests is a worker's read of the requests, with each heartbeat.
+func (m *tokenMoves) requests(s tokenState, w int) {
 	r := s.workers[w]
 	q := s.jobs[r.job]
-	if m.faults.neverTells || (r.phase != awaits && r.phase != works) || q.mark == 0 || int(q.markBy) != w+1 || !r.lease {
+	if m.faults.neverTells || (r.phase != awaits && r.phase != works) || q.request == 0 || int(q.requestBy) != w+1 || !r.lease {
 		return
 	}
 	n := s
 	switch {
-	case q.mark == 1 && r.same:
+	case q.request == 1 && r.same:
 		n.workers[w].told = true
 		m.do(n, "its handler is canceled", w, r.job)
 	case m.faults.obeysOld:
 		n.broken = 4
-		m.do(n, "its handler is canceled by an old mark", w, r.job)
+		m.do(n, "its handler is canceled by an old request", w, r.job)
 	default:
-		n.jobs[r.job].mark, n.jobs[r.job].markBy = 0, 0
-		m.do(n, "an old mark is removed", w, r.job)
+		n.jobs[r.job].request, n.jobs[r.job].requestBy = 0, 0
+		m.do(n, "an old request is removed", w, r.job)
 	}
 }
 
-func (m *timingMoves) work(s timing, w int) {
+func (m *tokenMoves) work(s tokenState, w int) {
 	r := s.workers[w]
 	n := s
 	switch r.phase {
@@ -226,14 +226,14 @@ func (m *timingMoves) work(s timing, w int) {
 			n.left.fails--
 			n.jobs[r.job].stop = r.told
 			n.set(r.job, 0)
-			n.workers[w] = runner{lease: r.lease}
+			n.workers[w] = tokenWorker{lease: r.lease}
 			m.wrong(n, "it fails, and is to be tried again", w, r.job)
 		}
 	}
 }
 
 // plan reads the status and what is counted, and takes a token if there is one, or soon is.
-func (m *timingMoves) plan(s timing, w int, j uint8) {
+func (m *tokenMoves) plan(s tokenState, w int, j uint8) {
 	q := s.jobs[j]
 	n := s
 	my := &n.workers[w]
@@ -242,7 +242,7 @@ func (m *timingMoves) plan(s timing, w int, j uint8) {
 		return
 	case int(q.held) == w+1: // the answer was lost
 		n.set(j, uint8(w+1))
-		*my = runner{lease: true, phase: awaits, job: j, same: true, at: ahead}
+		*my = tokenWorker{lease: true, phase: awaits, job: j, same: true, at: ahead}
 		if m.faults.forgetsToken {
 			my.at = 0
 		}
@@ -255,16 +255,16 @@ func (m *timingMoves) plan(s timing, w int, j uint8) {
 	if came > ahead {
 		return // it waits for its token
 	}
-	*my = runner{lease: true, phase: planned, job: j, same: true, fresh: true, came: max(came, 0), at: max(came, 0), next: s.tokens + gap}
+	*my = tokenWorker{lease: true, phase: planned, job: j, same: true, fresh: true, came: max(came, 0), at: max(came, 0), next: s.tokens + gap}
 	m.do(n, "a token is there, or soon is", w, j)
 }
 
 // commit writes the claim and what is counted, if both are as they were read.
-func (m *timingMoves) commit(s timing, w int) {
+func (m *tokenMoves) commit(s tokenState, w int) {
 	r := s.workers[w]
 	n := s
 	if !r.same || !r.fresh && !m.faults.writesBlind {
-		n.workers[w] = runner{lease: r.lease}
+		n.workers[w] = tokenWorker{lease: r.lease}
 		m.do(n, "a conflict", w, r.job)
 		return
 	}
@@ -275,16 +275,16 @@ func (m *timingMoves) commit(s timing, w int) {
 	}
 	n.taken[ahead-r.came]++
 	n.jobs[r.job].came = max(r.came, 0)
-	n.workers[w] = runner{lease: r.lease, phase: awaits, job: r.job, same: true, at: r.at}
+	n.workers[w] = tokenWorker{lease: r.lease, phase: awaits, job: r.job, same: true, at: r.at}
 	m.do(n, "claimed", w, r.job)
 	if s.left.lost > 0 {
 		n.left.lost--
-		n.workers[w] = runner{lease: r.lease}
+		n.workers[w] = tokenWorker{lease: r.lease}
 		m.wrong(n, "claimed, but the answer is lost, and nothing can be read", w, r.job)
 	}
 }
 
-func (m *timingMoves) begin(n timing, w int) {
+func (m *tokenMoves) begin(n tokenState, w int) {
 	my := &n.workers[w]
 	q := n.jobs[my.job]
 	my.phase = works
@@ -299,19 +299,19 @@ func (m *timingMoves) begin(n timing, w int) {
 	m.do(n, "its handler begins", w, my.job)
 }
 
-func (m *timingMoves) finish(n timing, w int, what string) {
+func (m *tokenMoves) finish(n tokenState, w int, what string) {
 	r := n.workers[w]
 	if r.same {
 		n.jobs[r.job].ended, n.jobs[r.job].stop = true, r.told
 		n.set(r.job, 0)
 		n.jobs[r.job].came = 0
 	}
-	n.workers[w] = runner{lease: r.lease}
+	n.workers[w] = tokenWorker{lease: r.lease}
 	m.do(n, what, w, r.job)
 }
 
 // befall is what befalls a worker.
-func (m *timingMoves) befall(s timing, w int) {
+func (m *tokenMoves) befall(s tokenState, w int) {
 	r := s.workers[w]
 	n := s
 	switch {
@@ -320,7 +320,7 @@ func (m *timingMoves) befall(s timing, w int) {
 		n.workers[w].lease = false
 		m.wrong(n, "the lease is over", w, r.job)
 	case !r.lease:
-		n.workers[w] = runner{lease: true}
+		n.workers[w] = tokenWorker{lease: true}
 		switch r.phase {
 		case works:
 			n.workers[w] = r
@@ -330,12 +330,12 @@ func (m *timingMoves) befall(s timing, w int) {
 				n.set(r.job, 0)
 			}
 		}
-		m.do(n, "the worker notices, hands back what has not begun, and beats", w, r.job)
+		m.do(n, "the worker notices, hands back what has not begun, and writes a heartbeat", w, r.job)
 	}
 	if s.left.crashes > 0 && r.phase != rests {
 		n = s
 		n.left.crashes--
-		n.workers[w] = runner{lease: true}
+		n.workers[w] = tokenWorker{lease: true}
 		for j := range n.jobs {
 			if q := &n.jobs[j]; int(q.held) == w+1 {
 				q.held = died
@@ -345,9 +345,9 @@ func (m *timingMoves) befall(s timing, w int) {
 	}
 }
 
-func (s timing) check() string {
+func (s tokenState) check() string {
 	if s.broken > 0 {
-		return timingPromises[s.broken]
+		return tokenPromises[s.broken]
 	}
 	for from := range s.taken {
 		n := 0
@@ -363,14 +363,14 @@ func (s timing) check() string {
 const tooMany = "more tokens are taken than come"
 
 // canon returns one of the states that differ only in who is which worker.
-func (s timing) canon() timing {
+func (s tokenState) canon() tokenState {
 	if s.workers[0].order() <= s.workers[1].order() {
 		return s
 	}
 	s.workers[0], s.workers[1] = s.workers[1], s.workers[0]
 	for j := range s.jobs {
 		q := &s.jobs[j]
-		for _, who := range []*uint8{&q.held, &q.markBy, &q.call} {
+		for _, who := range []*uint8{&q.held, &q.requestBy, &q.call} {
 			if *who == 1 || *who == 2 {
 				*who = 3 - *who
 			}
@@ -379,7 +379,7 @@ func (s timing) canon() timing {
 	return s
 }
 
-func (r *runner) order() int {
+func (r *tokenWorker) order() int {
 	n := (((int(r.phase)<<2|int(r.job))<<4|int(r.at))<<4|int(r.next))<<4 | int(r.came+memory)
 	for _, is := range []bool{r.lease, r.same, r.fresh, r.told} {
 		if n <<= 1; is {
@@ -389,7 +389,7 @@ func (r *runner) order() int {
 	return n
 }
 
-func (s timing) ended() bool {
+func (s tokenState) ended() bool {
 	for _, q := range s.jobs[:s.many] {
 		if !q.ended {
 			return false
@@ -398,12 +398,12 @@ func (s timing) ended() bool {
 	return true
 }
 
-func exploreTiming(many uint8, endless bool, left mishaps, f timingFaults) (broken string, path []string, count int) {
-	start := timing{many: many, endless: endless, left: left}
+func exploreTiming(many uint8, endless bool, left mishaps, f tokenFaults) (broken string, path []string, count int) {
+	start := tokenState{many: many, endless: endless, left: left}
 	for w := range start.workers {
 		start.workers[w].lease = true
 	}
-	return search(start, (&timingMoves{faults: f}).from)
+	return search(start, (&tokenMoves{faults: f}).from)
 }
 
 func TestTokensAndCancelRunning(t *testing.T) {
@@ -421,7 +421,7 @@ func TestTokensAndCancelRunning(t *testing.T) {
 		{3, false, mishaps{lost: 1}},
 		{2, true, mishaps{fails: 1}},
 	} {
-		if broken, path, n := exploreTiming(c.many, c.endless, c.left, timingFaults{}); broken != "" {
+		if broken, path, n := exploreTiming(c.many, c.endless, c.left, tokenFaults{}); broken != "" {
 			t.Fatalf("%+v: %s:\n%s", c, broken, strings.Join(path, "\n"))
 		} else {
 			t.Logf("%d states: %+v", n, c)
@@ -435,15 +435,15 @@ func TestTokensAndCancelRunningFindsWhatIsWrong(t *testing.T) {
 		many    uint8
 		endless bool
 		left    mishaps
-		faults  timingFaults
+		faults  tokenFaults
 	}{
-		{tooMany, 3, false, mishaps{}, timingFaults{writesBlind: true}},
-		{tooMany, 3, false, mishaps{}, timingFaults{lapsesEarly: true}},
-		{timingPromises[1], 3, false, mishaps{lost: 1}, timingFaults{forgetsToken: true}},
-		{timingPromises[3], 1, true, mishaps{fails: 1}, timingFaults{triesAgain: true}},
-		{timingPromises[4], 1, true, mishaps{fails: 1}, timingFaults{obeysOld: true}},
-		{timingPromises[5], 1, true, mishaps{fails: 1}, timingFaults{cancelsBlind: true}},
-		{neverEnds, 1, true, mishaps{}, timingFaults{neverTells: true}},
+		{tooMany, 3, false, mishaps{}, tokenFaults{writesBlind: true}},
+		{tooMany, 3, false, mishaps{}, tokenFaults{lapsesEarly: true}},
+		{tokenPromises[1], 3, false, mishaps{lost: 1}, tokenFaults{forgetsToken: true}},
+		{tokenPromises[3], 1, true, mishaps{fails: 1}, tokenFaults{triesAgain: true}},
+		{tokenPromises[4], 1, true, mishaps{fails: 1}, tokenFaults{obeysOld: true}},
+		{tokenPromises[5], 1, true, mishaps{fails: 1}, tokenFaults{cancelsBlind: true}},
+		{neverEnds, 1, true, mishaps{}, tokenFaults{neverTells: true}},
 	} {
 		broken, path, n := exploreTiming(c.many, c.endless, c.left, c.faults)
 		if broken != c.promise {

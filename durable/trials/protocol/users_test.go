@@ -4,17 +4,17 @@ import "fmt"
 
 // What users do: Add, Cancel, Move. Each step is one question or one write of the engine.
 
-// place returns the near bucket of what is due: the first that was not closed.
-func (m *moves) place(due uint8) uint8 {
-	if m.faults.noFloor {
+// openFor returns the near bucket of what is due: the first that was not closed.
+func (m *moves) openFor(due uint8) uint8 {
+	if m.faults.noWatermark {
 		return due
 	}
-	return max(due, m.s.floor+1)
+	return max(due, m.s.watermark+1)
 }
 
 // isFar reports whether what goes to a near bucket is stored in the far one first.
 func (m *moves) isFar(b uint8) bool {
-	return b >= 2 && m.s.clock < 1 && (!m.s.farFloor || m.faults.noFloor)
+	return b >= 2 && m.s.clock < 1 && (!m.s.farClosed || m.faults.noWatermark)
 }
 
 // put stores a copy; false if the model has no room for one more.
@@ -66,7 +66,7 @@ func (m *moves) add(j int) {
 
 func (m *moves) send(n *state, j int, what string) {
 	job := &n.jobs[j]
-	b := m.place(job.due)
+	b := m.openFor(job.due)
 	job.adding, job.to, job.toFar = sending, b, m.isFar(b)
 	if m.tell {
 		what = fmt.Sprintf(what, job.due)
@@ -94,7 +94,7 @@ func (m *moves) insert(j int) {
 	if guarded && !s.guard(job.to, job.toFar) {
 		n := *s
 		switch {
-		case again || m.faults.noFloor:
+		case again || m.faults.noWatermark:
 			n.jobs[j].adding = refused
 			if !again {
 				m.broken = "an Add is refused though nothing failed"
@@ -129,7 +129,7 @@ func (m *moves) open(b uint8) bool {
 	switch {
 	case s.marked(b):
 		return false
-	case b > s.floor || m.faults.marksOnly:
+	case b > s.watermark || m.faults.marksOnly:
 		return true
 	default:
 		return !s.nearEmpty(b) || b >= 2 && !s.farEmpty()
@@ -264,7 +264,7 @@ func (m *moves) move(j int) {
 	ver := &s.jobs[j].versions[v]
 	to := 3 - s.jobs[j].due
 	n := *s
-	b := m.place(to)
+	b := m.openFor(to)
 	if to < s.clock || s.marked(ver.bucket) || s.marked(b) || v+1 == versions {
 		n.jobs[j].call = call{}
 		m.do(&n, 0, "Move of {j} is refused", 0, j, 0)

@@ -11,7 +11,7 @@ func (m *moves) feed(w, j int) {
 	}
 	for v := range versions {
 		ver := &s.jobs[j].versions[v]
-		if ver.bucket == 0 || ver.bucket > s.clock && (ver.bucket != s.floor+1 || m.faults.noFloor) {
+		if ver.bucket == 0 || ver.bucket > s.clock && (ver.bucket != s.watermark+1 || m.faults.noWatermark) {
 			continue
 		}
 		for c := range copies {
@@ -77,7 +77,7 @@ func (m *moves) work(w, j int) {
 	case seized:
 		v := &s.jobs[j].versions[t.version]
 		switch {
-		case !s.marked(v.bucket) && (v.bucket > s.floor && !t.stale || m.faults.marksOnly):
+		case !s.marked(v.bucket) && (v.bucket > s.watermark && !t.stale || m.faults.marksOnly):
 			nt.phase = mine
 			m.do(&n, 0, "{w} has claimed {j}, its bucket is open", w, j, 0)
 		default:
@@ -138,7 +138,7 @@ func (m *moves) over(w int, holder uint8) bool {
 	switch {
 	case holder == died, int(holder) == w+1:
 		return true
-	case m.faults.beatsExpire && s.leapt:
+	case m.faults.heartbeatsExpire && s.leapt:
 		return true
 	}
 	return !s.workers[holder-1].lease
@@ -205,7 +205,7 @@ func (m *moves) finish(w, j int) {
 		return
 	}
 	n = *s
-	b := m.place(ver.due)
+	b := m.openFor(ver.due)
 	if s.marked(b) || m.faults.guardsOld && s.marked(ver.bucket) {
 		m.broken = "a failed attempt cannot be written down"
 	}
@@ -246,11 +246,11 @@ func (m *moves) live(w int) {
 			switch t := &n.workers[w].tasks[j]; {
 			case t.phase == running:
 				t.phase = cut
-			case t.phase < running && !m.faults.beatHides && !m.faults.beginsBlind:
+			case t.phase < running && !m.faults.heartbeatHides && !m.faults.beginsBlind:
 				*t = task{}
 			}
 		}
-		m.do(&n, 0, "{w} notices that its lease was over, drops what has not begun, and beats", w, 0, 0)
+		m.do(&n, 0, "{w} notices that its lease was over, drops what has not begun, and writes a heartbeat", w, 0, 0)
 	}
 	if s.left.crashes > 0 && (holds || wk.chore != chore{}) {
 		n = *s

@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-func run(place, jobs, payload string, write func(rune, durable.Ref)) error {
+func run(store, jobs, payload string, write func(rune, durable.Ref)) error {
 	n, err := strconv.Atoi(jobs)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func run(place, jobs, payload string, write func(rune, durable.Ref)) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	opening, cancel := context.WithTimeout(ctx, 2*time.Minute) // without a deadline an engine asks once
-	q, err := open(opening, place)
+	q, err := open(opening, store)
 	cancel()
 	if err != nil {
 		return err
@@ -83,10 +83,10 @@ func run(place, jobs, payload string, write func(rune, durable.Ref)) error {
 	return err
 }
 
-// open opens the queue at a place. It names no type that only today's packages have.
-func open(ctx context.Context, place string) (*durable.Queue, error) {
-	if strings.HasPrefix(place, "nats:") {
-		nc, err := nats.Connect(place, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true))
+// open opens the queue of a store, by its address. It names no type that only today's packages have.
+func open(ctx context.Context, store string) (*durable.Queue, error) {
+	if strings.HasPrefix(store, "nats:") {
+		nc, err := nats.Connect(store, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true))
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +96,7 @@ func open(ctx context.Context, place string) (*durable.Queue, error) {
 		}
 		return durable.Open(ctx, e, durable.WithLease(lease))
 	}
-	pool, err := pgxpool.New(ctx, place)
+	pool, err := pgxpool.New(ctx, store)
 	if err != nil {
 		return nil, err
 	}

@@ -115,9 +115,9 @@ func (at place) with(ctx context.Context, stdout io.Writer, f func(*program) err
 			return fmt.Errorf("%s: %w", at.nats, connectErr)
 		}
 		defer nc.Close()
-		opts := []jetstream.Option{jetstream.Queue("reminders")}
+		opts := []jetstream.Option{jetstream.WithQueue("reminders")}
 		if at.replicas > 0 {
-			opts = append(opts, jetstream.Replicas(at.replicas))
+			opts = append(opts, jetstream.WithReplicas(at.replicas))
 		}
 		e, err = jetstream.Connect(ctx, nc, opts...)
 	default:

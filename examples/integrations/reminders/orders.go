@@ -26,7 +26,7 @@ func openOrders(ctx context.Context, dsn string) (*orders, error) {
 		return nil, err
 	}
 	o := &orders{pool: pool}
-	if o.engine, err = postgres.Connect(ctx, pool, postgres.Schema("reminders")); err == nil {
+	if o.engine, err = postgres.Connect(ctx, pool, postgres.WithSchema("reminders")); err == nil {
 		if err = o.engine.Migrate(ctx); err != nil {
 			o.engine.Close()
 		}

@@ -54,7 +54,7 @@ func run(ctx context.Context, dir, dsn string, period time.Duration, out io.Writ
 		if i == 0 {
 			err = errors.Join(
 				q.SetLimit(ctx, "per tenant", durable.Limit{PerLane: true, Running: 1, Rate: 5, Burst: 2}),
-				q.Schedule(ctx, "report", "@every 1s", durable.Job{Kind: "report", Lane: "tenant 7"}),
+				q.SetSchedule(ctx, "report", "@every 1s", durable.Job{Kind: "report", Lane: "tenant 7"}),
 			)
 		}
 		service, stop := context.WithTimeout(ctx, period)

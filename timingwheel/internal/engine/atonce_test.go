@@ -99,6 +99,23 @@ func TestAtOnceIsTakenInOrder(t *testing.T) {
 	e.verify(t)
 }
 
+// They are as late as the goroutine is that takes them.
+func TestAtOnceLateness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newTestWheel(withShards(1))
+		defer e.Stop()
+		s := &e.shards[0]
+		withhold(s)
+		_, err := e.Schedule(0, noop)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		s.runAtOnce()
+		st := e.Stats()
+		require.EqualValues(t, 1, st.Lateness.Total())
+		require.GreaterOrEqual(t, st.Lateness.Quantile(1), time.Second)
+	})
+}
+
 // Functions that are due at once give their room back, as others do, though some that stay are
 // among them.
 func TestAtOnceIsTidied(t *testing.T) {

@@ -179,6 +179,7 @@ func TestSuspendsAtAnyTime(t *testing.T) {
 				}
 				if rand.IntN(10) == 0 {
 					time.Sleep(100 * time.Microsecond)
+					w.Stats()
 				}
 			}
 		})

@@ -205,7 +205,10 @@ func (s *shard) stopSlice(chunk, most int, h heir) (next int, more bool) {
 	s.lockLast()
 	defer s.unlock()
 	if chunk >= s.arena.Chunks() {
-		s.arena, s.finest, s.turnEnds, s.sampler = bucket.Arena{}, nil, 0, sampler{} // it is empty: the pass has come to all
+		s.arena, s.finest, s.turnEnds = bucket.Arena{}, nil, 0 // it is empty: the pass has come to all
+		if p := s.hub.profile; p != nil {
+			p.forget(s)
+		}
 		return chunk, false
 	}
 	s.heir = h

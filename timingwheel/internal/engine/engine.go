@@ -86,7 +86,9 @@ func New(c *Config, attached any) *Engine {
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
 	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending), log2(c.Slots), c.Manual)
-	d.profile = c.Profile
+	if d.profile = c.Profile; d.profile != nil {
+		d.profile.init(len(e.shards))
+	}
 	if c.CountSuspends != nil {
 		c.CountSuspends(e, c.Log)
 	}

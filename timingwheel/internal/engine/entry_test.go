@@ -82,7 +82,7 @@ func TestPushesBesideEachOther(t *testing.T) {
 				all.Go(func() {
 					var n int64
 					for i := 0; !stop.Load(); i++ {
-						if i%4 == 0 {
+						if i%2 == 0 {
 							n -= end(l)
 							l.Word.CompareAndSwap(0, 1<<pushBits) // keep
 						}

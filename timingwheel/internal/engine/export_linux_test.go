@@ -27,14 +27,20 @@ func (e *Engine) StepWallClock(d time.Duration) {
 	b.moveWall(d)
 }
 
-// moveWall sets the start back by d, by the wall clock alone. So that clock has moved
-// forward since then. No times of package time are like that but those of time.Now.
+// moveWall sets the start back by d, and the time when the clock was made, by the wall clock
+// alone. So that clock has moved forward since then. No times of package time are like that but
+// those of time.Now.
 func (b *bootTime) moveWall(d time.Duration) {
-	start := *b.start.Load()
+	start := wallBack(*b.start.Load(), d)
+	b.start.Store(&start)
+	b.made = wallBack(b.made, d)
+}
+
+func wallBack(t time.Time, d time.Duration) time.Time {
 	inside := (*struct {
 		wall uint64 // a flag, seconds since 1885 from bit 30 on, and nanoseconds
 		ext  int64  // the monotonic reading
-	})(unsafe.Pointer(&start))
+	})(unsafe.Pointer(&t))
 	inside.wall -= uint64(d/time.Second) << 30
-	b.start.Store(&start)
+	return t
 }

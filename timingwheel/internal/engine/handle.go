@@ -95,13 +95,15 @@ func (h *Recurring) Add(after Delay, f func(), kind bucket.Tag) {
 	s := h.shard
 	if h.ref.generation == 0 {
 		h.Handle.Add(after, f, kind)
-		h.recurrence = s.sampler.recurrence(h.ref)
+		if p := s.hub.profile; p != nil {
+			h.recurrence = p.recurrence(s, h.ref)
+		}
 		return
 	}
 	s.nextSample++ // this add does not count
 	h.Handle.Add(after, f, kind)
 	if of := h.recurrence; of != nil {
-		s.hub.profile.keep(s, sample{*of, h.ref.index, h.ref.generation, after.Now})
+		s.hub.profile.again(s, of, h.ref, after.Now)
 	}
 }
 

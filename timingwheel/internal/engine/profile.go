@@ -14,10 +14,13 @@ import (
 
 // profiler is a *Profile, which therefore is not linked into programs without one: 17 KB.
 type profiler interface {
+	init(shards int)
 	oneIn() int
 	gap() int64
 	note(s *shard, r ref)
-	keep(s *shard, sa sample)
+	recurrence(s *shard, r ref) *recurrence
+	again(s *shard, of *recurrence, r ref, now time.Duration)
+	forget(s *shard)
 }
 
 // Profile samples the entries that are added, each with the stack of the caller. One in rate is
@@ -29,7 +32,8 @@ type Profile struct {
 	rate int
 	mean float64 // of gap, but for the rounding
 
-	pass sync.Mutex // held by the one who looks at the samples of all shards. Lock order: pass, shard
+	samplers []sampler  // of each shard
+	pass     sync.Mutex // held by the one who looks at the samples of all shards. Lock order: pass, shard
 }
 
 // origin is the stack of a caller. It is in memory once for all samples that have it, and is
@@ -44,7 +48,11 @@ func NewProfile(rate int) *Profile {
 	return &Profile{rate: rate, mean: -1 / math.Log1p(-1/float64(rate))}
 }
 
-func (p *Profile) oneIn() int { return p.rate }
+func (p *Profile) init(shards int) { p.samplers = make([]sampler, shards) }
+func (p *Profile) oneIn() int      { return p.rate }
+
+// of returns the sampler of a shard, whose lock guards it.
+func (p *Profile) of(s *shard) *sampler { return &p.samplers[s.id] }
 
 // gap returns the number of adds until the next sample: as many as independent draws of one in
 // rate would take.
@@ -52,7 +60,7 @@ func (p *Profile) gap() int64 {
 	return 1 + int64(rand.ExpFloat64()*p.mean)
 }
 
-// The caller of the next two methods holds the shard's lock.
+// The caller of the methods that follow holds the shard's lock.
 
 // note makes a sample of an entry that was just added.
 func (p *Profile) note(s *shard, r ref) {
@@ -62,14 +70,62 @@ func (p *Profile) note(s *shard, r ref) {
 	p.keep(s, sample{recurrence{origin: unique.Make(st)}, r.index, r.generation, s.clock.Now()})
 }
 
+// recurrence returns what all samples of a ticker or a job will have, whose first entry was just
+// added; nil if that was not sampled.
+func (p *Profile) recurrence(s *shard, r ref) *recurrence {
+	q := p.of(s)
+	if q.end == q.begin {
+		return nil
+	}
+	sa := q.at(q.end - 1)
+	if sa.ref() != r {
+		return nil
+	}
+	q.last++
+	sa.number = q.last
+	of := sa.recurrence
+	return &of
+}
+
+// again makes a sample of another entry of a ticker or a job.
+func (p *Profile) again(s *shard, of *recurrence, r ref, now time.Duration) {
+	p.keep(s, sample{*of, r.index, r.generation, now})
+}
+
+// forget drops all samples of a shard, whose entries have ended.
+func (p *Profile) forget(s *shard) { *p.of(s) = sampler{} }
+
 // keep keeps a sample, and looks at two others. So while as many entries are pending, at
 // most about half of the samples are of entries that have ended, and no call looks at them all.
 func (p *Profile) keep(s *shard, sa sample) {
-	if !s.sampler.frozen {
-		s.sweep()
-		s.sweep()
+	q := p.of(s)
+	if !q.frozen {
+		p.sweep(s)
+		p.sweep(s)
 	}
-	s.sampler.push(sa)
+	q.push(sa)
+}
+
+// sweep looks at the oldest sample. It drops the sample if its entry has ended. Otherwise it puts it
+// behind all others.
+func (p *Profile) sweep(s *shard) {
+	q := p.of(s)
+	if q.begin == q.end {
+		return
+	}
+	if sa := q.pop(); s.isPending(sa.ref()) {
+		q.push(sa)
+	}
+}
+
+// drop drops those of so many samples whose entries have ended: keep has dropped none since a pass
+// began. The caller does not hold the shard's lock.
+func (p *Profile) drop(s *shard, looks int) {
+	s.lockLast()
+	defer s.unlock()
+	for range looks {
+		p.sweep(s)
+	}
 }
 
 // ProfileRate returns of how many adds one is sampled, and 0 if none is.
@@ -97,8 +153,11 @@ func (e *Engine) Profile() []Origin {
 	defer p.pass.Unlock()
 	found := map[origin]*Origin{}
 	for i := range e.shards {
-		pass := pass{s: &e.shards[i], found: found, seen: map[uint32]bool{}}
-		pass.run()
+		s := &e.shards[i]
+		pass := pass{s: s, q: p.of(s), found: found, seen: map[uint32]bool{}}
+		for looks := pass.run(); looks > 0; looks -= SliceLen {
+			p.drop(s, min(looks, SliceLen))
+		}
 	}
 	origins := make([]Origin, 0, len(found))
 	for of, o := range found {
@@ -118,6 +177,7 @@ func (e *Engine) Profile() []Origin {
 // second chance. But they are among the newest, to which the pass comes first.
 type pass struct {
 	s     *shard
+	q     *sampler // the shard's
 	found map[origin]*Origin
 	seen  map[uint32]bool // tickers and jobs, by their numbers
 	begun int             // where the queue ended when the pass began
@@ -127,21 +187,20 @@ type pass struct {
 // lastLooks is how many samples a pass looks at under one lock at its end: 50 us.
 const lastLooks = 4096
 
-func (p *pass) run() {
+// run returns how many samples there are at the end.
+func (p *pass) run() (samples int) {
 	next := p.begin()
 	for more := true; more; {
 		next, more = p.slice(next)
 	}
-	for looks := p.end(); looks > 0; looks -= SliceLen {
-		p.s.dropSamples(min(looks, SliceLen))
-	}
+	return p.end()
 }
 
 func (p *pass) begin() (next int) {
 	p.s.lockLast()
 	defer p.s.unlock()
-	p.s.sampler.frozen = true
-	p.begun = p.s.sampler.end
+	p.q.frozen = true
+	p.begun = p.q.end
 	return p.begun
 }
 
@@ -149,7 +208,7 @@ func (p *pass) begin() (next int) {
 func (p *pass) slice(next int) (last int, more bool) {
 	p.s.lockLast()
 	defer p.s.unlock()
-	q := &p.s.sampler
+	q := p.q
 	p.now = p.s.clock.Now()
 	next = min(next, q.end) // the queue is empty if the wheel was stopped
 	last = max(q.begin, next-SliceLen)
@@ -163,7 +222,7 @@ func (p *pass) slice(next int) (last int, more bool) {
 func (p *pass) end() (samples int) {
 	p.s.lockLast()
 	defer p.s.unlock()
-	q := &p.s.sampler
+	q := p.q
 	q.frozen = false
 	p.now = p.s.clock.Now()
 	for place := q.end - 1; place >= max(p.begun, q.end-lastLooks); place-- {
@@ -190,20 +249,10 @@ func (p *pass) look(sa *sample) {
 	}
 	o.Pending++
 	o.Remaining += max(0, p.s.clock.duration(p.s.deadline(i))-p.now).Seconds()
-	o.Waited += max(0, p.now-sa.added).Seconds()
+	o.Waited += (p.now - sa.added).Seconds()
 }
 
-// dropSamples drops those of so many samples whose entries have ended: keep has dropped none since the pass
-// began.
-func (s *shard) dropSamples(looks int) {
-	s.lockLast()
-	defer s.unlock()
-	for range looks {
-		s.sweep()
-	}
-}
-
-// sampler has the samples of one shard, whose lock guards it, as a queue. The shard's nextSample is
+// sampler has the samples of one shard as a queue. The shard's nextSample is
 // what Counts.Scheduled will be with the next one; without a profile it is far below.
 //
 // The queue is in small chunks, so that no call of keep takes long: as a slice it would
@@ -257,34 +306,4 @@ func (q *sampler) pop() sample {
 		q.chunks, q.begin, q.end = q.chunks[1:], 0, q.end-sampleChunkLen
 	}
 	return sa
-}
-
-// The caller of the methods that follow holds the shard's lock.
-
-// sweep looks at the oldest sample. It drops the sample if its entry has ended. Otherwise it puts it
-// behind all others.
-func (s *shard) sweep() {
-	q := &s.sampler
-	if q.begin == q.end {
-		return
-	}
-	if sa := q.pop(); s.isPending(sa.ref()) {
-		q.push(sa)
-	}
-}
-
-// recurrence returns what all samples of a ticker or a job will have, whose first entry was just
-// added; nil if that was not sampled.
-func (q *sampler) recurrence(r ref) *recurrence {
-	if q.end == q.begin {
-		return nil
-	}
-	sa := q.at(q.end - 1)
-	if sa.ref() != r {
-		return nil
-	}
-	q.last++
-	sa.number = q.last
-	of := sa.recurrence
-	return &of
 }

@@ -22,7 +22,7 @@ type shard struct {
 	fairness fairness // who gets mu next
 
 	mu         sync.Mutex
-	nextSample int64         // see sampler; here, where the line is written anyway; guarded by mu, as is all that follows
+	nextSample int64         // see Profile; here, where the line is written anyway; guarded by mu, as is all that follows
 	arena      bucket.Arena  // of all entries below
 	finest     *wheel        // nil until the first entry that is not due at once
 	turnEnds   time.Duration // when the current interval of finest does; 0 until there is one
@@ -66,10 +66,9 @@ type shard struct {
 	contexts *list.List             // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
 	// Fields that an add does not use, so that shards need no more room between them.
-	sampler sampler
-	id      int // its place among the shards; for ever the same
+	id int // its place among the shards; for ever the same
 
-	_ [48]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
+	_ [32]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
 }
 
 func (s *shard) init(h *hub, id int) {

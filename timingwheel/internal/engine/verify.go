@@ -179,13 +179,13 @@ func buckets(s *shard) iter.Seq[*bucket.Bucket] {
 
 // samples checks that with a rate of 1 all that is pending has one sample.
 func (v *verifier) samples(s *shard) {
-	if s.hub.profile == nil {
-		v.check(s.sampler.chunks == nil, "samples without a profile")
+	p, ok := s.hub.profile.(*Profile)
+	if !ok {
 		return
 	}
 	v.check(s.nextSample > s.counts.Scheduled, "sample %d was due, and %d is", s.nextSample, s.counts.Scheduled)
 	found := map[bucket.Index]int{}
-	q := &s.sampler
+	q := p.of(s)
 	v.check(q.begin <= q.end && q.begin < sampleChunkLen && (q.end+sampleChunkLen-1)/sampleChunkLen <= len(q.chunks), "a queue of samples from %d to %d in %d chunks", q.begin, q.end, len(q.chunks))
 	for place := q.begin; place < q.end; place++ {
 		sa := q.at(place)
@@ -203,7 +203,8 @@ func (e *Engine) Samples() (n, room int) {
 	for i := range e.shards {
 		s := &e.shards[i]
 		s.mu.Lock()
-		n, room = n+s.sampler.end-s.sampler.begin, room+len(s.sampler.chunks)*sampleChunkLen
+		q := e.driver.profile.(*Profile).of(s)
+		n, room = n+q.end-q.begin, room+len(q.chunks)*sampleChunkLen
 		s.mu.Unlock()
 	}
 	return n, room

@@ -8,23 +8,20 @@ type Executor interface {
 	ExecuteTasks(tasks []Task, r *Runner) // sets to nil what it takes, and must not keep the slice
 }
 
-// NameOf names an executor for a warning, as its user knows it.
+// NameOf names an executor for a warning, as its user knows it. It does not refer to the types,
+// so that only those that a program uses are linked into it.
 func NameOf(x Executor) string {
-	switch x := x.(type) {
-	case Foreign:
-		return fmt.Sprintf("%T", x.UserExecutor)
-	case Submitter:
-		return "timingwheel.ExecutorFunc"
-	case Refuser:
-		return "timingwheel.SubmitFunc"
-	case Inline:
-		return "timingwheel.Inline"
-	case *Bounded:
-		return "*pool.Pool"
-	default:
-		return fmt.Sprintf("%T", x)
+	if x, ok := x.(interface{ name() string }); ok {
+		return x.name()
 	}
+	return fmt.Sprintf("%T", x)
 }
+
+func (f Foreign) name() string { return fmt.Sprintf("%T", f.UserExecutor) }
+func (Submitter) name() string { return "timingwheel.ExecutorFunc" }
+func (Refuser) name() string   { return "timingwheel.SubmitFunc" }
+func (Inline) name() string    { return "timingwheel.Inline" }
+func (*Bounded) name() string  { return "*pool.Pool" }
 
 // Each calls Run for every task. When a task ends the goroutine (runtime.Goexit), the
 // rest run in its deferred calls. When one panics, they do not run.

@@ -3,6 +3,7 @@
 package attempt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (a *Attempt) Call(ctx context.Context, h Handler, ended func(error)) {
 	defer func() {
 		defer func() { ended(err) }() // also if the methods of what it panics with do not return
 		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
+			err = panicError(v)
 		}
 	}()
 	err = h(ctx, a)
@@ -68,23 +69,10 @@ func (a *Attempt) Undecided(err error, now time.Time) driver.Completion {
 }
 
 // Decide finishes the Completion of a job whose handler has failed. The methods of err and
-// the backoff are the user's: if they panic, the Completion's Error describes the panic.
+// the backoff are the user's: if they panic, the Completion's Error describes the panic, and what
+// Discard, RetryAfter or Snooze ask for is done all the same.
 func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backoff func(attempt int) time.Duration) {
-	var after *retryLater
-	var snooze *snoozed
-	if failed := protect(func() { // nil pointers in an error are usual enough
-		out.Error = errorText(err)
-		if errors.As(err, &snooze) {
-			return
-		}
-		if errors.As(err, new(*discarded)) {
-			out.End = driver.DeadLetter
-		}
-		errors.As(err, &after)
-	}); failed != nil {
-		after, snooze = nil, nil
-		out.Error = errorText(fmt.Errorf("durable: the handler returned a %T whose methods panic: %w", err, failed))
-	}
+	after, snooze := judge(out, err)
 	switch {
 	case snooze != nil:
 		out.End, out.Uncounted, out.Error = driver.Retry, true, out.Delivery.Record.LastError
@@ -99,15 +87,45 @@ func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backo
 	}
 }
 
+// judge sets the text of a handler's error, and returns what the error asks for. Each look at the
+// error is by itself: one that panics, as of a nil pointer, takes nothing from the others.
+func judge(out *driver.Completion, err error) (after *retryLater, snooze *snoozed) {
+	var failed error
+	look := func(f func()) { failed = cmp.Or(protect(f), failed) }
+	look(func() { out.Error = errorText(err) })
+	look(func() { errors.As(err, &snooze) })
+	look(func() {
+		if errors.As(err, new(*discarded)) {
+			out.End = driver.DeadLetter
+		}
+	})
+	look(func() { errors.As(err, &after) })
+	if failed != nil {
+		out.Error = errorText(fmt.Errorf("durable: the handler returned a %T whose methods panic: %w", err, failed))
+	}
+	return after, snooze
+}
+
 // protect calls a function of the user's. It returns a panic as an error.
 func protect(f func()) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
+			err = panicError(v)
 		}
 	}()
 	f()
 	return nil
+}
+
+// panicError describes a panic of the user's code. Package fmt takes a panic of the value's methods,
+// but not one of the methods of what these panic with.
+func panicError(v any) error {
+	text := fmt.Sprintf("a %T, whose methods panic", v)
+	func() {
+		defer func() { _ = recover() }()
+		text = fmt.Sprint(v)
+	}()
+	return fmt.Errorf("panic: %s\n\n%s", text, debug.Stack())
 }
 
 func clip(t time.Time) time.Time {

@@ -19,7 +19,7 @@ import (
 // errNotCommitted is the failure of a handler that has returned nil, and has not committed.
 var errNotCommitted = errors.New("durable: the handler returned nil, but did not commit the transaction that completed its attempt")
 
-// Complete is that of [driver.Attempt].
+// Complete is [driver.Complete] of the attempt.
 func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {
 	out := driver.Completion{Delivery: a.Delivery, End: driver.Done}
 	a.Times.Follow(&out, a.Began)

@@ -32,5 +32,8 @@ func RetryAfter(d time.Duration, err error) error { return &retryLater{err: err,
 // Snooze is that of package durable.
 func Snooze(d time.Duration) error { return &snoozed{after: max(d, 0)} }
 
-// IsSnooze is that of package durable.
-func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }
+// IsSnooze is that of package durable. An error whose methods panic is none.
+func IsSnooze(err error) (is bool) {
+	_ = protect(func() { is = errors.As(err, new(*snoozed)) })
+	return is
+}

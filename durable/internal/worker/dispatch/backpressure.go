@@ -5,8 +5,8 @@ import (
 )
 
 // A worker holds a bounded number of jobs and bytes. Up to three quarters of that any kind
-// may take. From then on a kind that has its share of the last quarter is shut, so that no
-// kind, however many of its jobs are overdue, takes the room of another. A job that is on its way
+// may take. From then on a kind that has its part of the last quarter is shut, so that no
+// kind, however many of its jobs are overdue, keeps the jobs of another out. A job that is on its way
 // when its kind is shut is let in.
 //
 // A kind with a limit of its own is shut earlier: when more of its jobs are due than begin
@@ -21,8 +21,8 @@ const (
 // Full reports whether no job can be added now.
 func (d *Dispatcher) Full() bool { return len(d.jobs) >= d.most || d.bytes >= maxHeldBytes }
 
-// backlog is how many jobs of a kind that has a limit may be due and not claimed.
-func (k *kindQueue) backlog() int { return 1024 + 4*k.limit }
+// maxUnclaimed is how many jobs of a kind that has a limit may be due and not claimed.
+func (k *kindQueue) maxUnclaimed() int { return 1024 + 4*k.limit }
 
 func (k *kindQueue) unclaimed() int {
 	return k.claimable.len() + k.last.len() + len(k.suspects) + k.inLanes
@@ -34,13 +34,13 @@ func (d *Dispatcher) activate(k *kindQueue) {
 	if !k.active {
 		k.active, d.active = true, append(d.active, k)
 	}
-	d.updateGate(k)
+	d.updateKind(k)
 }
 
 // activeKinds returns the kinds that have something in a queue, or are being claimed.
 func (d *Dispatcher) activeKinds() []*kindQueue {
 	d.active = slices.DeleteFunc(d.active, func(k *kindQueue) bool {
-		k.active = k.unclaimed()+k.ready.len() > 0 || k.claiming != [3]int{}
+		k.active = k.unclaimed()+k.ready.len() > 0 || k.claims != [3]int{}
 		return !k.active
 	})
 	return d.active
@@ -58,24 +58,24 @@ func (d *Dispatcher) account(j *Job, n int) {
 	case len(d.jobs) < d.most/2 && d.bytes < maxHeldBytes/2:
 		if d.crowded = false; was {
 			for _, other := range d.kinds {
-				d.updateGate(other)
+				d.updateKind(other)
 			}
 		}
 	}
-	d.updateGate(k)
+	d.updateKind(k)
 }
 
-// updateGate opens a kind, or shuts it, when it is due for that.
-func (d *Dispatcher) updateGate(k *kindQueue) {
+// updateKind opens a kind, or shuts it, when it is due for that.
+func (d *Dispatcher) updateKind(k *kindQueue) {
 	part := 1 // of each bound; half of it for one that is shut, so that it is not opened for each job
 	if k.shut {
 		part = 2
 	}
-	share := 4 * len(d.kinds) * part
-	shut := k.paused || (k.limited || len(k.gates) > 0) && k.unclaimed() >= k.backlog()/part ||
-		d.crowded && (k.held >= max(1, d.most/share) || k.bytes >= max(1, maxHeldBytes/share))
+	divisor := 4 * len(d.kinds) * part
+	shut := k.paused || (k.limited || len(k.gates) > 0) && k.unclaimed() >= k.maxUnclaimed()/part ||
+		d.crowded && (k.held >= max(1, d.most/divisor) || k.bytes >= max(1, maxHeldBytes/divisor))
 	if shut != k.shut {
 		k.shut = shut
-		d.out.Gates = append(d.out.Gates, Gate{k.kind, !shut})
+		d.out.Kinds = append(d.out.Kinds, KindChange{k.kind, !shut})
 	}
 }

@@ -102,17 +102,17 @@ func (d *Dispatcher) Claims(now Moment) []*Job {
 	active := d.activeKinds()
 	for priority := range (priorities{}) {
 		for _, k := range active {
-			// Each priority has its own share of those that are ready, so that none keeps a
-			// higher one waiting.
+			// Each priority may have limit jobs that are ready, so that none holds up a
+			// higher one.
 			n := max(0, min(len(k.claimable[priority]), k.limit-len(k.ready[priority]), maxClaims-len(jobs)))
 			for _, j := range k.claimable[priority][:n] {
 				d.set(j, claiming)
 				j.counted = true
 			}
-			k.claiming[priority] += n
+			k.claims[priority] += n
 			jobs = append(jobs, k.claimable[priority][:n]...)
 			k.claimable[priority] = shift(k.claimable[priority], n)
-			d.updateGate(k)
+			d.updateKind(k)
 		}
 	}
 	if len(jobs) > 0 {
@@ -129,7 +129,7 @@ func (d *Dispatcher) Answered(jobs []*Job, results []driver.ClaimResult, now Mom
 	for i, j := range jobs {
 		if j.counted {
 			j.counted = false
-			j.kind.queues.claiming[j.priority]--
+			j.kind.queues.claims[j.priority]--
 		}
 		switch r := &results[i]; {
 		case r.Status == driver.Gone:

@@ -114,7 +114,7 @@ func (d *Dispatcher) Forget(j *Job, now Moment) {
 func (d *Dispatcher) Done(j *Job, now Moment) (wanted bool) {
 	d.set(j, ending)
 	j.kind.queues.running--
-	d.recheck, d.out.Room = true, true
+	d.recheck, d.out.Changed = true, true
 	if j.limits == nil {
 		return false
 	}
@@ -137,7 +137,7 @@ func (d *Dispatcher) Requeue(j *Job) {
 	d.set(j, ready)
 	k.ready.addFirst(j)
 	d.activate(k)
-	d.recheck, d.out.Room = true, true
+	d.recheck, d.out.Changed = true, true
 }
 
 // Return takes a job away that runs, whose attempt is not to count, and hands it back.

@@ -45,7 +45,7 @@ func (s *desk) add(names ...string) {
 }
 
 func (s *desk) addOne(name string, set func(*driver.Record)) {
-	h := &driver.Delivery{Ref: driver.Ref(name), Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: s.now}}
+	h := &driver.Delivery{Ref: driver.Ref(name), Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: s.now}}
 	set(&h.Record)
 	s.d.Add(h, s.moment())
 	s.next()
@@ -60,8 +60,8 @@ func (s *desk) next() *Actions {
 	for _, t := range a.Timers {
 		s.timers = append(s.timers, pending{s.now.Add(t.After), t})
 	}
-	for _, g := range a.Gates {
-		s.open[g.Kind] = g.Open
+	for _, k := range a.Kinds {
+		s.open[k.Kind] = k.Open
 	}
 	if len(s.d.kinds) < 10 && len(s.d.jobs) < 200 { // it looks at each job for each kind
 		require.NoError(s.t, s.d.verify())
@@ -125,7 +125,7 @@ func TestOrder(t *testing.T) {
 	for i := range 20 {
 		for p, name := range []string{"low", "normal", "high"} {
 			s.addOne(fmt.Sprintf("%s%02d", name, i), func(r *driver.Record) {
-				r.Priority, r.Due = int8(p-1), s.now.Add(time.Duration(i-100)*time.Millisecond)
+				r.Priority, r.Due = driver.Priority(p-1), s.now.Add(time.Duration(i-100)*time.Millisecond)
 			})
 		}
 	}
@@ -178,7 +178,7 @@ func TestKindsWithoutALimitShareQueues(t *testing.T) {
 	}
 	s := newDesk(t, c)
 	for i := range kinds {
-		h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(i)), Record: driver.Record{Kind: c.Kinds[i], MaxAttempts: 25, Due: s.now}}
+		h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(i)), Record: driver.Record{Job: driver.Job{Kind: c.Kinds[i], MaxAttempts: 25}, Due: s.now}}
 		s.d.Add(h, s.moment())
 	}
 	s.next()
@@ -230,7 +230,7 @@ func TestJobsAreClaimedInRounds(t *testing.T) {
 		const jobs = 500
 		from := s.now.Add(time.Second)
 		for i := range jobs {
-			h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(i)), Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: from.Add(time.Duration(i) * time.Millisecond)}}
+			h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(i)), Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: from.Add(time.Duration(i) * time.Millisecond)}}
 			s.d.Add(h, s.moment())
 		}
 		s.next()
@@ -309,7 +309,7 @@ func TestGateOpens(t *testing.T) {
 func TestBackpressure(t *testing.T) {
 	s := newDesk(t, Config{Concurrency: 10, Limits: map[string]int{"k": 1}})
 	n := 0
-	for ; s.d.kinds["k"].unclaimed() < s.d.kinds["k"].backlog(); n++ {
+	for ; s.d.kinds["k"].unclaimed() < s.d.kinds["k"].maxUnclaimed(); n++ {
 		require.NotContains(t, s.open, "k")
 		s.add(fmt.Sprint(n))
 	}
@@ -319,7 +319,7 @@ func TestBackpressure(t *testing.T) {
 		s.claim(grant)
 		s.end(s.begun[i])
 	}
-	require.LessOrEqual(t, s.d.kinds["k"].unclaimed(), s.d.kinds["k"].backlog()/2)
+	require.LessOrEqual(t, s.d.kinds["k"].unclaimed(), s.d.kinds["k"].maxUnclaimed()/2)
 }
 
 // A paused kind is shut, and its jobs begin once it is resumed.
@@ -385,7 +385,7 @@ func TestPauseOfReadyWakesClaims(t *testing.T) {
 func TestMovedWhileFetched(t *testing.T) {
 	s := newDesk(t, Config{Concurrency: 1})
 	s.addOne("a", func(r *driver.Record) { r.Due = s.now.Add(4 * time.Second) })
-	h := &driver.Delivery{Ref: "a", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: s.now, Version: 1}}
+	h := &driver.Delivery{Ref: "a", Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: s.now, Version: 1}}
 	if !s.d.Has(h) {
 		s.d.Add(h, s.moment())
 	}
@@ -413,7 +413,7 @@ func TestNewerIsHandedBack(t *testing.T) {
 			} else {
 				s.d.Done(s.runs["a"], s.moment())
 			}
-			h := &driver.Delivery{Ref: driver.Ref(held), Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: s.now, Version: 1}}
+			h := &driver.Delivery{Ref: driver.Ref(held), Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: s.now, Version: 1}}
 			require.True(t, s.d.Has(h))
 			drop(s)
 			require.Contains(t, s.next().Dropped, h)

@@ -7,7 +7,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// SetFlowControl replaces the stored limits and pauses. Jobs that wait obey the new ones. It hands
+// SetFlowControl replaces the stored limits and pauses. The new ones hold for jobs that wait. It hands
 // back each claimed job that the new ones cover, unless it has permits or a slot: such a job may
 // wait for long.
 func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
@@ -24,13 +24,13 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 		limits, paused := f.Covering(k.kind, "")
 		k.gates, k.paused = d.gatesOf(limits, "", false), paused
 		k.lanes, k.turns, k.inLanes = nil, nil, 0
-		d.updateGate(k)
+		d.updateKind(k)
 	}
 	var wait []*Job
 	for _, j := range d.jobs {
 		d.cover(j)
 		switch {
-		case j.phase == waiting && j.crashes == 0:
+		case j.phase == queued && j.crashes == 0:
 			wait = append(wait, j)
 		case (j.phase == claimed || j.phase == ready) && !j.reserved && j.limits != nil && len(j.limits.gates) == 0:
 			if j.phase == ready {

@@ -14,7 +14,7 @@ func (d *Dispatcher) drop(j *Job) {
 	d.counts[j.phase]--
 	delete(d.jobs, j.Delivery.Ref)
 	d.account(j, -1)
-	d.recheck, d.out.Room = true, true
+	d.recheck, d.out.Changed = true, true
 }
 
 // dropBack takes a job away that is to be handed back.
@@ -45,7 +45,7 @@ func (d *Dispatcher) clearQueues() {
 	for _, k := range d.kinds {
 		k.queues.claimable, k.queues.ready, k.queues.last, k.queues.suspects = priorities{}, priorities{}, priorities{}, nil
 		k.lanes, k.turns, k.inLanes = nil, nil, 0
-		d.updateGate(k)
+		d.updateKind(k)
 	}
 	for _, g := range d.gates {
 		g.parked = nil

@@ -24,7 +24,7 @@ import (
 
 const (
 	minInLane = 64   // jobs that a laneQueue holds, whatever its limits are
-	maxInLane = 512  // and at most: a quarter of what a kind may hold, see backlog
+	maxInLane = 512  // and at most: a quarter of what a kind may hold, see maxUnclaimed
 	maxServed = 4096 // lanes of a kind whose last turn is known
 	laneTime  = 2 * time.Second
 
@@ -55,7 +55,7 @@ func (g *limitGate) most() int {
 }
 
 func (g *limitGate) isOpen() bool {
-	return !g.full && !g.outOfTokens && !g.limit.Pauses() && g.claiming < g.window &&
+	return !g.full && !g.outOfTokens && g.claims < g.window &&
 		(g.limit.Running == 0 || g.taken < g.limit.Running)
 }
 
@@ -178,7 +178,7 @@ func (d *Dispatcher) missTurn(j *Job) {
 // join puts a job into the queue of its lane. If that is too long, the last job of the lane is
 // deferred, except with a clock that is set by hand, since a deferral passes by real time.
 func (d *Dispatcher) join(j *Job, now Moment) {
-	d.set(j, waiting)
+	d.set(j, queued)
 	lane := d.laneOf(j)
 	jobs := &lane.jobs[j.priority]
 	i, _ := slices.BinarySearchFunc(*jobs, j, func(a, b *Job) int { return a.Delivery.Record.Due.Compare(b.Delivery.Record.Due) })
@@ -236,13 +236,13 @@ func (d *Dispatcher) deferLast(lane *laneQueue, now Moment) {
 	*jobs = (*jobs)[:len(*jobs)-1]
 	lane.kind.inLanes--
 	j.limits.lane = nil
-	if soonest := now.Local.Add(min(lane.pace(), mostDeferral) * time.Duration(lane.bound())); lane.slot.Before(soonest) {
-		lane.slot = soonest
+	if soonest := now.Local.Add(min(lane.pace(), mostDeferral) * time.Duration(lane.bound())); lane.backAt.Before(soonest) {
+		lane.backAt = soonest
 	}
-	lane.slot = lane.slot.Add(lane.comeBack())
-	after := lane.slot.Sub(now.Local)
+	lane.backAt = lane.backAt.Add(lane.comeBack())
+	after := lane.backAt.Sub(now.Local)
 	if after > mostDeferral || lane.paused {
-		lane.slot = now.Local.Add(mostDeferral)
+		lane.backAt = now.Local.Add(mostDeferral)
 		after = mostDeferral/2 + rand.N(mostDeferral/2)
 	}
 	after = max(after, leastDeferral).Round(leastDeferral)
@@ -293,7 +293,7 @@ func (d *Dispatcher) pass(j *Job) {
 	k := lane.kind
 	k.inLanes--
 	k.unqueue(lane)
-	*j.limits = limited{served: lane.served, gates: append(slices.Clone(k.gates), lane.gates...), claiming: true}
+	*j.limits = limited{served: lane.served, gates: append(slices.Clone(k.gates), lane.gates...), unanswered: true}
 	d.noteTurn(lane)
 	if lane.jobs.len() > 0 {
 		k.queue(lane)
@@ -302,18 +302,18 @@ func (d *Dispatcher) pass(j *Job) {
 	}
 	for _, g := range j.limits.gates {
 		g.taken++
-		g.claiming++
+		g.claims++
 	}
 }
 
 // answered notes that the claim of a job was answered.
 func (d *Dispatcher) answered(l *limited) {
-	if !l.claiming {
+	if !l.unanswered {
 		return
 	}
-	l.claiming = false
+	l.unanswered = false
 	for _, g := range l.gates {
-		g.claiming--
+		g.claims--
 		d.unpark(g)
 	}
 }

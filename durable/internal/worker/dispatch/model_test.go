@@ -150,11 +150,11 @@ func (m *model) follow() {
 			m.gone(h)
 		}
 	}
-	for _, g := range a.Gates {
-		if m.shut[g.Kind] != g.Open {
-			m.fail("kind %s: open %t, and was so", g.Kind, g.Open)
+	for _, k := range a.Kinds {
+		if m.shut[k.Kind] != k.Open {
+			m.fail("kind %s: open %t, and was so", k.Kind, k.Open)
 		}
-		m.shut[g.Kind] = !g.Open
+		m.shut[k.Kind] = !k.Open
 	}
 	for _, t := range a.Timers {
 		if t.After > m.c.Lease {
@@ -253,8 +253,10 @@ func (m *model) add() {
 	}
 	m.next++
 	h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(m.next)), Record: driver.Record{
-		Kind: m.c.Kinds[m.r.IntN(3)], MaxAttempts: 3, Attempt: m.r.IntN(3), Priority: int8(m.r.IntN(3) - 1),
-		Due: m.now.Add(time.Duration((m.r.Float64() - 0.3) * float64(2*time.Second))), Payload: make([]byte, m.r.IntN(3)),
+		Job: driver.Job{
+			Kind: m.c.Kinds[m.r.IntN(3)], MaxAttempts: 3, Priority: driver.Priority(m.r.IntN(3) - 1), Payload: make([]byte, m.r.IntN(3)),
+		},
+		Attempt: m.r.IntN(3), Due: m.now.Add(time.Duration((m.r.Float64() - 0.3) * float64(2*time.Second))),
 	}}
 	if m.r.IntN(3) == 0 {
 		h.Record.Lane = string(rune('x' + m.r.IntN(3)))

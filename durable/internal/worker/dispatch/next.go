@@ -14,7 +14,7 @@ func (d *Dispatcher) Next(now Moment, sound bool) *Actions {
 	}
 	a := d.out
 	d.out, d.made = d.made, a
-	*d.out = Actions{Begin: kept(d.out.Begin), Bury: kept(d.out.Bury), Timers: kept(d.out.Timers), Gates: kept(d.out.Gates)}
+	*d.out = Actions{Begin: kept(d.out.Begin), Bury: kept(d.out.Bury), Timers: kept(d.out.Timers), Kinds: kept(d.out.Kinds)}
 	return a
 }
 
@@ -56,10 +56,10 @@ func (d *Dispatcher) start(now Moment, sound bool) bool {
 		if j.limits != nil && j.limits.lane != nil {
 			d.pass(j)
 		}
-		d.updateGate(k)
+		d.updateKind(k)
 		d.begun++
 		j.kind.queues.running++
-		d.out.Claim = true // ready has room for one more
+		d.out.Claim = true // ready can have one more
 		if j.phase == ready {
 			d.begin(j, now)
 			continue
@@ -170,7 +170,7 @@ func (d *Dispatcher) await(j *Job, now Moment) {
 	default:
 		k := j.kind.queues
 		k.last.add(j)
-		d.set(j, waiting)
+		d.set(j, queued)
 		d.activate(k)
 	}
 }

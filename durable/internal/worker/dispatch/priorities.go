@@ -46,7 +46,7 @@ func (d *Dispatcher) coming(k *kindQueue, of []int, now Moment) (n int) {
 	}
 	sure := now.Engine.Add(-now.Off) // the time that the engine's clock has surely reached
 	for _, priority := range of {
-		n += k.claiming[priority]
+		n += k.claims[priority]
 		for _, j := range k.claimable[priority] {
 			if n >= k.limit || j.Delivery.Record.Due.After(sure) {
 				break

@@ -58,7 +58,7 @@ func (d *Dispatcher) quarantine(j *Job) {
 	k := j.kind.queues
 	i, _ := slices.BinarySearchFunc(k.suspects, j, byCrashes)
 	k.suspects = slices.Insert(k.suspects, i, j)
-	d.set(j, waiting)
+	d.set(j, queued)
 	d.activate(k)
 }
 

@@ -21,7 +21,7 @@ type phase int
 
 const (
 	fetched   phase = iota // waits for a Timer: for its time to be claimed
-	waiting                // is due, and waits in a queue for a slot, to be claimed exactly
+	queued                 // is due, in a queue for a slot, to be claimed exactly
 	claimable              // in a queue for Claims
 	claiming               // the engine is queried
 	claimed                // waits for a Timer: for its time to begin
@@ -41,7 +41,7 @@ type Job struct {
 	phase    phase
 	crashes  int  // more than 0: it is in quarantine
 	reserved bool // it has a slot, and does not run yet
-	counted  bool // in claiming of its kind
+	counted  bool // in claims of its kind
 	lost     bool // the lease was lost while it was being claimed
 
 	token  time.Time        // before which it must not begin; zero: it needs none
@@ -63,7 +63,7 @@ type kindQueue struct {
 	running   int  // running jobs, and slots that are reserved
 	claimable priorities
 	ready     priorities
-	claiming  [3]int     // those of which a claim is under way, except those with a slot; by priority
+	claims    [3]int     // claims that are under way, except those of jobs with a slot; by priority
 	last      priorities // jobs that wait and are claimed exactly, but for suspects
 	suspects  []*Job     // those that wait, in the order of byCrashes
 
@@ -84,16 +84,16 @@ type laneQueue struct {
 	paused bool
 	parked bool      // it waits for a gate, and not for its turn
 	served int       // the value of Dispatcher.begun at its last turn; 0: not lately
-	slot   time.Time // the time at which the last deferred job comes back
+	backAt time.Time // the time at which the last deferred job comes back
 }
 
 // limited is the state of a job that a limit or a pause covers.
 type limited struct {
-	lane     *laneQueue   // where it waits
-	gates    []*limitGate // those that it has passed for its claim
-	served   int          // the served of its lane before this turn
-	claiming bool         // it is counted as claiming there
-	began    time.Time    // its handler
+	lane       *laneQueue   // where it waits
+	gates      []*limitGate // those that it has passed for its claim
+	served     int          // the served of its lane before this turn
+	unanswered bool         // it is counted in claims of the gates
+	began      time.Time    // its handler
 }
 
 // limitGate is what a worker knows of a LimitKey.
@@ -101,8 +101,8 @@ type limitGate struct {
 	limit       *driver.StoredLimit
 	key         driver.LimitKey
 	taken       int // by jobs of this worker that are claimed or being claimed
-	claiming    int
-	window      int // the largest claiming
+	claims      int // under way
+	window      int // the largest claims
 	full        bool
 	outOfTokens bool
 	next        time.Time // when the token comes, by the engine's clock
@@ -164,9 +164,9 @@ type Actions struct {
 	Timers   []Timer            // to be passed to Fire when they are over
 	Dropped  []*driver.Delivery // to be handed back, until the engine has taken them; the caller keeps the slice
 	Deferred []Deferred         // to be handed back for a while
-	Gates    []Gate             // kinds to open and to shut
+	Kinds    []KindChange       // kinds to open and to shut
 
-	Room       bool // a job is gone, or its handler has returned
+	Changed    bool // a job is gone, or its handler has returned
 	Claim      bool // Claims may have something
 	Renew      bool // a job could begin, and the lease is not sound
 	ReadLimits bool // the engine has other limits and pauses than those that are known here
@@ -178,8 +178,8 @@ type Deferred struct {
 	After time.Duration
 }
 
-// Gate is a kind that the engine is to hand out, or not.
-type Gate struct {
+// KindChange opens a kind, so that the engine hands it out, or shuts it.
+type KindChange struct {
 	Kind string
 	Open bool
 }

@@ -41,11 +41,11 @@ func (d *Dispatcher) verify() error {
 			want = "exact"
 		case j.phase == claimable:
 			want = "claimable"
-		case j.phase == waiting && j.limits != nil && j.limits.lane != nil:
+		case j.phase == queued && j.limits != nil && j.limits.lane != nil:
 			want = "lane"
-		case j.phase == waiting && j.crashes > 0:
+		case j.phase == queued && j.crashes > 0:
 			want = "suspects"
-		case j.phase == waiting:
+		case j.phase == queued:
 			want = "last"
 		}
 		if where[j] != want {
@@ -58,7 +58,7 @@ func (d *Dispatcher) verify() error {
 			for _, g := range j.limits.gates {
 				n := gates[g]
 				n[0]++
-				if j.limits.claiming {
+				if j.limits.unanswered {
 					n[1]++
 				}
 				gates[g] = n
@@ -72,8 +72,8 @@ func (d *Dispatcher) verify() error {
 		return fmt.Errorf("%d running, and %d slots reserved, of %d", counts[running], reserved, d.c.Concurrency)
 	}
 	for key, g := range d.gates {
-		if n := gates[g]; g.taken != n[0] || g.claiming != n[1] {
-			return fmt.Errorf("gate %v: %d taken and %d being claimed, not %v", key, g.taken, g.claiming, n)
+		if n := gates[g]; g.taken != n[0] || g.claims != n[1] {
+			return fmt.Errorf("gate %v: %d taken and %d being claimed, not %v", key, g.taken, g.claims, n)
 		}
 	}
 	return nil
@@ -137,8 +137,8 @@ func (d *Dispatcher) verifyKind(k *kindQueue, note func(string, ...*Job) error) 
 			held, bytes = held+1, bytes+len(j.Delivery.Record.Payload)
 		}
 	}
-	if k.queues == k && (running != k.running || claims != k.claiming) {
-		return fmt.Errorf("kind %q: %d running, not %d; claiming %v, not %v", k.kind, k.running, running, k.claiming, claims)
+	if k.queues == k && (running != k.running || claims != k.claims) {
+		return fmt.Errorf("kind %q: %d running, not %d; claiming %v, not %v", k.kind, k.running, running, k.claims, claims)
 	}
 	if k.running > k.limit {
 		return fmt.Errorf("kind %q: %d running of %d", k.kind, k.running, k.limit)
@@ -146,7 +146,7 @@ func (d *Dispatcher) verifyKind(k *kindQueue, note func(string, ...*Job) error) 
 	if k.kind != "" && (held != k.held || bytes != k.bytes) {
 		return fmt.Errorf("kind %q: %d held, not %d; %d bytes, not %d", k.kind, k.held, held, k.bytes, bytes)
 	}
-	if !k.active && (k.unclaimed()+k.ready.len() > 0 || k.claiming != [3]int{}) {
+	if !k.active && (k.unclaimed()+k.ready.len() > 0 || k.claims != [3]int{}) {
 		return fmt.Errorf("kind %q has something in a queue, and is not active", k.kind)
 	}
 	return nil

@@ -28,7 +28,7 @@ type Options struct {
 	Shift    func(server string, t time.Time) time.Time
 }
 
-// Buckets are the buckets of time of a queue: see jetstream.Buckets.
+// Buckets are the buckets of time of a queue: see Buckets of package jetstream.
 type Buckets struct{ Near, Far, Lead, Settle time.Duration }
 
 // OwnServer is a server in the engine's own process. Its clock is that of this machine, so the

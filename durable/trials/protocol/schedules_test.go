@@ -22,10 +22,10 @@ import (
 //
 // What the steps are of the engine:
 //
-//	set      setSeries: readSeries; replaceOccurrence, cancelGroup, package durable's
-//	         replacement; the commit
-//	end      worker.go: end, leaveKey, endSeries; the commit
-//	again    package durable, follow.go: followAgain
+//	set      schedules.go: setSchedule, readSchedule, replaceOccurrence;
+//	         internal/recur: Replacement
+//	end      worker.go: end; keys.go: leaveKey; schedules.go: endSchedule
+//	again    internal/recur: FollowAgain
 
 const (
 	noSchedule = iota
@@ -73,8 +73,8 @@ type ender struct {
 
 const maxOccs = 6
 
-// plans is all that there is.
-type plans struct {
+// scheduleState is all that there is.
+type scheduleState struct {
 	what, revision, stamp uint8 // of the schedule; the stamp is the sequence of its message
 	by                    [maxOccs]uint8
 	occs                  [maxOccs]uint8
@@ -90,8 +90,8 @@ type plans struct {
 	lost, crashes uint8
 }
 
-// planFaults puts back what would be wrong.
-type planFaults struct {
+// scheduleFaults puts back what would be wrong.
+type scheduleFaults struct {
 	endsBlind   bool // an end does not look at the schedule
 	setsBlind   bool // a change is not conditional on the schedule's message
 	keyUnread   bool // a change does not look at the status of what it replaces
@@ -103,14 +103,14 @@ type planFaults struct {
 	lastUnread   bool // what has run does not count
 }
 
-type planMoves struct {
-	faults planFaults
+type scheduleMoves struct {
+	faults scheduleFaults
 	timed  bool
-	out    []plans
+	out    []scheduleState
 	broken string
 }
 
-func (m *planMoves) from(s plans) ([]plans, string) {
+func (m *scheduleMoves) from(s scheduleState) ([]scheduleState, string) {
 	m.out, m.broken = m.out[:0], ""
 	if m.timed && s.clock < lastTick {
 		n := s
@@ -127,7 +127,7 @@ func (m *planMoves) from(s plans) ([]plans, string) {
 }
 
 // set is one step of a user's call.
-func (m *planMoves) set(s plans, u int) {
+func (m *scheduleMoves) set(s scheduleState, u int) {
 	me := &s.users[u]
 	switch me.phase {
 	case calm, decided, unsureSet:
@@ -191,7 +191,7 @@ func (m *planMoves) set(s plans, u int) {
 const lastTick = 4
 
 // replace decides what is to wait from now on, by a user's clock.
-func (m *planMoves) replace(s *plans, me *setter, now uint8) {
+func (m *scheduleMoves) replace(s *scheduleState, me *setter, now uint8) {
 	at := s.at[me.key]
 	switch {
 	case !m.timed:
@@ -208,7 +208,7 @@ func (m *planMoves) replace(s *plans, me *setter, now uint8) {
 }
 
 // store adds an occurrence of a time; false if the model has no room for more.
-func (s *plans) store(revision, at uint8) bool {
+func (s *scheduleState) store(revision, at uint8) bool {
 	if int(s.newest)+1 == maxOccs {
 		return false
 	}
@@ -218,7 +218,7 @@ func (s *plans) store(revision, at uint8) bool {
 }
 
 // work is one step of a worker.
-func (m *planMoves) work(s plans, w int) {
+func (m *scheduleMoves) work(s scheduleState, w int) {
 	me := s.workers[w]
 	switch {
 	case me.occ == 0:
@@ -241,11 +241,11 @@ func (m *planMoves) work(s plans, w int) {
 	n := s
 	my := &n.workers[w]
 	switch {
-	case !me.ends: // follow, by the plan that came with it
+	case !me.ends: // Follow, by the schedule that came with it
 		my.ends, my.revision, my.follows = true, s.by[me.occ], true
-	case !me.read: // endSeries
+	case !me.read: // endSchedule
 		my.read, my.stamp = true, s.stamp
-		if s.revision != me.revision && !m.faults.endsBlind { // ErrChanged: followAgain
+		if s.revision != me.revision && !m.faults.endsBlind { // ErrChanged: FollowAgain
 			my.read, my.revision, my.follows = false, s.revision, s.what == there
 		}
 	default:
@@ -256,7 +256,7 @@ func (m *planMoves) work(s plans, w int) {
 }
 
 // end is the commit of an end.
-func (m *planMoves) end(s plans, w int) {
+func (m *scheduleMoves) end(s scheduleState, w int) {
 	me := s.workers[w]
 	n := s
 	blind := m.faults.endsBlind || m.faults.nothingLeft && !me.follows
@@ -294,7 +294,7 @@ func (m *planMoves) end(s plans, w int) {
 }
 
 // check returns which promise a state breaks.
-func (s *plans) check() string {
+func (s *scheduleState) check() string {
 	alive := 0
 	for _, o := range s.occs[1:] {
 		if o == waits || o == runs {
@@ -318,20 +318,20 @@ func (s *plans) check() string {
 	return ""
 }
 
-// explorePlans goes through all states, and returns what is broken first.
-func explorePlans(t *testing.T, f planFaults, timed bool) (broken string) {
-	start := plans{what: there, revision: 1, stamp: 1, lost: 1, crashes: 1, newest: 1}
+// exploreSchedules goes through all states, and returns what is broken first.
+func exploreSchedules(t *testing.T, f scheduleFaults, timed bool) (broken string) {
+	start := scheduleState{what: there, revision: 1, stamp: 1, lost: 1, crashes: 1, newest: 1}
 	start.occs[1], start.by[1] = waits, 1
 	start.users[0].calls, start.users[1].calls = 2, 1
 	switch {
 	case timed:
 		start.at[1], start.users[1].calls = 1, 0
-	case f != (planFaults{}):
+	case f != (scheduleFaults{}):
 		start.users[0].calls = 1 // that is enough to see what is wrong
 	}
-	seen := map[plans]bool{start: true}
-	m := &planMoves{faults: f, timed: timed}
-	for queue := []plans{start}; len(queue) > 0; {
+	seen := map[scheduleState]bool{start: true}
+	m := &scheduleMoves{faults: f, timed: timed}
+	for queue := []scheduleState{start}; len(queue) > 0; {
 		next, broken := m.from(queue[0])
 		queue = queue[1:]
 		if broken != "" {
@@ -353,15 +353,15 @@ func explorePlans(t *testing.T, f planFaults, timed bool) (broken string) {
 }
 
 func TestSchedules(t *testing.T) {
-	for timed, faults := range map[bool][]planFaults{
+	for timed, faults := range map[bool][]scheduleFaults{
 		false: {{endsBlind: true}, {setsBlind: true}, {keyUnread: true}, {nothingLeft: true}},
 		true:  {{decidesFirst: true}, {asksAnew: true}, {lastUnread: true}},
 	} {
-		if broken := explorePlans(t, planFaults{}, timed); broken != "" {
+		if broken := exploreSchedules(t, scheduleFaults{}, timed); broken != "" {
 			t.Fatal(broken)
 		}
 		for _, f := range faults {
-			if broken := explorePlans(t, f, timed); broken == "" {
+			if broken := exploreSchedules(t, f, timed); broken == "" {
 				t.Errorf("nothing is broken with %s", strings.Trim(fmt.Sprintf("%+v", f), "{}"))
 			} else {
 				t.Logf("%+v: %s", f, broken)

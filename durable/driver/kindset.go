@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// KindGate has the kinds that a worker has handlers for, and knows for which of these it
-// has room now. The set of kinds never changes. At first all are open; the Queue shuts a
-// kind that it has too many jobs of, and opens it again. Jobs that were on their way when
-// a kind was shut may still be handed out.
+// KindSet has the kinds that a worker has handlers for. The set never changes. Each kind is
+// open or shut, and at first all are open. The Queue shuts a kind when it holds too many of
+// its jobs, and opens it again later. Jobs that were on their way when a kind was shut may
+// still be handed out.
 //
 // All methods may be called by several goroutines at once. Their cost does not grow with the number
 // of kinds, except that of Open after a change. Nil has no kinds.
-type KindGate struct {
+type KindSet struct {
 	all     []string // sorted
 	limited map[string]bool
 
@@ -23,17 +23,17 @@ type KindGate struct {
 	changed chan struct{} // closed, and made anew, with each change
 }
 
-// NewKindGate returns a KindGate whose kinds are all open. Those in limited have a limit of their
-// own, so that an engine should fetch them apart from the others. NewKindGate panics if limited has
+// NewKindSet returns a KindSet whose kinds are all open. Those in limited have a limit of their
+// own, so that an engine should fetch them apart from the others. NewKindSet panics if limited has
 // a kind that all does not have.
-func NewKindGate(all []string, limited ...string) *KindGate {
-	k := &KindGate{
+func NewKindSet(all []string, limited ...string) *KindSet {
+	k := &KindSet{
 		all: slices.Compact(slices.Sorted(slices.Values(all))), limited: map[string]bool{},
 		shut: map[string]bool{}, changed: make(chan struct{}),
 	}
 	for _, kind := range limited {
 		if !k.Has(kind) {
-			panic(fmt.Sprintf("durable: NewKindGate: %q has a limit, but is not one of the kinds", kind))
+			panic(fmt.Sprintf("durable: NewKindSet: %q has a limit, but is not one of the kinds", kind))
 		}
 		k.limited[kind] = true
 	}
@@ -42,7 +42,7 @@ func NewKindGate(all []string, limited ...string) *KindGate {
 }
 
 // All returns all kinds, sorted. The slice must not be changed.
-func (k *KindGate) All() []string {
+func (k *KindSet) All() []string {
 	if k == nil {
 		return nil
 	}
@@ -50,17 +50,17 @@ func (k *KindGate) All() []string {
 }
 
 // Has reports whether a kind is one of these, open or shut.
-func (k *KindGate) Has(kind string) bool {
+func (k *KindSet) Has(kind string) bool {
 	_, ok := slices.BinarySearch(k.All(), kind)
 	return ok
 }
 
 // Limited reports whether a kind has its own limit.
-func (k *KindGate) Limited(kind string) bool { return k != nil && k.limited[kind] }
+func (k *KindSet) Limited(kind string) bool { return k != nil && k.limited[kind] }
 
 // Open returns the kinds that are open, sorted, and a channel that is closed when that
 // changes. The slice must not be changed.
-func (k *KindGate) Open() (kinds []string, changed <-chan struct{}) {
+func (k *KindSet) Open() (kinds []string, changed <-chan struct{}) {
 	if k == nil {
 		return nil, nil
 	}
@@ -78,7 +78,7 @@ func (k *KindGate) Open() (kinds []string, changed <-chan struct{}) {
 }
 
 // Set opens a kind, or shuts it.
-func (k *KindGate) Set(kind string, open bool) {
+func (k *KindSet) Set(kind string, open bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.shut[kind] == !open {

@@ -1,12 +1,11 @@
-package durable
+package driver
 
 import (
+	"bytes"
+	"context"
 	"fmt"
-	"strings"
+	"maps"
 	"time"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
 // Job describes a job to add: its work and its time. The zero values of all fields but
@@ -31,18 +30,20 @@ type Job struct {
 	OnKey OnKey
 
 	// MaxWait, with Later, is the longest time from the first Add until the job is due,
-	// however often it is pushed back; 0 means no bound. Whole microseconds, rounded up.
+	// however often it is pushed back; 0 means no bound. Whole microseconds, rounded up. The
+	// word is that of the debounce of JavaScript's lodash.
 	MaxWait time.Duration
 
 	// Found, if not nil, is set by Add to the Ref of the job that waited under the key,
 	// and to "" without one. Give each job its own Found. If Add repeats a lost answer
-	// itself, Found may be "" although a job waited.
+	// itself, Found may be "" although a job waited. It is a field, since otherwise Add,
+	// AddMany, AddTx and each AddFunc would return it for the few jobs that need it.
 	Found *Ref
 
 	// FreeWhenBegun frees the key when an attempt begins, so that a job added meanwhile
 	// waits under the key, as another job. Both may run at one time; a Limit PerLane with
 	// Running 1 makes the second wait for the first. After an attempt that
-	// failed, or that [WithGrace] cut off, the job takes the key again and waits for its
+	// failed, or that WithGrace cut off, the job takes the key again and waits for its
 	// next attempt. If another job has the key by then, the newer job supersedes this one,
 	// which ends as if it were done. A job whose process died runs again without the key.
 	//
@@ -50,7 +51,7 @@ type Job struct {
 	// can be canceled and replaced. It begins later by a commit.
 	FreeWhenBegun bool
 
-	// Signals allows a signal: see [Queue.Signal]. The job is claimed as with
+	// Signals allows a signal: see Signal of a Queue. The job is claimed as with
 	// FreeWhenBegun.
 	Signals bool
 
@@ -81,54 +82,28 @@ type Job struct {
 	// end is stored when the job's turn comes, so a listing may show it as waiting for
 	// longer. Expires must be after the due time. Redrive clears Expires.
 	Expires time.Time
+
+	schedule string // see OfSchedule
 }
 
-// Record returns the record of a job that is added now, by the engine's clock. It is for
-// engines that add jobs in their own way, such as within a transaction. An error wraps
-// [ErrInvalid].
-func (j Job) Record(now time.Time) (driver.Record, error) {
-	if every := driver.OccurrenceKey(""); strings.HasPrefix(j.Key, every) {
-		return driver.Record{}, fmt.Errorf("%w: the key %q begins with %q, the prefix of schedules", ErrInvalid, j.Key, every)
-	}
-	return j.record(now)
-}
-
-// record is Record without a look at the key.
-func (j *Job) record(now time.Time) (driver.Record, error) {
-	at := j.At
-	switch {
-	case at.IsZero():
-		at = now.Add(max(j.After, 0))
-	case j.After != 0:
-		return driver.Record{}, fmt.Errorf("%w: At and After are both set: set one", ErrInvalid)
-	}
-	return driver.NewRecord(driver.Record{
-		Kind: j.Kind, Payload: j.Payload, Key: j.Key, MaxAttempts: j.MaxAttempts, Lane: j.Lane, Priority: int8(j.Priority),
-		Meta: j.Meta, Timeout: j.Timeout, Expires: j.Expires, At: at,
-		OnKey: driver.OnKey(j.OnKey), MaxWait: j.MaxWait, Found: j.Found, FreeWhenBegun: j.FreeWhenBegun, Signals: j.Signals,
-	}, now)
-}
-
-// jobOf returns the job of a record.
-func jobOf(r *driver.Record) Job {
-	return Job{
-		Kind: r.Kind, Payload: r.Payload, Key: r.Key, MaxAttempts: r.MaxAttempts, Lane: r.Lane, Priority: Priority(r.Priority),
-		Meta: r.Meta, Timeout: r.Timeout, Expires: r.Expires, At: r.At,
-		FreeWhenBegun: r.FreeWhenBegun, Signals: r.Signals,
-	}
+// OfSchedule returns the job of a schedule that is added beside its occurrences. [NewRecord]
+// sets Record.Schedule, also if a middleware has changed the job. It is for the Queue.
+func OfSchedule(j Job, name string) Job {
+	j.schedule = name
+	return j
 }
 
 // OnKey is the action of Add if a job waits under the key of the new one.
 type OnKey int8
 
-// The actions of Add. Replace and Later end the waiting job, as Cancel does, and store the
-// new one in the same commit. So if they overlap with a claim, one wins, and the Ref is
-// that of the new job.
+// The actions of Add. KeyReplace and KeyLater end the waiting job, as Cancel does, and store
+// the new one in the same commit. So if they overlap with a claim, one wins, and the Ref is
+// that of the new job. Package durable has them without the word Key.
 const (
-	Refuse  = OnKey(driver.KeyRefuse)  // Add returns ErrExists.
-	Replace = OnKey(driver.KeyReplace) // The new job replaces the other.
-	Later   = OnKey(driver.KeyLater)   // The same, due no later than MaxWait after the first Add: a debounce.
-	Keep    = OnKey(driver.KeyKeep)    // The other stays, and Add returns its Ref: a throttle.
+	KeyRefuse  OnKey = iota // Add returns ErrExists.
+	KeyReplace              // The new job replaces the other.
+	KeyLater                // The same, due no later than MaxWait after the first Add: a debounce.
+	KeyKeep                 // The other stays, and Add returns its Ref: a throttle.
 )
 
 // Priority is one of three classes. A worker begins the due jobs that it has fetched by
@@ -163,7 +138,7 @@ func (p Priority) String() string {
 // Info describes a job that is kept.
 type Info struct {
 	Ref       Ref
-	Job       Job // At is when it was first due; After is zero
+	Job       Job // At is when it was first due; After, OnKey, MaxWait and Found are zero.
 	State     State
 	Attempt   int       // Attempts that have begun, including the claimed one.
 	Due       time.Time // The time of the next attempt, of the running one, or of the last.
@@ -175,25 +150,51 @@ type Info struct {
 	Errors []Failure
 }
 
-func infoOf(i driver.Info) Info {
-	return Info{
-		Ref: i.Ref, Job: jobOf(&i.Record), State: i.State, Attempt: i.Attempt, Due: i.Due, LastError: i.LastError, Errors: i.Errors,
+// Attempt describes one attempt to its handler. The Payload, Meta and Signal are copies: what
+// the handler writes there is not stored.
+type Attempt struct {
+	Ref    Ref
+	Job    Job       // At is when it was first due; After, OnKey, MaxWait and Found are zero.
+	Number int       // The number of this attempt, from 1.
+	Due    time.Time // The due time of this attempt.
+
+	// Signaled reports whether a signal came, and Signal is its payload; see Signal of a
+	// Queue.
+	Signaled bool
+	Signal   []byte
+
+	// Schedule is the name of the schedule of an occurrence, or of a job that RunNow has added.
+	// Occurrence is the time of an occurrence by the schedule, which is earlier than the job's
+	// time with a Jitter, or if it was missed. It is zero for a job of RunNow.
+	Schedule   string
+	Occurrence time.Time
+
+	complete func(context.Context, func(Worker, Completion) error) error
+}
+
+// NewAttempt returns the Attempt of a Delivery, for its handler. Complete calls complete.
+func NewAttempt(d *Delivery, number int, occurrence time.Time, complete func(context.Context, func(Worker, Completion) error) error) *Attempt {
+	r := &d.Record
+	a := &Attempt{
+		Ref: d.Ref, Job: r.kept(), Number: number, Due: r.Due, Signaled: r.Signal != nil, Signal: bytes.Clone(r.Signal),
+		Schedule: r.Schedule, Occurrence: occurrence, complete: complete,
 	}
+	// The record is stored again, with the next attempt, as a dead job, or as the next occurrence.
+	a.Job.Payload, a.Job.Meta = bytes.Clone(r.Payload), maps.Clone(r.Meta)
+	return a
 }
 
-// Filter selects jobs. The zero Filter selects all that are kept.
-type Filter struct {
-	State State  // 0: any
-	Kind  string // "": any
-	Lane  string // "": any
-
-	// Meta selects jobs that have all of these names with these values. PostgreSQL has an
-	// index for that; other engines read each job.
-	Meta map[string]string
-}
-
-// possible reports whether there can be a job that the Filter selects. A database refuses texts
-// that no job has.
-func (f Filter) possible() bool {
-	return valid.Printable(f.Kind) && valid.Printable(f.Lane) && valid.Meta(f.Meta) == nil
+// Complete stores the end of an attempt, as done, through write, before its handler has
+// returned. It is for engines that store the end in their own way, such as within a
+// transaction of the handler. It calls write with the engine's worker and the end, which for
+// an occurrence includes the next one. If write returns [ErrChanged], Complete reads the
+// schedule and calls write again.
+//
+// Complete may be called again if the earlier write was certainly undone. After the handler
+// has returned it returns [ErrLeaseLost]. It panics on an attempt that no worker has made.
+func Complete(ctx context.Context, a *Attempt, write func(Worker, Completion) error) error {
+	if a.complete == nil {
+		panic("durable: Complete: the Attempt is not one that a handler received")
+	}
+	return a.complete(ctx, write)
 }

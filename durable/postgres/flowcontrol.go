@@ -19,7 +19,7 @@ import (
 // each limit, or lane of it, which the claim and the end of a job change with the job.
 
 // FlowControl reads the limits and pauses.
-func (e *Engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
+func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
 	return retry(ctx, e, true, func() (*driver.FlowControl, error) {
 		found, err := ask(ctx, e, func(row pgx.CollectableRow) (*driver.FlowControl, error) {
 			var revision int64
@@ -41,7 +41,7 @@ func (e *Engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
 }
 
 // SetFlowControl stores limits and pauses.
-func (e *Engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
+func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
 	ids := make([]int64, len(r.Limits()))
 	for i, l := range r.Limits() {
 		ids[i] = l.ID
@@ -62,9 +62,9 @@ func (e *Engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 	return e.awaitClaims(ctx)
 }
 
-// claiming is hot for a claim. The lock is shared, and waits for nobody: it tells who changes
+// claimSettings is hot for a claim. The lock is shared, and waits for nobody: it tells who changes
 // the limits that a claim is under way which may be by those of before.
-func claiming(schema string) string {
+func claimSettings(schema string) string {
 	return fmt.Sprintf("%s, pg_advisory_xact_lock_shared(%d)", hot, claimKey(schema))
 }
 
@@ -73,7 +73,7 @@ func claimKey(schema string) int64 { return advisoryKey("claims", schema) }
 // awaitClaims waits until the claims are over that are under way. One that begins later finds
 // the limits that are stored now. To take the lock instead would have all claims wait with this
 // one, as long as one of them waits for a permit that a CompleteTx has locked.
-func (e *Engine) awaitClaims(ctx context.Context) error {
+func (e *engine) awaitClaims(ctx context.Context) error {
 	under, err := e.claimsUnderWay(ctx)
 	for err == nil && len(under) > 0 {
 		sleep(ctx, 5*time.Millisecond)
@@ -87,14 +87,14 @@ func (e *Engine) awaitClaims(ctx context.Context) error {
 	return err
 }
 
-func (e *Engine) claimsUnderWay(ctx context.Context) ([]string, error) {
+func (e *engine) claimsUnderWay(ctx context.Context) ([]string, error) {
 	return retry(ctx, e, true, func() ([]string, error) {
 		return ask(ctx, e, pgx.RowTo[string], e.claims, []any{claimKey(e.schema)})
 	})
 }
 
 // Usage reads the counters.
-func (e *Engine) Usage(ctx context.Context) ([]driver.Usage, error) {
+func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	return retry(ctx, e, true, func() ([]driver.Usage, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Usage, err error) {
 			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.ReservedUntil)
@@ -104,7 +104,7 @@ func (e *Engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 }
 
 // CancelRunning stores the request for a claim's end, and notifies its worker.
-func (e *Engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
+func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
 	id, err := e.parse(ref)
 	if err != nil {
 		return false, err
@@ -163,7 +163,7 @@ func (n *needs) args() []any {
 	for _, p := range order {
 		l, gap := n.limits[p], int64(n.limits[p].Gap())
 		most := int32(l.Running)
-		if most == 0 && !l.Pauses() {
+		if most == 0 {
 			most = -1
 		}
 		n.counterLimit, n.counterLane, n.most = append(n.counterLimit, p.Limit), append(n.counterLane, p.Lane), append(n.most, most)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,103 +17,103 @@ import (
 
 // Limits and pauses are one message of the first partition, r: a line with their revision,
 // and then their text. It is replaced on the condition that it is as it was read. Each
-// process keeps what it has read last, and looks whether it is still so after each batch of
-// claims (obey).
+// process keeps what it has read last, and looks whether it is still so after each call of
+// Claim (applyLimits).
 //
 // Messages that no stream keeps, below TWA_<queue>, say what others should know at once:
 // limits, freed, and cancel.<worker>. All of it is found out without them, too,
 // but later.
 
-func (p *part) rulesSubject() string { return p.subject("r") }
+func (p *part) flowControlSubject() string { return p.subject("r") }
 
 func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
-// knownRules are the rules as they were read.
-type knownRules struct {
-	rules *driver.FlowControl
-	seq   uint64 // of the message; 0 for none
+// knownFlowControl is the limits and pauses as they were read.
+type knownFlowControl struct {
+	flow *driver.FlowControl
+	seq  uint64 // of the message; 0 for none
 }
 
-// isOf reports whether the rules are those of a message. Both numbers count: after a restore
+// isOf reports whether the limits and pauses are those of a message. Both numbers count: after a restore
 // another message may have the same sequence.
-func (k *knownRules) isOf(m stored) bool {
+func (k *knownFlowControl) isOf(m stored) bool {
 	if m.Seq == 0 {
 		return k == nil || k.seq == 0
 	}
-	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.rules.Revision()))
+	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.flow.Revision()))
 }
 
 func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
-	k, err := e.readRules(ctx)
-	return k.rules, err
+	k, err := e.readFlowControl(ctx)
+	return k.flow, err
 }
 
-func (e *engine) readRules(ctx context.Context) (knownRules, error) {
-	p, known := e.parts[0], e.rules.Load()
-	m, err := p.last(ctx, p.rulesSubject())
+func (e *engine) readFlowControl(ctx context.Context) (knownFlowControl, error) {
+	p, known := e.parts[0], e.flow.Load()
+	m, err := p.last(ctx, p.flowControlSubject())
 	if err != nil {
-		return knownRules{}, err
+		return knownFlowControl{}, err
 	}
-	return e.learnRules(known, m, p.replicas == 1)
+	return e.learnFlowControl(known, m, p.replicas == 1)
 }
 
-// learnRules takes over the rules that were read. Known is as of before the read. Rules of a lower
-// sequence, or none, mean that the server is behind, or that the queue was restored from a
-// backup. They are taken over only if the answer is certain, since the server is not behind: after
+// learnFlowControl takes over the limits and pauses that were read. Known is as of before the read. A lower
+// sequence, or none, means that the server is behind, or that the queue was restored from a
+// backup. Those are taken over only if the answer is certain, since the server is not behind: after
 // each claim, and with each heartbeat of a worker.
-func (e *engine) learnRules(known *knownRules, m stored, certain bool) (knownRules, error) {
+func (e *engine) learnFlowControl(known *knownFlowControl, m stored, certain bool) (knownFlowControl, error) {
 	if known.isOf(m) {
 		if known == nil {
-			return knownRules{}, nil
+			return knownFlowControl{}, nil
 		}
 		return *known, nil
 	}
-	k := &knownRules{}
+	k := &knownFlowControl{}
 	if m.Seq > 0 {
 		var err error
-		if k, err = parseRules(m); err != nil {
-			return knownRules{}, err
+		if k, err = parseFlowControl(m); err != nil {
+			return knownFlowControl{}, err
 		}
 	}
 	for known == nil || known.seq < k.seq || certain {
-		if e.rules.CompareAndSwap(known, k) {
+		if e.flow.CompareAndSwap(known, k) {
 			e.recall()
 			break
 		}
-		known, certain = e.rules.Load(), false // others have read it since
+		known, certain = e.flow.Load(), false // others have read it since
 	}
 	return *k, nil
 }
 
-func parseRules(m stored) (*knownRules, error) {
+func parseFlowControl(m stored) (*knownFlowControl, error) {
 	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
 	n, err := parseInt(string(revision))
 	if err != nil || !ok {
 		return nil, fmt.Errorf("%w: cannot read the limits and pauses: %.100q", driver.ErrStorage, m.Data)
 	}
-	rules, err := driver.DecodeFlowControl(n, string(text))
-	return &knownRules{rules: rules, seq: m.Seq}, err
+	flow, err := driver.DecodeFlowControl(n, string(text))
+	return &knownFlowControl{flow: flow, seq: m.Seq}, err
 }
 
-// rulesSince returns the rules as of when a witness was written in a partition.
-func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.FlowControl, error) {
+// flowControlSince returns the limits and pauses as of when a witness was written in a partition.
+func (e *engine) flowControlSince(ctx context.Context, p *part, w witness) (*driver.FlowControl, error) {
 	first := e.parts[0]
 	if p != first { // sequences of two streams cannot be compared
 		return e.FlowControl(ctx)
 	}
-	known := e.rules.Load()
-	m, err := first.lastSince(ctx, w, first.rulesSubject(), false)
+	known := e.flow.Load()
+	m, err := first.lastSince(ctx, w, first.flowControlSubject(), false)
 	if err != nil {
 		return nil, err
 	}
-	k, err := e.learnRules(known, m, true)
-	return k.rules, err
+	k, err := e.learnFlowControl(known, m, true)
+	return k.flow, err
 }
 
-// knows are the rules as they are known here.
-func (e *engine) knows() *driver.FlowControl {
-	if k := e.rules.Load(); k != nil {
-		return k.rules
+// lastFlowControl returns the limits and pauses that were read last.
+func (e *engine) lastFlowControl() *driver.FlowControl {
+	if k := e.flow.Load(); k != nil {
+		return k.flow
 	}
 	return nil
 }
@@ -123,32 +124,32 @@ func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 		return fmt.Errorf("%w: a queue of %d partitions cannot have limits, only pauses", driver.ErrInvalid, len(e.parts))
 	}
 	text := fmt.Appendf(nil, "%d\n%s", r.Revision(), r.Encode())
-	if len(text) > maxRules {
-		return fmt.Errorf("%w: the limits and pauses have %d bytes, more than %d", driver.ErrFull, len(text), maxRules)
+	if len(text) > maxFlowControl {
+		return fmt.Errorf("%w: the limits and pauses have %d bytes, more than %d", driver.ErrFull, len(text), maxFlowControl)
 	}
 	return p.change(ctx, "limits and pauses", func(error) (bool, error) {
-		there, err := e.readRules(ctx)
+		there, err := e.readFlowControl(ctx)
 		if err != nil {
 			return false, err
 		}
-		if done, err := revised(there.rules.Revision(), was, r.Revision()); done {
+		if done, err := revised(there.flow.Revision(), was, r.Revision()); done {
 			return true, err
 		}
-		err = p.write(ctx, write{subject: p.rulesSubject(), data: text, last: seq(there.seq), rollup: true})
+		err = p.write(ctx, write{subject: p.flowControlSubject(), data: text, last: seq(there.seq), rollup: true})
 		if err == nil {
-			e.ruled(ctx, there.rules, r)
+			e.flowControlChanged(ctx, there.flow, r)
 		}
 		return false, err
 	})
 }
 
-// maxRules is how large all rules may be together: a server takes messages of 1 MiB, unless
-// it is told otherwise.
-const maxRules = 768 << 10
+// maxFlowControl is how large all limits and pauses may be together: a server takes messages of 1 MiB by
+// default.
+const maxFlowControl = 768 << 10
 
-// ruled tells all workers that the rules have changed, and removes what was counted for
-// limits that are no more. An ID does not come again.
-func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
+// flowControlChanged notifies all workers of changed limits and pauses, and removes the counters and permits of
+// limits that were deleted. An ID is not used again.
+func (e *engine) flowControlChanged(ctx context.Context, was, now *driver.FlowControl) {
 	_, _ = e.FlowControl(ctx) // else the next claim finds out
 	e.publish("limits", nil)
 	e.notifyAll(driver.Notice{FlowControl: true})
@@ -163,12 +164,12 @@ func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
 }
 
 func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
-	rules, err := e.FlowControl(ctx)
+	flow, err := e.FlowControl(ctx)
 	if err != nil {
 		return nil, err
 	}
 	counted := map[driver.LimitKey]*driver.Counter{}
-	for _, l := range rules.Limits() {
+	for _, l := range flow.Limits() {
 		for _, p := range e.parts {
 			if err := p.usage(ctx, l.ID, counted); err != nil {
 				return nil, err
@@ -220,7 +221,7 @@ func (p *part) usage(ctx context.Context, id int64, counted map[driver.LimitKey]
 	return nil
 }
 
-// CancelRunning leaves a mark for the worker of a claim: a message of the subject
+// CancelRunning stores a request for the worker of a claim: a message of the subject
 // a.<worker>.<id>, with the sequence of the claim's status, on the condition that this is the
 // last one.
 func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
@@ -239,7 +240,7 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 		}
 		err = p.write(ctx, write{
 			subject: p.cancelSubject(s.worker, a.id), data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
-			last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: markTTL,
+			last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: cancelTTL,
 		})
 		if ok = err == nil; ok {
 			e.publish("cancel."+s.worker, []byte(ref))
@@ -250,6 +251,9 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 	return ok, err
 }
 
+// cancelTTL is for how long a request to cancel is kept.
+const cancelTTL = 24 * time.Hour
+
 func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }
 
 // notifyCanceled notifies a worker of the requests to cancel its claims, and removes the requests
@@ -258,12 +262,12 @@ func (w *worker) notifyCanceled(ctx context.Context, p *part) error {
 	if w.c.Notify == nil {
 		return nil
 	}
-	marks, err := p.lasts(ctx, []string{p.cancelSubject(w.c.Name, "*")})
-	if err != nil || len(marks) == 0 {
+	requests, err := p.lasts(ctx, []string{p.cancelSubject(w.c.Name, "*")})
+	if err != nil || len(requests) == 0 {
 		return err
 	}
 	var refs []driver.Ref
-	for subject, m := range marks {
+	for subject, m := range requests {
 		var at location
 		var claim uint64
 		var ref string
@@ -313,7 +317,7 @@ func (w *worker) notifyFreed(p *part, groups []group, results []result, lane fun
 	if len(freed.Permits) == 0 {
 		return
 	}
-	p.freed(freed.Permits)
+	p.learnFreed(freed.Permits)
 	if data, err := json.Marshal(freed); err == nil {
 		w.e.publish("freed", data)
 	}
@@ -370,7 +374,7 @@ func (e *engine) listen(ctx context.Context, w *worker) (stop func()) {
 	e.mu.Unlock()
 	c := e.parts[0].nc
 	sub, err := call(ctx, c, func() (*nats.Subscription, error) {
-		return c.nc.Subscribe(e.noticePrefix()+">", func(m *nats.Msg) { e.noticed(ctx, w, m) })
+		return c.nc.Subscribe(e.noticePrefix()+">", func(m *nats.Msg) { e.receive(ctx, w, m) })
 	})
 	return func() {
 		if err == nil {
@@ -382,8 +386,8 @@ func (e *engine) listen(ctx context.Context, w *worker) (stop func()) {
 	}
 }
 
-// noticed passes on what another process has published.
-func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
+// receive passes on what another process has published.
+func (e *engine) receive(ctx context.Context, w *worker, m *nats.Msg) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	switch what := strings.TrimPrefix(m.Subject, e.noticePrefix()); what {
@@ -394,7 +398,7 @@ func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
 	case "freed":
 		var freed wireFreed
 		if json.Unmarshal(m.Data, &freed) == nil && freed.Part >= 0 && freed.Part < len(e.parts) {
-			e.parts[freed.Part].freed(freed.Permits)
+			e.parts[freed.Part].learnFreed(freed.Permits)
 			w.c.Notify(driver.Notice{Freed: freed.Limits})
 		}
 	case "cancel." + w.c.Name:

@@ -12,19 +12,19 @@ import (
 func (e *engine) Page(_ context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
-	mark := func(i driver.Info) driver.Cursor { return driver.Cursor{At: i.Due, Ref: i.Ref} }
+	cursorOf := func(i driver.Info) driver.Cursor { return driver.Cursor{At: i.Due, Ref: i.Ref} }
 	var all []driver.Info
 	for ref := range e.m.jobs {
 		j, _ := e.m.find(ref)
-		if i := j.info(ref); i.State != 0 && f.Match(i) && mark(i).Compare(after) > 0 {
+		if i := j.info(ref); i.State != 0 && f.Match(i) && cursorOf(i).Compare(after) > 0 {
 			all = append(all, i)
 		}
 	}
-	slices.SortFunc(all, func(a, b driver.Info) int { return mark(a).Compare(mark(b)) })
+	slices.SortFunc(all, func(a, b driver.Info) int { return cursorOf(a).Compare(cursorOf(b)) })
 	if len(all) <= n {
 		return all, driver.Cursor{}, e.open()
 	}
-	return all[:n], mark(all[n-1]), e.open()
+	return all[:n], cursorOf(all[n-1]), e.open()
 }
 
 func (e *engine) Backlog(context.Context) (b driver.Backlog, err error) {

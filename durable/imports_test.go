@@ -27,13 +27,13 @@ const (
 // One that is not named here is a tool.
 var mayImport = map[string][]string{
 	".": {
-		module + "/driver", module + "/internal/batch", module + "/internal/clock",
+		module + "/driver", module + "/internal/batch", module + "/internal/clock", module + "/internal/held",
 		module + "/internal/recur", module + "/internal/valid", module + "/internal/worker",
 		module + "/internal/worker/attempt", module + "/cron", core + "timingwheel",
 		core + "internal/wallclock",
 	},
 	"internal/worker": {
-		module + "/driver", module + "/internal/batch", module + "/internal/clock", module + "/internal/recur",
+		module + "/driver", module + "/internal/batch", module + "/internal/clock", module + "/internal/held", module + "/internal/recur",
 		module + "/internal/worker/attempt", module + "/internal/worker/dispatch", core + "timingwheel",
 	},
 	"internal/worker/attempt":  {module + "/driver", module + "/internal/clock", module + "/internal/recur", module + "/internal/valid"},
@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"cron":                     {core + "timingwheel"},
 	"internal/batch":           {core + "internal/stack"},
 	"internal/clock":           {},
+	"internal/held":            {},
 	"internal/unread":          {},
 	"internal/valid":           {},
 	"memory":                   {module + "/driver"},

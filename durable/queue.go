@@ -16,6 +16,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/batch"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
@@ -45,8 +46,9 @@ type Queue struct {
 
 	middleware []Middleware
 	plain      *batch.Batcher[*adding] // jobs without a key
-	keyed      *batch.Batcher[*adding] // an engine may wait for who has a key; others do not wait with it
-	addAll     AddFunc                 // with the middleware around it
+	keyed      *batch.Batcher[*adding] // jobs with one
+	contended  *contended
+	addAll     AddFunc // with the middleware around it
 
 	closed   context.Context // ends with Close
 	close    context.CancelCauseFunc
@@ -83,7 +85,7 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
 	q.requests, q.hangUp = context.WithCancelCause(context.Background())
-	q.plain, q.keyed = batch.New(q.insert, 0, 1), batch.New(q.insert, 0, 1)
+	q.plain, q.keyed, q.contended = batch.New(q.insert, 0, 1), batch.New(q.insert, 0, 1), newContended(q.insert)
 	q.addAll = wrapAdd(q.middleware, q.addJobs)
 	if !q.manual {
 		q.wg.Go(q.followClock)
@@ -237,6 +239,7 @@ func (q *Queue) Close() error {
 		defer q.hangUp(ErrClosed)
 		q.plain.Close()
 		q.keyed.Close()
+		q.contended.batch.Close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
 		disown(q.engine)
@@ -293,6 +296,8 @@ type adding struct {
 	found Ref // for Job.Found, which must not change after Add has returned
 	err   error
 	done  chan struct{} // closed when ref, found and err are set
+
+	contended bool // it waits for a key, or has waited
 }
 
 func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
@@ -308,9 +313,12 @@ func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
 	for i, r := range recs {
 		items[i] = &adding{rec: r, done: make(chan struct{})}
 		items[i].rec.Found = &items[i].found
-		if r.Key == "" {
+		switch {
+		case r.Key == "":
 			plain = append(plain, items[i])
-		} else {
+		case q.contended.has(r.Key):
+			q.await(items[i])
+		default:
 			keyed = append(keyed, items[i])
 		}
 	}
@@ -358,13 +366,27 @@ func (q *Queue) insert(items []*adding) {
 	defer cancel()
 	refs, errs := make([]Ref, len(items)), slices.Repeat([]error{ErrClosed}, len(items))
 	if ctx.Err() == nil {
-		refs, errs = q.engine.Insert(ctx, recs)
+		refs, errs = q.engine.Insert(held.NoWait(ctx), recs)
 	}
 	for i, it := range items {
+		if errors.Is(errs[i], held.Err) {
+			q.await(it)
+			continue
+		}
 		it.ref, it.err = refs[i], errs[i]
 		if it.err == nil {
 			q.counters.Added.Add(1)
 		}
+		q.contended.leave(it)
+		close(it.done)
+	}
+}
+
+// await has an Add wait for its key.
+func (q *Queue) await(it *adding) {
+	if !q.contended.put(it) {
+		q.contended.leave(it)
+		it.err = ErrClosed
 		close(it.done)
 	}
 }

@@ -114,7 +114,7 @@ var cases = []testCase{
 	{"PushedBack", pushedBack}, {"FreeWhenBegun", freeWhenBegun}, {"Signal", signal},
 	{"ReplaceAgainstClaim", replaceAgainstClaim}, {"SignalAgainstDeadline", signalAgainstDeadline}, {"LastValue", lastValue},
 	{"KeyLeftByTheDead", keyLeftByTheDead}, {"KeyAfterGrace", keyAfterGrace}, {"KeyAfterRelease", keyAfterRelease},
-	{"KeyAfterReleaseOfTwo", keyAfterReleaseOfTwo},
+	{"KeyAfterReleaseOfTwo", keyAfterReleaseOfTwo}, {"KeyReplacedByMany", keyReplacedByMany},
 
 	{"Cancel", cancel}, {"ChangeRetry", changeRetry}, {"CancelAgainstClaim", cancelAgainstClaim}, {"CancelOnTheWay", cancelOnTheWay},
 	{"Reschedule", reschedule}, {"MoveAgainstClaim", moveAgainstClaim}, {"MoveWhileFetched", moveWhileFetched},

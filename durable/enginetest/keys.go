@@ -419,6 +419,20 @@ func lastValue(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// A job that many replace at once, and that nobody claims, is no reason for ErrExists.
+func keyReplacedByMany(t *testing.T, s Store) {
+	rigs := []*rig{open(t, s.Open(t)), open(t, s.Open(t)), open(t, s.Open(t))}
+	atOnce(12, func(i int) {
+		on := []durable.OnKey{durable.Replace, durable.Later}[i%2]
+		for range 15 {
+			_, err := rigs[i%3].Add(within(t), keyed(on, ""))
+			assert.NoError(t, err)
+		}
+	})
+	rigs[0].cancelKey("k", true)
+	empty(t, rigs[0])
+}
+
 // claimedKey returns a job that a worker has claimed, and that has freed the key "k" by that.
 func claimedKey(r *rig, w *crashing) (durable.Ref, *driver.Delivery) {
 	ref := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true})[0]

@@ -19,7 +19,7 @@ func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error
 		ids[i], errs[i] = e.parse(ref)
 	}
 	done, err := retry(ctx, e, false, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.cancel, []any{ids, micros(remembered)}, hot)
+		return ask(ctx, e, pgx.RowTo[string], e.cancel, []any{ids, micros(remembered)}, hotBrief)
 	})
 	canceled := setOf(done)
 	for i, id := range ids {
@@ -59,7 +59,7 @@ func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 		return err
 	}
 	found, err := retry(ctx, e, false, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.statements.delete, []any{id, micros(remembered)}, hot)
+		return ask(ctx, e, pgx.RowTo[string], e.statements.delete, []any{id, micros(remembered)}, hotBrief)
 	})
 	if err == nil && len(found) == 0 {
 		err = driver.ErrNotFound
@@ -74,7 +74,7 @@ func (e *engine) change(ctx context.Context, ref driver.Ref, statement string, a
 		return 0, err
 	}
 	found, err := retry(ctx, e, false, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], statement, []any{id, at}, hot)
+		return ask(ctx, e, pgx.RowTo[string], statement, []any{id, at}, hotBrief)
 	})
 	if len(found) > 0 && at.Before(e.now().Add(window)) {
 		e.announce(announcement{}) // of whatever kind it is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -85,9 +86,13 @@ func (e *engine) complete(ctx context.Context, tx caller, a *driver.Attempt) err
 	return e.translate(err)
 }
 
+// lockedPauses are those between the tries of an end whose row is locked for a moment, as by another's
+// claim that comes too late.
+var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond, 320 * time.Millisecond}
+
 // finishTx writes an end down in a caller's transaction, with the settings for that, which
-// are taken back: the transaction goes on. While the row is locked it asks again, as Finish
-// does.
+// are taken back: the transaction goes on. While the row is locked for a
+// moment it asks again.
 func (w *worker) finishTx(ctx context.Context, tx caller, out driver.Completion) error {
 	var was [4]string
 	if err := tx.run(ctx, asked{text: settings, row: one(&was[0], &was[1], &was[2], &was[3])}); err != nil {

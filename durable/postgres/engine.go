@@ -55,14 +55,18 @@ type engine struct {
 	outgoing  *notifier // wakes sendAnnouncements
 	pollEvery time.Duration
 
-	notices *notices
-	read    atomic.Pointer[driver.FlowControl] // as they were read last
+	heldKeys heldKeys
+	notices  *notices
+	read     atomic.Pointer[driver.FlowControl] // as they were read last
 
 	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
 
-	closed context.Context // ends with Close
-	close  context.CancelFunc
-	wg     sync.WaitGroup // what Close waits for
+	closing context.Context // ends when Close begins: then what waits to be sent is sent
+	stop    context.CancelFunc
+	sending sync.WaitGroup
+	closed  context.Context // ends with Close
+	close   context.CancelFunc
+	wg      sync.WaitGroup // what Close waits for
 }
 
 // Connect returns an engine on the database of a pool. Call [Engine.Migrate] first,
@@ -88,15 +92,17 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		opt(&c)
 	}
 	e := &engine{config: c, statements: newStatements(c.schema), name: rand.Text(), pool: pool,
-		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(),
+		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(), heldKeys: heldKeys{keys: map[string]*heldKey{}},
 	}
 	e.closed, e.close = context.WithCancel(context.Background())
+	e.closing, e.stop = context.WithCancel(e.closed)
 	if err := e.connect(ctx); err != nil {
 		e.close()
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e.wg.Go(e.sendAnnouncements)
-	e.wg.Go(e.sendNotices)
+	l, _ := e.outgoing.listen()
+	e.sending.Go(func() { e.sendAnnouncements(l) })
+	e.sending.Go(e.sendNotices)
 	e.wg.Go(e.watchVersion)
 	return &Engine{e, e}, nil
 }
@@ -141,8 +147,12 @@ func (e *engine) now() time.Time {
 }
 
 // Close ends the engine, and its workers as if their process had died. The pool stays
-// open.
+// open. Close first sends the announcements and notices that wait, for at most a second.
 func (e *engine) Close() error {
+	e.stop()
+	timeout := time.AfterFunc(time.Second, e.close)
+	e.sending.Wait()
+	timeout.Stop()
 	e.close()
 	e.wg.Wait()
 	return nil
@@ -160,10 +170,19 @@ const hot = "select set_config('enable_seqscan', 'off', true), set_config('enabl
 // relaxed is for what a crash may take back: it does not wait for the disk.
 const relaxed = "select set_config('synchronous_commit', 'off', true)"
 
-// patient is for what may wait for another's transaction that has the key. It does not
-// bound the wait for a lock of the table: a statement that is prepared anew waits for that
-// before the setting is made.
-const patient = "select set_config('lock_timeout', '1000', true)"
+// brief is for statements that may have to wait for a key which another's transaction holds. They
+// wait for a commit that is under way, and no longer: they are called again, and hold up no other
+// meanwhile. It does not bound the wait for a lock of the table: a statement that is prepared anew
+// waits for that before the setting is made.
+const brief = "select set_config('lock_timeout', '5', true)"
+
+// hotBrief is hot and brief, for changes of single jobs. A job may be locked by a transaction of a
+// caller's, and each call that waits for it takes a connection: some of them would take the whole
+// pool. So they wait without a connection, between two tries.
+const hotBrief = hot + ", set_config('lock_timeout', '5', true)"
+
+// patient is the same for statements that wait for a busy key.
+const patient = "select set_config('lock_timeout', '250', true)"
 
 // ask runs a statement in one round trip and one transaction, and returns its rows. The
 // settings are statements that go before it. Rows come before the commit, so on an error

@@ -66,3 +66,8 @@ func Announces(text, kind string) bool {
 	_, of := n.kinds[kind]
 	return n.kinds == nil || of
 }
+
+// Signaled calls try as Signal does, until it has an answer.
+func Signaled(ctx context.Context, try func(busy bool) ([]string, error)) ([]string, error) {
+	return signaled(ctx, try)
+}

@@ -110,7 +110,7 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 		return false, err
 	}
 	found, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.cancelRunning, []any{id}, hot)
+		return ask(ctx, e, pgx.RowTo[string], e.cancelRunning, []any{id}, hotBrief)
 	})
 	if len(found) > 0 {
 		e.sendNotice(driver.Notice{Canceled: []driver.Ref{ref}})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
 // What Insert may be asked once more it must recognize, also if the job has ended since.
@@ -100,26 +102,54 @@ func (c *columns) args() []any {
 	return []any{c.id, c.kind, c.payload, c.due, c.born, c.maxAttempts, c.more}
 }
 
-// Insert stores the records in one commit. Those with a key have one of their own, since
-// they may have to wait for another's transaction.
+// Insert stores the records: those without a key in one commit, and those with one in others. If it
+// may wait, it calls insert again for those whose keys are held.
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	refs, errs := e.insertNow(ctx, recs)
+	for held.MayWait(ctx) {
+		var left []int
+		for i, err := range errs {
+			if errors.Is(err, held.Err) {
+				left = append(left, i)
+			}
+		}
+		if len(left) == 0 || ctx.Err() != nil {
+			break
+		}
+		sleep(ctx, heldPause)
+		again, failed := e.insertNow(ctx, pick(recs, left))
+		for k, i := range left {
+			refs[i], errs[i] = again[k], failed[k]
+		}
+	}
+	return refs, errs
+}
+
+// heldPause is between two tries of Insert.
+const heldPause = 10 * time.Millisecond
+
+// insertNow is Insert that waits for no transaction of a caller's: see held.go.
+func (e *engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
-	var plain, keyed, onKey []int
+	var plain, keyed, onKey, busy []int
 	for i := range recs {
 		switch r := &recs[i]; {
 		case r.Key == "":
 			plain = append(plain, i)
+		case e.heldKeys.busy(r.Key):
+			busy = append(busy, i)
 		case r.OnKey == driver.KeyRefuse:
 			keyed = append(keyed, i)
 		default:
 			onKey = append(onKey, i)
 		}
 	}
+	waited := map[string]time.Time{} // the keys that were held in this call, and when
 	for _, indices := range [][]int{plain, keyed} {
 		if len(indices) == 0 {
 			continue
 		}
-		for k, err := range e.insertAll(ctx, pick(recs, indices)) {
+		for k, err := range e.insertAll(ctx, pick(recs, indices), waited) {
 			if i := indices[k]; err == nil {
 				refs[i] = e.refOf(idOf(&recs[i]))
 			} else {
@@ -127,12 +157,14 @@ func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 			}
 		}
 	}
-	if len(onKey) > 0 {
-		met, failed := e.insertOnKeys(ctx, pick(recs, onKey))
-		for k, i := range onKey {
-			refs[i], errs[i] = met[k], failed[k]
+	for n, indices := range [][]int{onKey, busy} {
+		m := newMeeting(pick(recs, indices))
+		e.insertOnKeys(ctx, m, waited, n == 1)
+		for k, i := range indices {
+			refs[i], errs[i] = m.refs[k], m.errs[k]
 		}
 	}
+	e.decideHeld(ctx, recs, errs, waited)
 	e.announceSoon(recs, errs)
 	return refs, errs
 }
@@ -145,33 +177,37 @@ func pick[T any](s []T, indices []int) []T {
 	return picked
 }
 
-// insertAll stores records in one commit. If one of several has to wait for a key, each
-// goes by itself, so that it holds up no other, but one for each key that is waited for. If one is
-// refused, the halves go by themselves.
-func (e *engine) insertAll(ctx context.Context, recs []driver.Record) []error {
-	errs, err := e.insertOnce(ctx, recs)
-	if err == nil {
-		return errs
-	}
-	if half := len(recs) / 2; half > 0 && refusesOne(err) {
-		return append(e.insertAll(ctx, recs[:half]), e.insertAll(ctx, recs[half:])...)
-	}
-	errs = make([]error, len(recs))
-	busy := map[string]error{}
+// insertAll stores records in one commit. If that fails because of one of them, each half goes by
+// itself, without the records whose keys are found to be held meanwhile.
+func (e *engine) insertAll(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
+	errs := make([]error, len(recs))
+	var free []int
 	for i := range recs {
-		key := recs[i].Key
-		switch {
-		case !errors.Is(err, driver.ErrExists) || len(recs) == 1:
-			errs[i] = err
-		case busy[key] != nil:
-			errs[i] = busy[key]
-		default:
-			if errs[i] = e.insertAll(ctx, recs[i:i+1])[0]; errors.Is(errs[i], driver.ErrExists) {
-				busy[key] = errs[i]
-			}
+		if errs[i] = held.Err; waited[recs[i].Key].IsZero() {
+			free = append(free, i)
 		}
 	}
+	for k, err := range e.insertFree(ctx, pick(recs, free), waited) {
+		errs[free[k]] = err
+	}
 	return errs
+}
+
+// insertFree is insertAll of records whose keys are not known to be held.
+func (e *engine) insertFree(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
+	if len(recs) == 0 {
+		return nil
+	}
+	errs, err := e.insertOnce(ctx, recs)
+	switch {
+	case err == nil:
+		return errs
+	case concernsOne(err) && len(recs) > 1:
+		return halves(recs, func(half []driver.Record) []error { return e.insertAll(ctx, half, waited) })
+	case errors.Is(err, held.Err):
+		waited[recs[0].Key] = time.Now()
+	}
+	return slices.Repeat([]error{err}, len(recs))
 }
 
 const (
@@ -191,7 +227,8 @@ func waitsForEntry(err error) bool {
 var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
 
 // insertOnce stores what it can, all with a key or all without. It is repeated until it has
-// an answer: whatever it waits for it waits out, but a key.
+// an answer: whatever it waits for it waits out, but a key. An error besides those of the records
+// says that it has stored none, or ErrUncertain.
 func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
 	var c columns
 	for i := range recs {
@@ -200,7 +237,7 @@ func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 	args := c.insertArgs()
 	statement, settings := e.insertNew, []string(nil)
 	if recs[0].Key != "" {
-		statement, settings = e.insert, []string{patient}
+		statement, settings = e.insert, []string{brief}
 	}
 	uncertain := false // an earlier try may be what is under way
 	ids, err := retry(ctx, e, true, func() ([]string, error) {
@@ -211,8 +248,8 @@ func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 		}
 		switch {
 		case err == nil:
-		case waitsForEntry(err) && !uncertain:
-			err = fmt.Errorf("%w: an open transaction holds the key: %w", driver.ErrExists, err)
+		case waitsForEntry(err) && !uncertain && recs[0].Key != "":
+			err = asHeld(err)
 		default:
 			uncertain = uncertain || judge(err) == lost
 		}

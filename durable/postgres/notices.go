@@ -78,10 +78,13 @@ type sentNotice struct {
 	Canceled    []driver.Ref      `json:"canceled,omitempty"`
 }
 
-// take returns the text to send next: as much as fits one notification.
+// take returns the text to send next: as much as fits one notification; empty if there is nothing.
 func (n *notices) take() (text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if !n.flowControl && len(n.canceled) == 0 && len(n.freed) == 0 {
+		return ""
+	}
 	t := sentNotice{FlowControl: n.flowControl}
 	const each = 400 // bytes, at most: a Lane of 128, quoted
 	room := maxNotification/each - 1
@@ -93,12 +96,6 @@ func (n *notices) take() (text string) {
 		}
 		t.Freed = append(t.Freed, p)
 		delete(n.freed, p)
-	}
-	if len(n.canceled)+len(n.freed) > 0 {
-		select {
-		case n.some <- struct{}{}:
-		default:
-		}
 	}
 	n.flowControl = false
 	var body strings.Builder
@@ -123,18 +120,21 @@ func decodeNotice(text string) (n driver.Notice, ok bool) {
 	return driver.Notice{FlowControl: body.Notice.FlowControl, Freed: body.Notice.Freed, Canceled: body.Notice.Canceled}, true
 }
 
-// sendNotices sends them to other processes, until Close. If one is lost, the worker learns of
-// limits, pauses and permits within a second, and of a cancel with its next heartbeat.
+// sendNotices sends them to other processes. Close has it send what there is at once, and end. If one
+// is lost, the worker learns of limits, pauses and permits within a second, and of a cancel with its
+// next heartbeat.
 func (e *engine) sendNotices() {
-	for {
+	for last := false; !last; {
 		select {
-		case <-e.closed.Done():
-			return
+		case <-e.closing.Done():
+			last = true
 		case <-e.notices.some:
 		}
-		ctx, cancel := context.WithTimeout(e.closed, time.Second)
-		_ = e.do(ctx, e.notify, []any{e.schema, e.notices.take()}, relaxed)
-		cancel()
-		sleep(e.closed, noticeEvery)
+		for text := e.notices.take(); text != ""; text = e.notices.take() {
+			ctx, cancel := context.WithTimeout(e.closed, time.Second)
+			_ = e.do(ctx, e.notify, []any{e.schema, text}, relaxed)
+			cancel()
+			sleep(e.closing, noticeEvery)
+		}
 	}
 }

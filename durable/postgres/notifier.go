@@ -222,15 +222,13 @@ func (e *engine) announce(a announcement) {
 	e.outgoing.wakeAll(a)
 }
 
-// sendAnnouncements sends them to other processes, until Close. Polls find the jobs whose
-// announcement could not be sent.
-func (e *engine) sendAnnouncements() {
-	l, remove := e.outgoing.listen()
-	defer remove()
-	for {
+// sendAnnouncements sends them to other processes. Close has it send what there is at once, and end.
+// Polls find the jobs whose announcement could not be sent.
+func (e *engine) sendAnnouncements(l *listener) {
+	for last := false; !last; {
 		select {
-		case <-e.closed.Done():
-			return
+		case <-e.closing.Done():
+			last = true
 		case <-l.woken:
 		}
 		a, ok := l.take()
@@ -240,7 +238,7 @@ func (e *engine) sendAnnouncements() {
 		ctx, cancel := context.WithTimeout(e.closed, time.Second)
 		_ = e.do(ctx, e.notify, []any{e.schema, a.encode(e.name)}, relaxed)
 		cancel()
-		sleep(e.closed, announceEvery)
+		sleep(e.closing, announceEvery)
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
 // metRow is a row of insert_on_key.sql.
@@ -35,8 +37,12 @@ func newMeeting(recs []driver.Record) *meeting {
 	return m
 }
 
-// meetingTries bounds the tries of a record whose key others take and free meanwhile.
-const meetingTries = 20
+const (
+	// freeTries is how many turns a record may lose without a lock: after that its key is busy.
+	freeTries = 2
+	// busyTries is how many it may lose under the lock before others of its Insert get their answers.
+	busyTries = 20
+)
 
 // next returns the arguments of the next turn.
 func (m *meeting) next() []any {
@@ -81,69 +87,98 @@ func (m *meeting) turn(e *engine, rows []metRow) (unsaid []int) {
 	return unsaid
 }
 
-// insertOnKeys stores records that have an OnKey. Records with different keys share a
-// commit. If one of several has to wait for a key, each gets a commit of its own.
-func (e *engine) insertOnKeys(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
-	m := newMeeting(recs)
-	for try := 0; len(m.left) > 0 && try < len(recs)+meetingTries; try++ {
-		rows, err := e.meet(ctx, m.next())
+// insertOnKeys stores records that have an OnKey, or a busy key. Records with different keys share a
+// commit. If that fails because of one of them, each half goes by itself.
+func (e *engine) insertOnKeys(ctx context.Context, m *meeting, waited map[string]time.Time, busy bool) {
+	m.left = slices.DeleteFunc(m.left, func(i int) bool {
+		was := !waited[m.recs[i].Key].IsZero()
+		if was {
+			m.errs[i] = held.Err
+		}
+		return was
+	})
+	most, locks := freeTries, []int64(nil)
+	if busy {
+		most, locks = busyTries, e.locksOf(m)
+	}
+	for lost := 0; len(m.left) > 0; {
+		rows, err := e.meet(ctx, m.next(), locks)
+		if n := len(m.left) / 2; n > 0 && err != nil && concernsOne(err) {
+			for _, half := range [][]int{slices.Clone(m.left[:n]), slices.Clone(m.left[n:])} {
+				m.left = half
+				e.insertOnKeys(ctx, m, waited, busy)
+			}
+			return
+		}
 		if err != nil {
-			e.meetEach(ctx, m, err)
-			return m.refs, m.errs
+			if m.fail(err); errors.Is(err, held.Err) {
+				waited[m.recs[m.left[0]].Key] = time.Now()
+			}
+			return
 		}
-		unsaid := m.turn(e, rows)
-		if len(unsaid) == 0 {
-			continue
+		before := len(m.left)
+		e.explainUnsaid(ctx, m, m.turn(e, rows))
+		if len(m.left) < before {
+			lost = 0
+		} else if lost++; lost == most {
+			m.fail(errRaced)
+			return
 		}
-		before := pick(recs, unsaid)
-		errs, err := retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, before, nil) })
-		for k, i := range unsaid {
-			switch {
-			case err != nil:
-				m.errs[i] = fmt.Errorf("%w: %w", driver.ErrUncertain, err)
-			case errors.Is(errs[k], driver.ErrExists):
-				m.left = append(m.left, i)
-			case errs[k] != nil:
-				m.errs[i] = errs[k]
-			default:
-				if m.refs[i] = e.refOf(idOf(&recs[i])); recs[i].Found != nil {
-					*recs[i].Found = ""
-				}
+	}
+}
+
+// fail gives an error to all that are left.
+func (m *meeting) fail(err error) {
+	for _, i := range m.left {
+		m.errs[i] = err
+	}
+}
+
+// explainUnsaid finds out about records that a turn has said nothing of.
+func (e *engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
+	if len(unsaid) == 0 {
+		return
+	}
+	before := pick(m.recs, unsaid)
+	errs, err := retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, before, nil) })
+	for k, i := range unsaid {
+		switch {
+		case err != nil:
+			m.errs[i] = fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+		case errors.Is(errs[k], driver.ErrExists):
+			m.left = append(m.left, i)
+		case errs[k] != nil:
+			m.errs[i] = errs[k]
+		default:
+			if m.refs[i] = e.refOf(idOf(&m.recs[i])); m.recs[i].Found != nil {
+				*m.recs[i].Found = ""
 			}
 		}
 	}
-	for _, i := range m.left {
-		m.errs[i] = fmt.Errorf("%w: gave up, since others keep taking and leaving the key %q", driver.ErrExists, recs[i].Key)
-	}
-	return m.refs, m.errs
 }
 
-// meetEach stores each record that is left by itself, after an error that may concern only one.
-func (e *engine) meetEach(ctx context.Context, m *meeting, err error) {
-	for _, i := range m.left {
-		if m.errs[i] = err; len(m.recs) > 1 && (errors.Is(err, driver.ErrExists) || refusesOne(err)) {
-			refs, errs := e.insertOnKeys(ctx, m.recs[i:i+1])
-			m.refs[i], m.errs[i] = refs[0], errs[0]
-		}
-	}
-}
-
-// meet is one turn.
-func (e *engine) meet(ctx context.Context, args []any) ([]metRow, error) {
+// meet is one turn, under the locks of busy keys.
+func (e *engine) meet(ctx context.Context, args []any, locks []int64) ([]metRow, error) {
 	uncertain := false
 	return retry(ctx, e, true, func() ([]metRow, error) {
-		rows, err := ask(ctx, e, pgx.RowToStructByPos[metRow], e.insertOnKey, args, patient)
-		if waitsForEntry(err) && !uncertain {
-			err = fmt.Errorf("%w: an open transaction holds the key: %w", driver.ErrExists, err)
+		rows, err := askLocked(ctx, e, pgx.RowToStructByPos[metRow], locks, e.insertOnKey, args)
+		if !uncertain {
+			err = asHeld(err)
 		}
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
 }
 
-// meetTx is insertOnKeys within the caller's transaction.
+// meetTx is insertOnKeys within the caller's transaction. It waits for others' transactions.
 func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
-	for try := 0; len(m.left) > 0; try++ {
+	for began, lost := time.Now(), 0; len(m.left) > 0; {
+		before := len(m.left)
+		if lost >= freeTries {
+			if err := tx.run(ctx, asked{text: lockKeys, args: []any{e.locksOf(m)}}); err != nil {
+				return err
+			}
+		}
 		var rows []metRow
 		err := tx.run(ctx, asked{text: e.insertOnKey, args: m.next(), row: func(scan func(...any) error) error {
 			var r metRow
@@ -154,23 +189,25 @@ func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 		if err != nil {
 			return err
 		}
-		unsaid := m.turn(e, rows)
-		if m.left = append(m.left, unsaid...); try < len(m.recs)+meetingTries {
-			continue
+		if m.left = append(m.left, m.turn(e, rows)...); len(m.left) < before {
+			lost = 0
+		} else if lost++; time.Since(began) > repeatable {
+			m.fail(fmt.Errorf("%w: gave up, since others keep taking and leaving the key", driver.ErrExists))
+			return nil
 		}
-		for _, i := range m.left {
-			m.errs[i] = fmt.Errorf("%w: gave up, since others keep taking and leaving the key %q", driver.ErrExists, m.recs[i].Key)
-		}
-		return nil
 	}
 	return nil
 }
 
 // Signal makes the job that waits under a key due, with a payload.
 func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
-	kinds, err := signaled(func() ([]string, error) {
+	kinds, err := signaled(ctx, func(busy bool) ([]string, error) {
 		return retry(ctx, e, false, func() ([]string, error) {
-			return ask(ctx, e, pgx.RowTo[string], e.signal, []any{key, notNull(payload), &at}, hot)
+			var locks []int64
+			if busy {
+				locks = []int64{e.lockOf(key)}
+			}
+			return askLocked(ctx, e, pgx.RowTo[string], locks, e.signal, []any{key, notNull(payload), &at}, hot)
 		})
 	})
 	if len(kinds) > 0 {
@@ -179,14 +216,19 @@ func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time
 	return len(kinds) > 0, err
 }
 
-// signaled calls try, which runs signal.sql, until no other call changes the job meanwhile.
-func signaled(try func() ([]string, error)) (kinds []string, err error) {
-	for range meetingTries {
-		if kinds, err = try(); err != nil || len(kinds) == 0 || kinds[0] != "" {
+// signaled calls try, which runs signal.sql, until no other call changes the job meanwhile, or ctx
+// ends. After some tries the key is busy.
+func signaled(ctx context.Context, try func(busy bool) ([]string, error)) ([]string, error) {
+	for n := 0; ; n++ {
+		kinds, err := try(n >= freeTries)
+		again := errors.Is(err, held.Err) || err == nil && len(kinds) > 0 && kinds[0] == ""
+		if !again {
 			return kinds, err
 		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 	}
-	return nil, nil
 }
 
 func notNull(b []byte) []byte { return append([]byte{}, b...) }
@@ -217,7 +259,12 @@ func (e *engine) signalTx(ctx context.Context, tx caller, name, key string, payl
 	if len(payload) > driver.MaxPayload {
 		return false, fmt.Errorf("postgres: %s: %w: the payload has %d bytes, more than %d", name, driver.ErrInvalid, len(payload), driver.MaxPayload)
 	}
-	kinds, err := signaled(func() (kinds []string, err error) {
+	kinds, err := signaled(ctx, func(busy bool) (kinds []string, err error) {
+		if busy {
+			if err := tx.run(ctx, asked{text: lockKeys, args: []any{[]int64{e.lockOf(key)}}}); err != nil {
+				return nil, err
+			}
+		}
 		err = tx.run(ctx, asked{text: e.signal, args: []any{key, notNull(payload), (*time.Time)(nil)}, row: func(scan func(...any) error) error {
 			var kind string
 			err := scan(&kind)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
 // outcome is what an error says about what was asked for.
@@ -29,7 +30,7 @@ type notSentError struct{ error }
 func (e *notSentError) Unwrap() error { return e.error }
 
 // errLocked is that of a row which another transaction has locked, and was left out.
-var errLocked = errors.New("postgres: another transaction has locked the job's row")
+var errLocked = fmt.Errorf("%w, which has locked the job's row", held.Err)
 
 // judge tells what an error means. It does not go by pgconn.SafeToRetry: where a connection
 // breaks while the answer to a batch is read, pgx 5.12 returns in some modes an error that
@@ -37,10 +38,10 @@ var errLocked = errors.New("postgres: another transaction has locked the job's r
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, driver.ErrClosed), errors.Is(err, driver.ErrExists), errors.Is(err, driver.ErrInvalid), errors.Is(err, ErrVersion), errors.Is(err, driver.ErrChanged), errors.As(err, new(pgx.ScanArgError)):
-		return permanent
 	case errors.As(err, new(*notSentError)), errors.Is(err, errLocked):
 		return undone
+	case errors.Is(err, held.Err), errors.Is(err, driver.ErrClosed), errors.Is(err, driver.ErrExists), errors.Is(err, driver.ErrInvalid), errors.Is(err, ErrVersion), errors.Is(err, driver.ErrChanged), errors.As(err, new(pgx.ScanArgError)):
+		return permanent
 	case errors.As(err, &pg):
 		return judgeCode(pg)
 	case errors.As(err, new(pgx.ErrPreprocessingBatch)):

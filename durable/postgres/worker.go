@@ -3,7 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
 // worker claims and runs jobs. It has a row of its own, whose time is its lease on all
@@ -368,30 +369,49 @@ func (r *endedRow) error() error {
 	return nil
 }
 
-// lockedPauses are those between the tries of an end whose row is locked: for a moment, as
-// by another's claim that comes too late, or by one who stays.
-var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond, 320 * time.Millisecond}
-
-// Finish stores ends in one commit. It retries ends whose rows are locked for a moment,
-// and then leaves them for the next call, so that the others need not wait.
+// Finish stores ends. If it may wait, it retries ends whose rows are locked, or whose keys are held, for
+// a moment.
 func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
-	errs := w.finishAll(ctx, outs)
+	errs := w.finishNow(ctx, outs)
 	for _, pause := range lockedPauses {
-		var locked []int
+		var left []int
 		for i, err := range errs {
-			if errors.Is(err, errLocked) {
-				locked = append(locked, i)
+			if errors.Is(err, held.Err) {
+				left = append(left, i)
 			}
 		}
-		if len(locked) == 0 || ctx.Err() != nil {
+		if len(left) == 0 || ctx.Err() != nil || !held.MayWait(ctx) {
 			break
 		}
 		sleep(ctx, pause)
-		for k, err := range w.finishAll(ctx, pick(outs, locked)) {
-			errs[locked[k]] = err
+		for k, err := range w.finishNow(ctx, pick(outs, left)) {
+			errs[left[k]] = err
 		}
 	}
 	w.announceEnds(outs, errs)
+	return errs
+}
+
+// finishNow stores ends in one commit, except those that take a key again: these are stored after the
+// others, which must not wait for another's transaction. What is locked is left for the next call.
+func (w *worker) finishNow(ctx context.Context, outs []driver.Completion) []error {
+	errs := make([]error, len(outs))
+	var others, retaking []int
+	for i := range outs {
+		if retakes(&outs[i]) {
+			retaking = append(retaking, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	for _, indices := range [][]int{others, retaking} {
+		if len(indices) == 0 {
+			continue
+		}
+		for k, err := range w.finishAll(ctx, pick(outs, indices)) {
+			errs[indices[k]] = err
+		}
+	}
 	return errs
 }
 
@@ -411,50 +431,56 @@ func (w *worker) finishStatement(outs []driver.Completion) (statement string, ar
 	return w.e.finishWhole, append(append(args, c.after), c.next.args()...)
 }
 
-// finishAll stores ends in one commit, except retries of jobs that have left their key and take it
-// again. A retry may wait for another's transaction, so each is a commit of its own. If another job
-// has the key, the retried job ends.
+// retakes reports whether a job that has left its key takes it again.
+func retakes(o *driver.Completion) bool {
+	return o.End == driver.Retry && o.Delivery.Record.FreeWhenBegun
+}
+
+// finishAll stores ends in one commit. If that fails because of one of them, it stores each half by
+// itself. If another job has the key that a retried job takes again, the retried job ends.
 func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []error {
-	errs := make([]error, len(outs))
-	var together []int
-	for i, o := range outs {
-		if o.End != driver.Retry || !o.Delivery.Record.FreeWhenBegun {
-			together = append(together, i)
-			continue
-		}
-		err := w.finishOnce(ctx, outs[i:i+1], patient)[0]
-		if isCode(err, uniqueViolation) {
-			o.End = driver.Done
-			err = w.finishOnce(ctx, []driver.Completion{o})[0]
-		}
-		errs[i] = err
-	}
-	if len(together) > 0 {
-		for k, err := range w.finishOnce(ctx, pick(outs, together)) {
-			errs[together[k]] = err
-		}
+	errs, err := w.finishOnce(ctx, outs)
+	switch {
+	case err == nil || !concernsOne(err):
+	case len(outs) > 1:
+		return halves(outs, func(half []driver.Completion) []error { return w.finishAll(ctx, half) })
+	case isCode(err, uniqueViolation) && retakes(&outs[0]):
+		done := outs[0]
+		done.End = driver.Done
+		errs, _ = w.finishOnce(ctx, []driver.Completion{done})
 	}
 	return errs
 }
 
-// finishOnce writes down what is not locked. If one end is refused, the halves go by themselves.
-func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, settings ...string) []error {
+// concernsOne reports whether a commit may have failed because of one of its rows: another's
+// transaction holds the key, or a constraint or a trigger of the database refuses the row.
+func concernsOne(err error) bool {
+	return errors.Is(err, held.Err) || refusesOne(err)
+}
+
+// halves calls do with each half of the items.
+func halves[T any](items []T, do func([]T) []error) []error {
+	n := len(items) / 2
+	return slices.Concat(do(items[:n]), do(items[n:]))
+}
+
+// finishOnce writes down what is not locked: ends that take a key again, or others. An error besides those of the ends has undone all.
+func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]error, error) {
 	statement, args := w.finishStatement(outs)
+	settings := []string{hot}
+	if retakes(&outs[0]) {
+		settings = []string{brief, hot}
+	}
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
-		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, append(settings, hot)...)
-		if waitsForEntry(err) {
-			err = fmt.Errorf("%w: an open transaction holds the key: %w", driver.ErrExists, err)
-		}
+		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, settings...)
+		err = asHeld(err)
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
 	for _, o := range outs {
 		h := handleOf(o.Delivery)
 		h.unsaved = h.unsaved || uncertain
-	}
-	if half := len(outs) / 2; half > 0 && refusesOne(err) {
-		return append(w.finishOnce(ctx, outs[:half], settings...), w.finishOnce(ctx, outs[half:], settings...)...)
 	}
 	ended := make(map[string]error, len(rows))
 	for _, r := range rows {
@@ -473,7 +499,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, setti
 			errs[i] = driver.ErrLeaseLost
 		}
 	}
-	return errs
+	return errs, err
 }
 
 // announceEnds announces the retries and occurrences that follow from ends, if they are due soon,
@@ -522,9 +548,14 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 
 // Release gives back, and once more while there is a row that is locked. A job that was given
 // back before has no holder any more, so that it is not given back twice. The order in
-// which it locks rows is that of the other statements.
+// which it locks rows is that of the other statements. If one of several has to wait for its
+// key, each half goes by itself.
 func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
+	settings := []string{hot}
+	if slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }) {
+		settings = []string{brief, hot}
+	}
 	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
 		for i := range held {
 			h := handleOf(held[i])
@@ -532,12 +563,15 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 				claims[i] = 0
 			}
 		}
-		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.read.Load().Revision()}, hot)
+		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.read.Load().Revision()}, settings...)
 		if err == nil && busy[0] {
 			err = errLocked
 		}
-		return busy, err
+		return busy, asHeld(err)
 	})
+	if n := len(held) / 2; n > 0 && err != nil && concernsOne(err) && !errors.Is(err, errLocked) {
+		return errors.Join(w.Release(ctx, held[:n], after), w.Release(ctx, held[n:], after))
+	}
 	if err == nil && after <= 0 {
 		kinds := make([]string, len(held))
 		for i, h := range held {

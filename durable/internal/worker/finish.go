@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/batch"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
 )
@@ -94,10 +96,19 @@ func (w *Worker) putEnd(r *run, out *driver.Completion) {
 	r.cancel(nil)
 	delete(w.runs, r.job)
 	wanted := w.dispatcher.Done(r.job, now)
-	w.ends.Put(e)
+	b := w.batchOf(e)
+	b.Put(e)
 	if wanted {
-		w.ends.Hurry()
+		b.Hurry()
 	}
+}
+
+// batchOf returns the batcher that an end is for.
+func (w *Worker) batchOf(e *end) *batch.Batcher[*end] {
+	if e.out.End == driver.Retry && e.out.Delivery.Record.FreeWhenBegun {
+		return w.retake
+	}
+	return w.ends
 }
 
 // logFailure logs that an attempt has failed, if it counts.
@@ -119,7 +130,7 @@ func (w *Worker) finish(ended []*end) {
 	}
 	ctx, cancel := context.WithTimeout(w.c.Requests, max(w.c.Lease, 5*time.Second))
 	defer cancel()
-	errs := w.engine.Finish(ctx, outs)
+	errs := w.engine.Finish(held.NoWait(ctx), outs)
 	now := w.lock()
 	defer w.unlockAndAct(now)
 	for i, e := range ended {
@@ -136,6 +147,9 @@ func (w *Worker) finish(ended []*end) {
 			w.tooLate(e)
 			w.dispatcher.Forget(e.job, now)
 		case ForGood(err) && w.endsForGood(err):
+		case errors.Is(err, held.Err):
+			w.dispatcher.Block(e.job)
+			w.whenFree(e, err)
 		default:
 			w.tryAgain(e, err)
 		}
@@ -171,16 +185,31 @@ func (w *Worker) tooLate(e *end) {
 func (w *Worker) tryAgain(e *end, err error) {
 	e.tries++
 	pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
+	w.logUnwritten(e, err, pause)
+	w.wheel.Schedule(pause, func() { w.batchOf(e).Put(e) })
+}
+
+// whenFree writes an end again that another's transaction holds up: soon, since most transactions are
+// short, and once a second behind a long one. w.mu is held.
+func (w *Worker) whenFree(e *end, err error) {
+	e.tries++
+	pause := min(5*time.Millisecond<<min(e.tries, 8), time.Second)
+	if pause == time.Second {
+		w.logUnwritten(e, err, pause)
+	}
+	w.wheel.Schedule(pause, func() { w.batchOf(e).Put(e) })
+}
+
+func (w *Worker) logUnwritten(e *end, err error, pause time.Duration) {
 	if w.unwritten.Now() {
 		w.c.Log.Warn("durable: cannot store the end of an attempt; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 	}
-	w.wheel.Schedule(pause, func() { w.ends.Put(e) })
 }
 
 // followChanged writes an end again after its schedule has changed.
 func (w *Worker) followChanged(e *end) {
 	w.background.Go(func() {
-		defer w.ends.Put(e)
+		defer func() { w.batchOf(e).Put(e) }()
 		ctx, cancel := context.WithTimeout(context.Background(), w.c.Lease)
 		defer cancel()
 		if err := w.c.Times.FollowAgain(ctx, &e.out, e.began); err != nil {

@@ -67,7 +67,7 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Ti
 	if c.Manual {
 		linger = 0 // nobody adds meanwhile
 	}
-	w.ends = batch.New(w.finish, linger, endsEnough)
+	w.ends, w.retake = batch.New(w.finish, linger, endsEnough), batch.New(w.finish, linger, endsEnough)
 	return w
 }
 
@@ -92,6 +92,7 @@ func (w *Worker) work(ctx context.Context) {
 	claims.Wait()
 	w.drain()
 	w.ends.Close()
+	w.retake.Close()
 	end()
 	watches.Wait()
 	w.background.Wait()

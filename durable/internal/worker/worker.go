@@ -23,6 +23,7 @@ type Worker struct {
 	kinds  *driver.KindSet // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
 	ends   *batch.Batcher[*end]
+	retake *batch.Batcher[*end] // those that take a key again: they may wait for another's transaction
 
 	claimNow     chan struct{} // for claimLoop: there may be something to claim
 	renewNow     chan struct{} // for heartbeats: one is to be sent at once

@@ -122,6 +122,13 @@ func (d *Dispatcher) Done(j *Job, now Moment) (wanted bool) {
 	return len(j.limits.gates) > 0 && j.kind.inLanes > 0
 }
 
+// Block notes that another's transaction holds up the end of a job, which takes no slot from then on:
+// that transaction may stay open, and keep others from beginning.
+func (d *Dispatcher) Block(j *Job) {
+	d.set(j, blocked)
+	d.recheck = true
+}
+
 // Requeue puts a job back whose handler has not begun after all: it is the next of its kind and
 // priority.
 func (d *Dispatcher) Requeue(j *Job) {
@@ -197,7 +204,7 @@ type Counts struct {
 
 // Counts returns the numbers of jobs.
 func (d *Dispatcher) Counts() Counts {
-	return Counts{len(d.jobs), d.counts[claimed] + d.counts[ready], d.counts[running], d.counts[ending]}
+	return Counts{len(d.jobs), d.counts[claimed] + d.counts[ready], d.counts[running], d.counts[ending] + d.counts[blocked]}
 }
 
 // Lead returns the current time from the claim of a job until it is due.

@@ -27,7 +27,8 @@ const (
 	claimed                // waits for a Timer: for its time to begin
 	ready                  // in the queue of its kind for a free slot
 	running
-	ending // its end is being written down
+	ending  // its end is being written down
+	blocked // the same, and another's transaction holds it up
 )
 
 // Job is a job that a worker holds, from when the engine hands it out until its end is written down.
@@ -131,7 +132,7 @@ type Dispatcher struct {
 	jobs     map[driver.Ref]*Job
 	most     int // jobs that are held at most
 	bytes    int // of payloads
-	counts   [ending + 1]int
+	counts   [blocked + 1]int
 	kinds    map[string]*kindQueue
 	shared   *kindQueue   // the queues of all kinds without a limit of their own
 	active   []*kindQueue // those that have something in a queue, and maybe others

@@ -29,7 +29,7 @@ func (d *Dispatcher) verify() error {
 			return err
 		}
 	}
-	var counts [ending + 1]int
+	var counts [blocked + 1]int
 	bytes, reserved := 0, 0
 	gates := map[*limitGate][2]int{}
 	for _, j := range d.jobs {

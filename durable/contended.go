@@ -1,0 +1,68 @@
+package durable
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/batch"
+)
+
+// contendedEvery is the least time between two tries of one key.
+const contendedEvery = 20 * time.Millisecond
+
+// contended are the Adds whose keys transactions hold that are open (held.Err). They are tried again
+// and again, apart from all others, which must not wait for a transaction of somebody else. The engine
+// decides how long: it returns another error for a key that stays held.
+type contended struct {
+	batch *batch.Batcher[*adding]
+
+	mu   sync.Mutex
+	keys map[string]int // how many Adds wait for each
+}
+
+func newContended(insert func([]*adding)) *contended {
+	byKey := func(items []*adding) {
+		slices.SortStableFunc(items, func(a, b *adding) int { return strings.Compare(a.rec.Key, b.rec.Key) })
+		for len(items) > 0 {
+			n := 1
+			for n < len(items) && items[n].rec.Key == items[0].rec.Key {
+				n++
+			}
+			insert(items[:n])
+			items = items[n:]
+		}
+	}
+	return &contended{batch: batch.New(byKey, contendedEvery, batch.Max), keys: map[string]int{}}
+}
+
+// has reports whether an Add waits for a key. The next Add of that key waits with it at once.
+func (c *contended) has(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keys[key] > 0
+}
+
+// put has an Add wait. False: the Queue is closed.
+func (c *contended) put(it *adding) bool {
+	c.mu.Lock()
+	if !it.contended {
+		it.contended = true
+		c.keys[it.rec.Key]++
+	}
+	c.mu.Unlock()
+	return c.batch.Put(it)
+}
+
+// leave is called of an Add that has its answer.
+func (c *contended) leave(it *adding) {
+	if !it.contended {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keys[it.rec.Key]--; c.keys[it.rec.Key] == 0 {
+		delete(c.keys, it.rec.Key)
+	}
+}

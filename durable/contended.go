@@ -6,8 +6,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/batch"
 )
+
+// adding is a record on its way to the engine.
+type adding struct {
+	rec   driver.Record
+	ref   Ref
+	found Ref // for Job.Found, which must not change after Add has returned
+	err   error
+	done  chan struct{} // closed when ref, found and err are set
+
+	contended bool // it waits for a key, or has waited
+}
 
 // contendedEvery is the least time between two tries of one key.
 const contendedEvery = 20 * time.Millisecond

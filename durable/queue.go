@@ -289,17 +289,6 @@ func ofJob(i, n int, err error) error {
 	return fmt.Errorf("durable: AddMany: job %d: %w", i, err)
 }
 
-// adding is a record on its way to the engine.
-type adding struct {
-	rec   driver.Record
-	ref   Ref
-	found Ref // for Job.Found, which must not change after Add has returned
-	err   error
-	done  chan struct{} // closed when ref, found and err are set
-
-	contended bool // it waits for a key, or has waited
-}
-
 func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
 	refs := make([]Ref, len(recs))
 	if err := ctx.Err(); err != nil {

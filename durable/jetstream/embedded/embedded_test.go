@@ -212,7 +212,7 @@ func TestUnusableDirectory(t *testing.T) {
 	cancel()
 	_, err = embedded.Open(ctx, t.TempDir())
 	require.Error(t, err)
-	require.PanicsWithValue(t, "embedded: MaxStore(1): less than 8 MiB", func() { embedded.Open(within(t), t.TempDir(), embedded.WithMaxStore(1)) })
+	require.PanicsWithValue(t, "embedded: WithMaxStore(1): less than 8 MiB", func() { embedded.Open(within(t), t.TempDir(), embedded.WithMaxStore(1)) })
 }
 
 // A process that was killed leaves no leases: what ran then runs at once.

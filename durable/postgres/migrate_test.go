@@ -174,7 +174,7 @@ func TestMigrateWithoutRights(t *testing.T) {
 
 func TestWrongUse(t *testing.T) {
 	for _, name := range []string{"", "Upper", "a-b", "1a", "a.b", "ü", string(make([]byte, 64))} {
-		require.PanicsWithValue(t, fmt.Sprintf("postgres: Schema(%q): use lower-case letters, digits and _", name), func() {
+		require.PanicsWithValue(t, fmt.Sprintf("postgres: WithSchema(%q): use lower-case letters, digits and _", name), func() {
 			postgres.Connect(t.Context(), &pgxpool.Pool{}, postgres.WithSchema(name))
 		})
 	}

@@ -21,7 +21,7 @@ type Future[T any] struct {
 
 	// Guarded by the shard's lock until done is closed.
 	cancel context.CancelCauseFunc // of the running function's context
-	place  *list.Element           // of cancel among those that Stop calls
+	elem   *list.Element           // of cancel among those that Stop calls
 	ended  bool
 	value  T
 	err    error
@@ -98,7 +98,7 @@ func (t *futureRun[T]) Run() {
 		}
 		r.entry.LockShard()
 		defer r.entry.UnlockShard()
-		r.entry.Forget(r.place)
+		r.entry.Forget(r.elem)
 		r.end(value, err)
 	}()
 	value, err = f(ctx)
@@ -124,7 +124,7 @@ func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Conte
 		return nil
 	}
 	r.cancel = cancel
-	r.place = r.entry.Remember(cancel)
+	r.elem = r.entry.Remember(cancel)
 	return r.f
 }
 

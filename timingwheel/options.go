@@ -251,25 +251,9 @@ func WithTrace(name string) Option {
 // But there are more wake-ups: one for each tick in which something is due. Without the
 // option, the ticks of one millisecond share a wake-up.
 //
-// The table has the lateness at the median and at the 99th percentile, in ms, and the
-// share of one processor that firing takes (BenchmarkPrecise). The figures are medians of
-// five runs on a machine of two processors that had other things to do. For the 99th
-// percentile the table also has the least of the runs: it is nearest to the value of an
-// idle machine. For time.AfterFunc, the median lateness is 0.53 ms, and the shares at the
-// three rates are 0.5, 1.3 and 7 to 11 %.
-//
-//	                     default                       precise
-//	timers/s   tick      p50    p99, least, CPU        p50    p99, least, CPU
-//	      0    any         -      -     -    0.0 %       -      -     -    0.0 %
-//	  1,000    10us     0.54   1.06  1.05    1.0 %   0.016   0.04  0.04    1.6 %
-//	           100us    0.60   1.12  1.11    1.0 %   0.063   0.11  0.11    1.5 %
-//	           1ms      1.05   1.93  1.88    1.0 %   0.52    1.00  1.00    1.0 %
-//	 10,000    10us     0.54   1.06  1.05    1.7 %   0.016   0.92  0.03   10.8 %
-//	           100us    0.58   1.13  1.12    1.7 %   0.061   0.12  0.11    7.1 %
-//	           1ms      1.04   1.93  1.91    1.3 %   0.51    1.01  1.00    1.4 %
-//	100,000    10us     0.56   1.16  1.12    8.4 %   0.017   0.12  0.10   75   %
-//	           100us    0.61   1.83  1.15    6.8 %   0.066   1.20  0.13   14.7 %
-//	           1ms      1.11   7.21  2.03    6.7 %   0.61    4.52  1.04    7.1 %
+// With ticks of 100us and 1,000 timers a second, half are late by 0.06 ms instead of 0.6, and
+// firing takes 1.5 % of a processor instead of 1.0. Section "Precise wake-ups" of
+// benchmarks/SCALING.md has the table.
 //
 // A tick of 100us suits most uses. A finer tick pays where few timers are due. At 10,000
 // timers a second its 99th percentile was unsteady.

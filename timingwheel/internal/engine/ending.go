@@ -22,8 +22,8 @@ func (e *Engine) Stop(h heir) {
 	e.cancel(ErrStopped)
 	oneShots, contexts := e.stopShards()
 	for _, of := range contexts {
-		for place := of.Front(); place != nil; place = place.Next() {
-			place.Value.(context.CancelCauseFunc)(ErrStopped)
+		for elem := of.Front(); elem != nil; elem = elem.Next() {
+			elem.Value.(context.CancelCauseFunc)(ErrStopped)
 		}
 	}
 	// Release the buckets too, for those who keep a handle.

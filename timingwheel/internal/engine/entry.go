@@ -138,5 +138,5 @@ func lazyOf(task func()) *LazyTask { return Undisguise[LazyTask](task) }
 // garbage collector sees what it is.
 func Disguise[T any](p *T) func() { return *(*func())(unsafe.Pointer(&p)) }
 
-// Undisguise undoes disguise.
+// Undisguise returns the pointer that Disguise was given. The entry's tag must say that f is one.
 func Undisguise[T any](f func()) *T { return *(**T)(unsafe.Pointer(&f)) }

@@ -81,7 +81,7 @@ func (s *shard) flush(c *cascade, out *dueTasks) (more bool) {
 func (s *shard) flushSlice(c *cascade) (more bool) {
 	now, before := s.clock.Now(), len(s.out.tasks)
 	s.hub.lateHint.next(now)
-	run := latenessRun{of: &s.history.lateness}
+	late := latenessRun{of: &s.history.lateness}
 	gated := s.hub.gate != nil && !s.hub.gate.lets()
 	for range SliceLen {
 		i := c.ring.TakeFirst(&s.arena)
@@ -107,10 +107,10 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 			s.out.held = true
 			continue
 		}
-		run.record(deadline, s.clock, now)
+		late.record(deadline, s.clock, now)
 		s.fire(i)
 	}
-	s.out.late = max(s.out.late, run.done())
+	s.out.late = max(s.out.late, late.done())
 	s.passed(before)
 	s.tidy(SliceLen)
 	if c.ring.First(&s.arena) != 0 {

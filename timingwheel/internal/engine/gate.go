@@ -277,15 +277,15 @@ func (s *shard) takeWaiting(out *dueTasks, most int) (n int) {
 	}
 	s.out = out
 	now, before := s.clock.Now(), len(out.tasks)
-	run := latenessRun{of: &s.history.lateness}
+	late := latenessRun{of: &s.history.lateness}
 	i := s.waiting.First(&s.arena)
 	for ; i != 0 && n < most; i = s.waiting.First(&s.arena) {
 		n++
 		s.arena.Unlink(i)
-		run.record(s.arena.Deadline(i), s.clock, now)
+		late.record(s.arena.Deadline(i), s.clock, now)
 		s.fire(i)
 	}
-	run.done()
+	late.done()
 	s.passed(before)
 	if i != 0 {
 		s.waitsSince.Store(s.arena.Deadline(i))

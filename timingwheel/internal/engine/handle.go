@@ -185,9 +185,9 @@ func (h *Handle) Remember(cancel context.CancelCauseFunc) *list.Element {
 }
 
 // Forget takes back what remember has done. After Stop it does nothing.
-func (h *Handle) Forget(place *list.Element) {
-	if place != nil && h.shard.contexts != nil {
-		h.shard.contexts.Remove(place)
+func (h *Handle) Forget(elem *list.Element) {
+	if elem != nil && h.shard.contexts != nil {
+		h.shard.contexts.Remove(elem)
 	}
 }
 

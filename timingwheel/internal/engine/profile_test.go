@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestStackOfASample(t *testing.T) {
 // A ticker whose first entry is not sampled never is, whatever was sampled before.
 func TestUnsampledTickerHasNoSamples(t *testing.T) {
 	for _, sampledBefore := range []bool{false, true} {
-		w, s, _ := profiled(1 << 40)
+		w, s, _ := profiled(math.MaxInt32)
 		want := 0
 		if sampledBefore {
 			want = 1

@@ -66,7 +66,7 @@ type shard struct {
 	contexts *list.List             // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
 	// Fields that an add does not use, so that shards need no more room between them.
-	id int // its place among the shards; for ever the same
+	id int // its index among the shards, which never changes
 
 	_ [32]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
 }

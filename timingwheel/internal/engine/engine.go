@@ -85,7 +85,7 @@ func New(c *Config, attached any) *Engine {
 	e.runner = &run.Runner{PanicHandler: c.PanicHandler, Tracer: c.Tracer, Log: c.Log}
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
-	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending), log2(c.Slots), c.Manual)
+	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
 	if d.profile = c.Profile; d.profile != nil {
 		d.profile.init(len(e.shards))
 	}

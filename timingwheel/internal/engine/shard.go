@@ -28,7 +28,7 @@ type shard struct {
 	turnEnds   time.Duration // when the current interval of finest does; 0 until there is one
 
 	counts   Counts        // but for Pending
-	limit    *limit        // on the oneShots of all shards; nil: none
+	limit    share         // of the limit on oneShots; here, where the lines are written anyway
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
@@ -68,12 +68,12 @@ type shard struct {
 	// Fields that an add does not use, so that shards need no more room between them.
 	id int // its index among the shards, which never changes
 
-	_ [32]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
+	_ [24]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
 }
 
 func (s *shard) init(h *hub, id int) {
 	s.hub, s.clock, s.id = h, h.clock, id
-	s.limit = h.limit
+	s.limit.join(h.limit)
 	s.overdueCascade = cascade{shard: id, allDue: true}
 	s.overdue.cascade = &s.overdueCascade
 	s.nextSample = math.MinInt64
@@ -94,7 +94,7 @@ type ref struct {
 
 // accept adds a one-shot that is new, unless the shard is closed or the limit reached.
 func (s *shard) accept(after Delay, f func(), kind bucket.Tag) (ref, error) {
-	if s.closed || s.limit != nil || s.arena.IsFull() {
+	if s.closed || s.limit.exists() || s.arena.IsFull() {
 		if err := s.refuse(1); err != nil {
 			return ref{}, err
 		}
@@ -147,7 +147,7 @@ func (s *shard) remove(i bucket.Index) (f func(), tag bucket.Tag) {
 func (s *shard) uncountOneShot(tag bucket.Tag) {
 	if tag&OneShot != 0 {
 		s.oneShots--
-		if s.limit != nil || s.closed {
+		if s.limit.limit != nil || s.closed {
 			s.oneShotEnded()
 		}
 	}

@@ -10,8 +10,9 @@ import (
 //
 // A count of what is pending would be a third of the lines. But every processor would write
 // that line twice a timer: an add and a cancel took 1.1 to 1.6 times as long with two busy
-// processors, and with more of them the line is all that they do. So a shard gets its places in lots as long as there are plenty, and keeps
-// what it gives back. Its writes then are on a line of its own.
+// processors, and with more of them the line is all that they do. So a shard gets its places
+// in lots as long as there are plenty, and keeps what it gives back. Its writes then are on
+// a line of its own.
 //
 // The bound stays exact. Before a take fails, all that is spare becomes free for everyone.
 type limit struct {

@@ -33,7 +33,7 @@ type Step struct {
 type sample struct {
 	local time.Time // the middle of the round trip; compared monotonically
 	there time.Time
-	off   time.Duration // half of the round trip, and what the source says
+	off   time.Duration // half of the round trip, the drift in that, and what the source says
 }
 
 // Clock estimates the time of a Source. The zero Clock is not usable: call New, or Exact.
@@ -65,7 +65,7 @@ func (c *Clock) Sync(ctx context.Context) error {
 		return err
 	}
 	half := time.Since(before) / 2
-	s := sample{local: before.Add(half), there: there.Round(0), off: off + half}
+	s := sample{local: before.Add(half), there: there.Round(0), off: off + half + driftIn(half)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.best.local.IsZero() {
@@ -92,8 +92,11 @@ func (c *Clock) Step() Step {
 
 func (s sample) at(local time.Time) (time.Time, time.Duration) {
 	since := local.Sub(s.local)
-	return s.there.Add(since), s.off + time.Duration(drift*float64(since.Abs()))
+	return s.there.Add(since), s.off + driftIn(since.Abs())
 }
+
+// driftIn returns the most by which two clocks drift apart in d.
+func driftIn(d time.Duration) time.Duration { return time.Duration(drift * float64(d)) }
 
 // Now returns the estimate, and by how much it may be off in either direction.
 func (c *Clock) Now() (time.Time, time.Duration) {

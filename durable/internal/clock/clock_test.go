@@ -125,3 +125,21 @@ func TestError(t *testing.T) {
 	_, err := New(t.Context(), o.read)
 	require.ErrorIs(t, err, o.err)
 }
+
+// The clocks drift apart also while an answer is on its way.
+func TestDriftOfASlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, drift := range []float64{-90e-6, 90e-6} {
+			o := &other{start: time.Now(), drift: drift, answer: func() time.Duration { return 0 }}
+			slow := func(ctx context.Context) (time.Time, time.Duration, error) {
+				at, off, err := o.read(ctx)
+				time.Sleep(time.Second)
+				return at, off, err
+			}
+			c, err := New(t.Context(), slow)
+			require.NoError(t, err)
+			now, within := c.Now()
+			require.LessOrEqual(t, o.now().Sub(now).Abs(), within)
+		}
+	})
+}

@@ -69,8 +69,7 @@ func TestDocLinksLeadSomewhere(t *testing.T) {
 
 // docLinks returns the links of a doc comment to names of its own package.
 func docLinks(d *comment.Doc) (all []string) {
-	var texts func(from []comment.Text)
-	texts = func(from []comment.Text) {
+	texts := func(from []comment.Text) {
 		for _, text := range from {
 			if link, ok := text.(*comment.DocLink); ok && link.ImportPath == "" {
 				all = append(all, strings.TrimPrefix(link.Recv+"."+link.Name, "."))

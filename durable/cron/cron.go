@@ -142,7 +142,7 @@ var names = map[string]int{
 }
 
 // checkField refuses what the parser reads in a way that the author may not have meant: it goes
-// around the end of a range, and leaves out empty elements. What else is wrong the parser says.
+// around the end of a range, and leaves out empty elements. The parser reports all other faults.
 func checkField(field string) error {
 	for _, element := range strings.Split(field, ",") {
 		span, _, _ := strings.Cut(element, "/")

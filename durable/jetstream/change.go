@@ -184,8 +184,8 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 	return ok, err
 }
 
-// moveGroup ends a version as moved, and stores the next; was is its message. Of a suspect that was handed
-// back one that is a suspect, too. Of what it is based on, all is conditional: the
+// moveGroup ends a version as moved, and stores the next; was is its message. The next version of a
+// suspect that was handed back is a suspect, too. Of what it is based on, all is conditional: the
 // status is as it was read, and if there was none, the bucket of the old version is open,
 // so that what has ended does not come back. A status that is there says as much, in a
 // closed bucket too: it is removed after its job.

@@ -25,7 +25,7 @@ const (
 	moveBytes = 1 << 20 // of those that move far buckets
 
 	// readSize is what one reader takes. The largest job fits, so every request makes
-	// progress: a payload has 256 KiB at most. Of small jobs fetchSize fit.
+	// progress: a payload has 256 KiB at most. It also fits fetchSize small jobs.
 	readSize = 1 << 20
 
 	// waitSize is what one takes that waits, and less if many do. A job that does not fit

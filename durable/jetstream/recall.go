@@ -7,7 +7,7 @@ import (
 
 // A job that a worker has put off because a limit is far behind, or something is paused, may be due
 // at once by other limits and pauses. The server waits for as long as it was told. So the worker keeps
-// what it has put off, and asks for it again when they change.
+// the jobs that it has deferred, and requests them again when limits or pauses change.
 
 // maxDeferred bounds the deferred jobs that a worker remembers. Beyond that, the oldest keep their
 // original delay.

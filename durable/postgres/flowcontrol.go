@@ -71,8 +71,8 @@ func claimSettings(schema string) string {
 func claimKey(schema string) int64 { return advisoryKey("claims", schema) }
 
 // awaitClaims waits until the claims are over that are under way. One that begins later finds
-// the limits that are stored now. To take the lock instead would have all claims wait with this
-// one, as long as one of them waits for a permit that a CompleteTx has locked.
+// the limits that are stored now. Rejected: taking the lock, since all claims would then wait with
+// this one, as long as one of them waits for a permit that a CompleteTx has locked.
 func (e *engine) awaitClaims(ctx context.Context) error {
 	under, err := e.claimsUnderWay(ctx)
 	for err == nil && len(under) > 0 {

@@ -259,8 +259,8 @@ func (w *worker) supersede(h *handle) {
 	}
 }
 
-// learn keeps the answer to a claim. Of a row that was locked it has said nothing: who has
-// it locked may be an earlier claim of this handle, whose answer was lost.
+// learn keeps the answer to a claim. A row that was locked has no answer: the lock may be that
+// of an earlier claim of this handle, whose answer was lost.
 func (h *handle) learn(a answer) {
 	switch {
 	case a.Status == driver.Granted:
@@ -391,7 +391,7 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 }
 
 // finishNow stores ends in one commit, except those that take a key again: these are stored after the
-// others, which must not wait for another's transaction. What is locked is left for the next call.
+// others, which must not wait for another's transaction. The next call tries locked rows again.
 func (w *worker) finishNow(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
 	var others, retaking []int

@@ -137,8 +137,8 @@ func (c *Calendar) IsLeftOut(r *driver.Record, began time.Time) bool {
 	if err != nil {
 		return false
 	}
-	// There are not n later times in less than n steps, the shortest of which is a second but for @every:
-	// with a large n that saves the search for each of many that were missed.
+	// n later times take at least n steps, each of at least a second, or of the interval of @every.
+	// With a large n this saves the search for each of many that were missed.
 	step := cmp.Or(c.spec(o.Spec).Interval(), time.Second)
 	return began.Sub(at)/step >= time.Duration(o.Missed) && lastOf(t, at.Add(-time.Microsecond), began, o.Missed).After(at)
 }

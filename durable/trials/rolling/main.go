@@ -4,7 +4,7 @@
 //	rolling nats://HOST:PORT|postgres://... N LEDGER PAYLOAD
 //
 // Each job fails once, half a second after it was due, so that the version which runs it stores
-// it once more. What the command does is in the ledger, as the processes of trials write it; Z is
+// it once more. The command writes its acts into the ledger, as the processes of trials do; Z is
 // for a Queue that ended because another has raised the version of the store.
 package main
 

@@ -9,8 +9,8 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// An heir gets what stop takes off the engine. First it is told how many entries there may
-// be. It is called under the lock of a shard.
+// An heir gets the entries that stop takes off the engine. Expect comes first, with the largest
+// number of them. It is called under the lock of a shard.
 type heir interface {
 	Expect(n int64)
 	Take(deadline time.Time, f func())

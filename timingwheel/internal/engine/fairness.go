@@ -168,7 +168,7 @@ const (
 // latest, or that it is at work now.
 func (p *lateHint) next(at time.Duration) { p.lateAfter.Store(lateAt(at)) }
 
-// expect is told a time at which the driver has to run.
+// expect notes a time at which the driver has to run.
 func (p *lateHint) expect(at time.Duration) {
 	if late := lateAt(at); late < p.lateAfter.Load() {
 		p.lateAfter.Store(late)

@@ -40,7 +40,7 @@ func TestLimit(t *testing.T) {
 	a.Free(i)
 
 	const most = 1 << 31 / chunkLen
-	a = &Arena{chunks: make([]*[chunkLen]entry, most-1), info: make([]chunkInfo, most-1)}
+	a = &Arena{chunks: make([]*entry, most-1), info: make([]chunkInfo, most-1), places: 1 << 31, generation: 1 << tagBits}
 	i, generation := a.Alloc(1, task, 0)
 	require.Equal(t, Index(1<<31-chunkLen), i&^chunkMask)
 	require.Less(t, i, isBucket)
@@ -420,7 +420,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 			a.info[0].used++
 			return nil
 		},
-		"a chunk not there": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.made++; return nil },
+		"a chunk not there": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.places++; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b, i := setup()
@@ -431,5 +431,37 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 			}
 			require.Error(t, a.Verify(buckets))
 		})
+	}
+}
+
+// The first chunk grows. No entry changes its index meanwhile. An index of an entry that is gone names
+// nothing, also one beyond the room.
+func TestFirstChunkGrows(t *testing.T) {
+	a := new(Arena)
+	var ring Bucket
+	ring.Open(a, 0)
+	rooms := map[int]bool{}
+	generations := map[Index]uint64{}
+	for range 3 * chunkLen {
+		i, generation := a.Alloc(int64(len(generations)), task, 0)
+		ring.Append(a, i)
+		require.Zero(t, generations[i])
+		generations[i] = generation
+		if !rooms[a.Cap()] {
+			rooms[a.Cap()] = true
+			verify(t, a, &ring)
+			_, ok := a.Find(Index(a.Cap()), generation)
+			require.False(t, ok)
+			_, ok = a.Find(Index(a.Cap()-1), generation+1<<tagBits)
+			require.False(t, ok)
+		}
+		for i, generation := range generations {
+			require.True(t, alive(a, i, generation))
+			break // one, at random
+		}
+	}
+	require.Equal(t, map[int]bool{64: true, 256: true, 1024: true, 2048: true, 3072: true, 4096: true}, rooms)
+	for i, generation := range generations {
+		require.True(t, alive(a, i, generation))
 	}
 }

@@ -43,7 +43,7 @@ const (
 
 // IsSparse reports whether Tidy will move entries: there is room for more than 2.5 times
 // the entries and two chunks. O(1).
-func (a *Arena) IsSparse() bool { return 2*a.made*chunkLen > 5*a.used+4*chunkLen }
+func (a *Arena) IsSparse() bool { return 2*a.places > 5*a.used+4*chunkLen }
 
 // Tidy moves entries together if the arena is sparse, so that entries that are left do
 // not pin their chunks. The caller passes how many entries it has just handled; Tidy

@@ -270,7 +270,7 @@ func TestNumbersOfChunksAreUsedAgain(t *testing.T) {
 
 // An arena is sparse from the room on that Tidy promises.
 func TestIsSparse(t *testing.T) {
-	a := Arena{made: 12, used: 4 * chunkLen}
+	a := Arena{places: 12 * chunkLen, used: 4 * chunkLen}
 	require.False(t, a.IsSparse())
 	a.used--
 	require.True(t, a.IsSparse())

@@ -87,12 +87,13 @@ func (a *Arena) verifyRing(b *Bucket, where map[Index]*Bucket) error {
 
 // verifyChunks checks the free lists, and what is counted and listed of them.
 func (a *Arena) verifyChunks() error {
-	used, made := 0, 0
-	for c, chunk := range a.chunks {
+	used, places := 0, 0
+	for c := range a.chunks {
+		chunk := a.entries(c)
 		if chunk == nil {
 			continue
 		}
-		made++
+		places += len(chunk)
 		info := a.info[c]
 		free := 0
 		for i := info.free; i != 0; i = a.entry(i).next {
@@ -101,7 +102,7 @@ func (a *Arena) verifyChunks() error {
 				return fmt.Errorf("chunk %d: free list broken at entry %d", c, i)
 			}
 		}
-		usable := chunkLen
+		usable := len(chunk)
 		if c == 0 {
 			usable-- // index 0
 		}
@@ -114,8 +115,8 @@ func (a *Arena) verifyChunks() error {
 		used += int(info.used)
 	}
 	removed := a.removed.dead.n + a.removed.spare.n
-	if used != a.used+removed || made != a.made {
-		return fmt.Errorf("used %d and %d removed, counted %d; %d chunks, counted %d", a.used, removed, used, a.made, made)
+	if used != a.used+removed || places != a.places {
+		return fmt.Errorf("used %d and %d removed, counted %d; %d places, counted %d", a.used, removed, used, a.places, places)
 	}
 	return nil
 }

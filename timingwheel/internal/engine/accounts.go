@@ -125,7 +125,7 @@ func (s *shard) addTo(st *Stats) {
 func (s *shard) addLevelTo(w *wheel, l *LevelStats) {
 	l.Tick = s.clock.duration(w.tick)
 	l.Interval = s.clock.duration(w.interval())
-	l.Slots = len(w.slots)
+	l.Slots = w.last + 1
 	l.CurrentTime = max(l.CurrentTime, s.clock.duration(w.currentTime))
 	l.Buckets += w.cascade.openBuckets
 	l.Entries += int64(s.entries[w.level])

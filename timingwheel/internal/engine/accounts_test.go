@@ -125,10 +125,10 @@ func walk(s *shard, w *wheel, l *LevelStats) {
 	l.Slots = 1 << s.hub.bits
 	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.currentTime)))
 	l.Entries += countIn(s, &w.cascade.ring)
-	for n := range w.slots {
-		if b := &w.slots[n].Bucket; b.IsOpen() {
+	for _, b := range w.slots() {
+		if b.IsOpen() {
 			l.Buckets++
-			l.Entries += countIn(s, b)
+			l.Entries += countIn(s, &b.Bucket)
 		}
 	}
 	if s.history != nil {

@@ -56,10 +56,10 @@ func whereIs(s *shard, place bucket.Index) *slot {
 	s.lock()
 	defer s.unlock()
 	for w := s.finest; w != nil; w = w.overflow {
-		for n := range w.slots {
-			for i := range w.slots[n].All(&s.arena) {
+		for _, b := range w.slots() {
+			for i := range b.All(&s.arena) {
 				if i == place {
-					return &w.slots[n]
+					return b
 				}
 			}
 		}

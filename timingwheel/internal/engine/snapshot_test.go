@@ -44,7 +44,7 @@ func (w *testWheel) verifySnapshot(t testing.TB, next int) snapshot {
 				n++
 				for l := s.finest; ; l = l.overflow {
 					if width := l.shift + l.bits; deadline>>width == l.currentTime>>width {
-						want.Levels[l.level].Occupied[deadline>>l.shift&int64(len(l.slots)-1)]++
+						want.Levels[l.level].Occupied[deadline>>l.shift&int64(l.last)]++
 						break
 					}
 				}
@@ -55,13 +55,12 @@ func (w *testWheel) verifySnapshot(t testing.TB, next int) snapshot {
 		want.Waiting += walk(&s.waiting)
 		for l := s.finest; l != nil; l = l.overflow {
 			want.Cascading += walk(&l.cascade.ring) - pushedBack(l, &l.cascade.ring)
-			for n := range l.slots {
-				b := &l.slots[n].Bucket
-				want.Levels[l.level].Occupied[n] += int32(walk(b) - pushedBack(l, b))
+			for n, b := range l.slots() {
+				want.Levels[l.level].Occupied[n] += int32(walk(&b.Bucket) - pushedBack(l, &b.Bucket))
 			}
 			if now := l.currentTime; now >= furthest[l.level] {
 				furthest[l.level] = now
-				want.Levels[l.level].Hand = int(now>>l.shift) & (len(l.slots) - 1)
+				want.Levels[l.level].Hand = int(now>>l.shift) & l.last
 			}
 		}
 	}

@@ -106,9 +106,9 @@ func (v *verifier) counts(s *shard) {
 	count(levelDue, &s.atOnce)
 	count(levelWaiting, &s.waiting)
 	for w := s.finest; w != nil; w = w.overflow {
-		slots := make([]*slot, len(w.slots))
-		for i := range w.slots {
-			slots[i] = &w.slots[i]
+		var slots []*slot
+		for _, b := range w.slots() {
+			slots = append(slots, b)
 		}
 		countAll(w.level, &w.cascade, slots...)
 	}
@@ -147,8 +147,7 @@ func (v *verifier) slots(s *shard) {
 			v.check(o.currentTime == w.currentTime&^(o.tick-1), "the clock of the overflow is another")
 		}
 		v.check(w.currentTime%w.tick == 0, "a clock between two ticks")
-		for n := range w.slots {
-			b := &w.slots[n]
+		for n, b := range w.slots() {
 			if !b.IsOpen() {
 				continue
 			}
@@ -170,8 +169,8 @@ func buckets(s *shard) iter.Seq[*bucket.Bucket] {
 	all := []*bucket.Bucket{&s.overdue.Bucket, &s.overdueCascade.ring, &s.atOnce, &s.waiting}
 	for w := s.finest; w != nil; w = w.overflow {
 		all = append(all, &w.cascade.ring)
-		for n := range w.slots {
-			all = append(all, &w.slots[n].Bucket)
+		for _, b := range w.slots() {
+			all = append(all, &b.Bucket)
 		}
 	}
 	return slices.Values(all)

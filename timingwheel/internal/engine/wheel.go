@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"iter"
 	"math"
 
 	"github.com/tickwheel/tickwheel/bucket"
@@ -39,7 +40,8 @@ type wheel struct {
 	tick        int64         // width of a slot
 	mask        int64         // the bits in which the ticks of an interval differ: interval()-1
 	currentTime int64         // of advance: no bucket that expires until then is open
-	slots       []slot
+	last        int           // number of the last slot
+	pages       []*page       // of slots; nil until one of its slots is opened
 	cascade     cascade
 	overflow    *wheel // nil until first needed
 }
@@ -54,6 +56,16 @@ type slot struct {
 	bucket.Bucket
 	cascade *cascade // where the entries go when the bucket expires
 }
+
+// page is a part of a ring of slots. A level has only the pages that were ever used: three
+// pages of 1 KB for one timer of an hour, for 48 KB with rings in one piece. An add and cancel
+// takes as long.
+type page [pageLen]slot
+
+const (
+	pageBits = 5
+	pageLen  = 1 << pageBits
+)
 
 // cascade holds the entries of a bucket that has expired while the driver flushes them in
 // slices. Each level has one, because a finer bucket may be flushed between two slices of
@@ -78,17 +90,44 @@ func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint
 		bits:    bits,
 		tick:    1 << shift,
 		mask:    math.MaxInt64,
-		slots:   make([]slot, 1<<bits),
+		last:    1<<bits - 1,
+		pages:   make([]*page, (1<<bits+pageLen-1)/pageLen),
 		cascade: cascade{shard: shard},
 	}
 	if shift+bits < 63 {
 		w.mask = 1<<(shift+bits) - 1
 	}
 	w.currentTime = currentTime &^ (w.tick - 1)
-	for i := range w.slots {
-		w.slots[i].cascade = &w.cascade
-	}
 	return w
+}
+
+// makePage is not inlined, so that the frames of add are small.
+//
+//go:noinline
+func (w *wheel) makePage(n int) *page {
+	p := new(page)
+	for i := range p {
+		p[i].cascade = &w.cascade
+	}
+	w.pages[n] = p
+	return p
+}
+
+// slots iterates over the slots of all pages, with their numbers. A slot that it leaves out was
+// never open.
+func (w *wheel) slots() iter.Seq2[int, *slot] {
+	return func(yield func(int, *slot) bool) {
+		for n, p := range w.pages {
+			if p == nil {
+				continue
+			}
+			for i := range min(pageLen, w.last+1) {
+				if !yield(n*pageLen+i, &p[i]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // find returns the slot of a deadline, on this level or on a coarser one, with its bucket
@@ -103,7 +142,12 @@ func (w *wheel) find(deadline int64) (s *slot, level uint) {
 		}
 		w = w.overflow
 	}
-	s = &w.slots[w.position(deadline)]
+	n := w.position(deadline)
+	p := w.pages[n>>pageBits]
+	if p == nil {
+		p = w.makePage(n >> pageBits)
+	}
+	s = &p[n&(pageLen-1)]
 	if !s.IsOpen() {
 		w.open(s, deadline)
 	}
@@ -127,7 +171,7 @@ func (w *wheel) covers(tick int64) bool { return tick^w.currentTime <= w.mask }
 func (w *wheel) interval() int64 { return max(w.mask, w.mask+1) }
 
 // position returns the number of the slot that holds a tick.
-func (w *wheel) position(tick int64) int { return int(tick>>(w.shift&63)) & (len(w.slots) - 1) }
+func (w *wheel) position(tick int64) int { return int(tick>>(w.shift&63)) & w.last }
 
 // advance sets currentTime to t, rounded down to a tick, on this level and on the coarser
 // ones. It does nothing if t is in the past. Its depth is bounded by the number of

@@ -11,9 +11,14 @@
 //
 //   - Five fields: minute, hour, day of the month, month, day of the week; or six, with
 //     seconds in front. A field has numbers, names (JAN, MON), ranges, lists, steps and *.
-//     If both the day of the month and that of the week are given, either will do. The
-//     signs L, W, # and H are not supported. A range that ends before it begins, such as
-//     22-2, is refused: write 22-23,0-2. As the end of a range SUN is 7.
+//     Names may be in any case, and ? is *. If both the day of the month and that of the
+//     week are given, either will do. A range that ends before it begins, such as 22-2, is
+//     refused: write 22-23,0-2. As the end of a range SUN is 7.
+//   - In the day of the month, L is the last day, L-3 the third before it, 15W the weekday
+//     nearest to the 15th in the same month, and LW the last weekday. A month without a 31st
+//     has no 31W. In the day of the week, FRI#3 is the third Friday, and FRIL the last one.
+//     Days of the week have the numbers of cron, so 5L is FRIL. These are the signs of Quartz.
+//     The sign H of Jenkins is not supported.
 //   - @yearly, @monthly, @weekly, @daily, @hourly.
 //   - CRON_TZ=Asia/Tokyo (or TZ=) before any of these. Without it the zone is UTC, on each
 //     machine. Local is refused: it is another zone on another machine.
@@ -72,7 +77,10 @@ type Spec struct {
 var _ timingwheel.Scheduler = (*Spec)(nil)
 
 var parser = gocron.MustNewParser(gocron.SecondOptional | gocron.Minute | gocron.Hour | gocron.Dom | gocron.Month | gocron.Dow |
-	gocron.Descriptor | gocron.DowOrDom).WithMaxSearchYears(12)
+	gocron.Descriptor | gocron.DowOrDom | gocron.Extended).WithMaxSearchYears(12)
+
+// lastDay matches a last day of the week as Quartz writes it.
+var lastDay = regexp.MustCompile(`(?i)\b([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)L\b`)
 
 // missingOption matches the parser's errors for signs that it reads only with an option.
 var missingOption = regexp.MustCompile(` requires? .* option`)
@@ -119,10 +127,13 @@ func (s *Spec) setFields(words []string) (err error) {
 			return err
 		}
 	}
+	if n := len(words) - 1; n >= 4 {
+		words[n] = lastDay.ReplaceAllString(words[n], "$1#L")
+	}
 	fields, err := parser.Parse(strings.Join(words, " "))
 	switch {
 	case err != nil && missingOption.MatchString(err.Error()): // which only this package could set
-		return errors.New("the signs L, W, # and H are not supported")
+		return errors.New("the sign H is not supported")
 	case err != nil:
 		return err
 	}

@@ -79,11 +79,69 @@ func TestBadText(t *testing.T) {
 		"0 0 * * 6-0": "ends before", "0 0 * * SAT-SUN,7-1": `"7-1" ends before`, "*-5 * * * *": `"*-5"`, "?-5 * * * *": `"?-5"`, "1-* * * * *": "*",
 		"+1 * * * *": `"+1"`, "1-+5 * * * *": `"1-+5"`, "0 0 0 * * 1,,2": "empty", "TZ=UTC 5-1 * * * *": "ends before",
 		"*/0 * * * *": "step", "0 0 * * 1-9": "9", "@reboot": "@reboot",
-		"0 0 L * *": "not supported", "0 0 L-3 * *": "not supported", "0 0 15W * *": "not supported", "0 0 LW * *": "not supported",
-		"0 0 * * FRI#2": "not supported", "0 0 * * 5#L": "not supported", "H 0 * * *": "not supported", "* option *": "fields", strings.Repeat("*", cron.MaxText+1): "bytes",
+		"L 0 * * *": "L", "0 0 L-31 * *": "31", "0 0 32W * *": "32", "0 0 0W * *": "0", "0 0 W * *": "W", "0 0 * * FRI#6": "6", "0 0 * * FRI#0": "0",
+		"0 0 * * 8L": "8", "0 0 * L *": "L", "0 0 * * L": "L", "0 0 L-1-3 * *": "L-1-3", "0 0 * * #2": "#2", "0 0 LL * *": "LL",
+		"H 0 * * *": "not supported", "* option *": "fields", strings.Repeat("*", cron.MaxText+1): "bytes",
 	} {
 		_, err := cron.Parse(text)
 		require.ErrorContains(t, err, want, "%q", text)
+	}
+}
+
+// The signs of Quartz, beside a search through all days of ten years, in three zones.
+func TestLastAndNearestDays(t *testing.T) {
+	last := func(day time.Time) int { return time.Date(day.Year(), day.Month()+1, 0, 0, 0, 0, 0, time.UTC).Day() }
+	isWeekday := func(day time.Time) bool { return day.Weekday() != time.Saturday && day.Weekday() != time.Sunday }
+	nearest := func(n int) func(time.Time) bool {
+		return func(day time.Time) bool {
+			if n > last(day) || !isWeekday(day) {
+				return false
+			}
+			best := 0 // the nearest weekday of the month; of two there is never a choice
+			for d := 1; d <= last(day); d++ {
+				if at := day.AddDate(0, 0, d-day.Day()); isWeekday(at) && (best == 0 || max(d-n, n-d) < max(best-n, n-best)) {
+					best = d
+				}
+			}
+			return day.Day() == best
+		}
+	}
+	nth := func(w time.Weekday, n int) func(time.Time) bool {
+		return func(day time.Time) bool { return day.Weekday() == w && (day.Day()+6)/7 == n }
+	}
+	lastOf := func(w time.Weekday) func(time.Time) bool {
+		return func(day time.Time) bool { return day.Weekday() == w && day.Day() > last(day)-7 }
+	}
+	either := func(a, b func(time.Time) bool) func(time.Time) bool {
+		return func(day time.Time) bool { return a(day) || b(day) }
+	}
+	onDay := func(n int) func(time.Time) bool { return func(day time.Time) bool { return day.Day() == n } }
+	fromLast := func(n int) func(time.Time) bool {
+		return func(day time.Time) bool { return day.Day() == last(day)-n }
+	}
+	cases := map[string]func(time.Time) bool{
+		"L * *": fromLast(0), "l * ?": fromLast(0), "L-3 * *": fromLast(3), "L-30 * *": fromLast(30),
+		"LW * *": func(day time.Time) bool {
+			return isWeekday(day) && (day.Day() == last(day) || day.Weekday() == time.Friday && day.Day() >= last(day)-2)
+		},
+		"1W * *": nearest(1), "15W * *": nearest(15), "31W * *": nearest(31), "15w * *": nearest(15),
+		"? * FRI#3": nth(time.Friday, 3), "* * fri#5": nth(time.Friday, 5), "* * 0#1": nth(time.Sunday, 1), "* * 7#1": nth(time.Sunday, 1),
+		"* * FRIL": lastOf(time.Friday), "* * friL": lastOf(time.Friday), "* * 5L": lastOf(time.Friday), "* * 5#L": lastOf(time.Friday), "* * 7L": lastOf(time.Sunday),
+		"15,L * *": either(onDay(15), fromLast(0)), "1W,15W * *": either(nearest(1), nearest(15)),
+		"* * MON#1,FRIL": either(nth(time.Monday, 1), lastOf(time.Friday)), "* * WED,FRI#2": either(func(day time.Time) bool { return day.Weekday() == time.Wednesday }, nth(time.Friday, 2)),
+		"13 * FRI#2": either(onDay(13), nth(time.Friday, 2)), "L * MON": either(fromLast(0), func(day time.Time) bool { return day.Weekday() == time.Monday }),
+	}
+	for _, zone := range []string{"UTC", "Europe/Berlin", "Pacific/Apia"} {
+		for text, matches := range cases {
+			s := parse(t, "CRON_TZ="+zone+" 30 12 "+text)
+			at := time.Date(2019, 12, 31, 23, 0, 0, 0, s.Zone())
+			for day := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC); day.Year() < 2030; day = day.AddDate(0, 0, 1) {
+				if matches(day) {
+					at = s.Next(at)
+					require.True(t, at.Equal(time.Date(day.Year(), day.Month(), day.Day(), 12, 30, 0, 0, s.Zone())), "%s %s: %v instead of %v", zone, text, at, day)
+				}
+			}
+		}
 	}
 }
 

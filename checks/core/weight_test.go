@@ -9,9 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A program that logs a line by log/slog grows by at most 510 KB with a wheel. The README
-// says by how much. Of that, 58 KB are runtime/pprof, without which labels cannot be
-// cleared.
+// A program that logs a line by log/slog grows by at most 520 KB with a wheel. The README
+// says by how much.
 func TestWeight(t *testing.T) {
 	const without = `package main
 
@@ -38,7 +37,7 @@ func main() {
 `
 	before, after := weigh(t, without), weigh(t, with)
 	t.Logf("%d KB without a wheel, %d with one", before/1000, after/1000)
-	require.LessOrEqual(t, after-before, int64(510_000))
+	require.LessOrEqual(t, after-before, int64(520_000))
 }
 
 // weigh returns the size of a program, for one system, so that it is the same everywhere.

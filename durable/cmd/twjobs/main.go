@@ -39,6 +39,12 @@
 //	schedules         prints the schedules
 //	schedules pause|resume|run-now|delete NAME...
 //	migrate [-print] [-create]   of -postgres: brings a schema to this version, or prints the statements
+//	serve [-listen localhost:8470] [-write] [-host NAME]...
+//	                  serves the page of package admin, its answers, and at /metrics the counts of waiting
+//	                  jobs for Prometheus, until Ctrl-C. It only reads, unless -write is set. It has no
+//	                  login: on another address than localhost put a proxy with one in front. -host
+//	                  names the hosts that requests may be for, by default those of localhost if
+//	                  it listens there, and else any
 //
 // -json prints the answers of the admin handler, one value on each line.
 //
@@ -89,6 +95,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   pause|resume [-kind KIND] [-lane LANE] | -all
   schedules | schedules pause|resume|run-now|delete NAME...
   migrate [-print] [-create]           brings the schema of -postgres to this version
+  serve [-listen localhost:8470] [-write] [-host NAME]...   serves the page, and /metrics
 -url:  [-header 'NAME: VALUE']...
 -nats: [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE] [-inbox-prefix PREFIX] [-partitions N]
 -postgres: -queue is the schema
@@ -244,14 +251,17 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case f.NArg() == 0:
 		return wrong("the command is missing")
-	case !ok && f.Arg(0) != "migrate":
+	case !ok && f.Arg(0) != "migrate" && f.Arg(0) != "serve":
 		return wrong("unknown command %q", f.Arg(0))
 	}
 	if err := to.check(); err != nil {
 		return err
 	}
-	if f.Arg(0) == "migrate" {
+	switch f.Arg(0) {
+	case "migrate":
 		return to.migrate(ctx, o, f.Args()[1:])
+	case "serve":
+		return to.serve(ctx, o, f.Args()[1:])
 	}
 	c, closeAll, err := to.client(ctx)
 	if err != nil {

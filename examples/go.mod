@@ -13,6 +13,7 @@ require (
 	github.com/tickwheel/tickwheel/durable/jetstream v0.1.0
 	github.com/tickwheel/tickwheel/durable/postgres v0.1.0
 	github.com/tickwheel/tickwheel/timingwheel/debug v0.1.0
+	go.yaml.in/yaml/v3 v3.0.5
 )
 
 require (
@@ -28,7 +29,6 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/netresearch/go-cron v0.9.1 // indirect
-	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect

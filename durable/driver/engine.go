@@ -205,6 +205,8 @@ type Worker interface {
 	//   - Suspects: a job with such a claim is a suspect, and is claimed exactly or not at
 	//     all. Crashes counts its claims that never ended since the last attempt that ended.
 	//   - Keys: an exact claim of a job with FreeWhenBegun frees its key, in the same commit.
+	//     A claim of a job that has freed its key before is Gone if a newer job of the key
+	//     supersedes it, as in Finish; the job ends.
 	//   - Limits: a job that a limit covers, or that is paused (FlowControl.Covering), is
 	//     claimed exactly or not at all. Without Exact the answer is Throttled, with After 0,
 	//     or Suspect if the job is one. A paused job is Throttled, with After RetryInterval
@@ -221,8 +223,9 @@ type Worker interface {
 
 	// Finish stores the ends of claimed jobs. It is all or nothing for each job: the end,
 	// the next attempt, the key, the next occurrence. The job is no longer a suspect. With
-	// Retry, a job that has freed its key takes it again; if another job has the key by
-	// then, the job ends as with Done. ErrLeaseLost: another worker has taken over, and
+	// Retry, a job that has freed its key takes it again. If a newer job took the key since,
+	// and was not canceled before it began, the job ends as with Done. Newer is the order in
+	// which jobs took the key, not the order of Born. ErrLeaseLost: another worker has taken over, and
 	// nothing was changed. ErrChanged: the job is an occurrence (see Record.IsOccurrence),
 	// the revision of its schedule, 0 without one, is not that of the Completion, and
 	// nothing was changed. For an error that wraps ErrClosed or ErrVersion see Fetch. On any

@@ -44,8 +44,11 @@ type Job struct {
 	// waits under the key, as another job. Both may run at one time; a Limit PerLane with
 	// Running 1 makes the second wait for the first. After an attempt that
 	// failed, or that WithGrace cut off, the job takes the key again and waits for its
-	// next attempt. If another job has the key by then, the newer job supersedes this one,
-	// which ends as if it were done. A job whose process died runs again without the key.
+	// next attempt. If a newer job of the key was added since, that supersedes this one,
+	// which ends as if it were done, even if the newer one has begun or ended. The same
+	// holds when another worker takes over a job whose process died. So an older value
+	// does not begin again after a newer one. A newer job that was canceled before it
+	// began supersedes none.
 	//
 	// The job is claimed when it begins, not 75 to 300 ms before it is due. Until then it
 	// can be canceled and replaced. It begins later by a commit.

@@ -114,6 +114,7 @@ var cases = []testCase{
 	{"PushedBack", pushedBack}, {"FreeWhenBegun", freeWhenBegun}, {"Signal", signal},
 	{"ReplaceAgainstClaim", replaceAgainstClaim}, {"SignalAgainstDeadline", signalAgainstDeadline}, {"LastValue", lastValue},
 	{"KeyLeftByTheDead", keyLeftByTheDead}, {"KeyAfterGrace", keyAfterGrace}, {"KeyAfterRelease", keyAfterRelease},
+	{"NewerStays", newerStays}, {"NewerStaysAfterGrace", newerStaysAfterGrace}, {"NewerAfterTakeover", newerAfterTakeover},
 	{"KeyAfterReleaseOfTwo", keyAfterReleaseOfTwo}, {"KeyReplacedByMany", keyReplacedByMany},
 
 	{"Cancel", cancel}, {"ChangeRetry", changeRetry}, {"CancelAgainstClaim", cancelAgainstClaim}, {"CancelOnTheWay", cancelOnTheWay},

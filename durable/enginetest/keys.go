@@ -441,8 +441,118 @@ func claimedKey(r *rig, w *crashing) (durable.Ref, *driver.Delivery) {
 	return ref, h
 }
 
+// Of two jobs of one key whose attempts fail, the one that was added later waits for another attempt,
+// whichever fails first. The other has ended by then, also if the later one has run meanwhile, but not
+// if the later one was canceled before it began.
+func newerStays(t *testing.T, s Store) {
+	ends := map[string]chan error{"1": make(chan error), "2": make(chan error)}
+	r := open(t, s.Open(t), backoff(time.Hour), durable.WithConcurrency(4)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		return <-ends[string(a.Job.Payload)]
+	}).start()
+	runs := 0
+	begin := func(value string) durable.Ref {
+		ref := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Payload: []byte(value)})[0]
+		runs++
+		r.awaitRuns(runs)
+		return ref
+	}
+	has := func(ref durable.Ref) {
+		await(t, "it waits under the key", func() bool {
+			i, err := r.Lookup(within(t), "k")
+			return err == nil && i.Ref == ref && i.State == durable.Waiting
+		})
+	}
+	for _, first := range []string{"1", "2"} {
+		one, two := begin("1"), begin("2")
+		for _, value := range []string{first, map[string]string{"1": "2", "2": "1"}[first]} {
+			ends[value] <- errTest
+			if value == "1" {
+				r.awaitGone(one)
+			} else {
+				has(two)
+			}
+		}
+		has(two)
+		r.cancelKey("k", true)
+	}
+
+	one, two := begin("1"), begin("2")
+	ends["2"] <- nil
+	r.awaitGone(two)
+	ends["1"] <- errTest
+	r.awaitGone(one)
+	r.lacks("k")
+
+	one = begin("1")
+	later := keyed(durable.Replace, "2")
+	r.add(later)
+	r.add(later)
+	r.cancelKey("k", true)
+	ends["1"] <- errTest
+	has(one)
+	r.cancelKey("k", true)
+	empty(t, r)
+}
+
+// The same of two that are cut off in one call.
+func newerStaysAfterGrace(t *testing.T, s Store) {
+	for range 4 {
+		r := open(t, s.Open(t), durable.WithGrace(time.Millisecond), durable.WithConcurrency(4)).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
+			<-ctx.Done()
+			return errTest
+		}).start()
+		var refs []durable.Ref
+		for n := range 3 {
+			refs = append(refs, r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true})[0])
+			r.awaitRuns(n + 1)
+		}
+		r.drain()
+		c := open(t, s.Open(t))
+		c.awaitGone(refs[:2]...)
+		i := c.lookup("k")
+		require.Equal(t, refs[2], i.Ref)
+		require.Equal(t, durable.Waiting, i.State)
+		require.Zero(t, i.Attempt)
+		empties(t, c)
+	}
+}
+
+// If the process of an attempt that has freed its key dies, or hands the job back, and a newer job of
+// the key was stored since, the job ends: it does not run after the newer one. Limited jobs free their permits.
+func newerAfterTakeover(t *testing.T, s Store) {
+	for _, limited := range []bool{false, true} {
+		r := open(t, s.Open(t)).handle(kind, nil)
+		if limited {
+			r.limit("one", durable.Limit{PerLane: true, Running: 1})
+		}
+		e := s.Open(t)
+		w := newCrashing(t, e, fmt.Sprint("dies-", limited))
+		job := durable.Job{Kind: kind, Key: "k", Lane: "k", FreeWhenBegun: true}
+		one := r.add(job)[0]
+		w.granted(w.take(one))
+		w.stop()
+		two := r.add(job)[0]
+		r.start()
+		if !limited { // else it waits for the permit of the dead
+			r.awaitRuns(1)
+		}
+		require.NoError(t, w.Close(within(t)))
+		require.NoError(t, e.Close())
+		r.awaitGone(one, two)
+		for _, run := range r.ran() {
+			require.Equal(t, two, run.Ref)
+		}
+		if limited {
+			await(t, "no permit is taken", func() bool { return r.taken() == 0 })
+			r.unlimit("one")
+		}
+		empty(t, r)
+		r.drain()
+	}
+}
+
 // If the process of an attempt that has freed its key dies, a job that waits under the key by then
-// stays, and both run.
+// stays, and runs alone.
 func keyLeftByTheDead(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	e := s.Open(t)
@@ -454,8 +564,11 @@ func keyLeftByTheDead(t *testing.T, s Store) {
 	two := r.add(durable.Job{Kind: kind, Key: "k", OnKey: durable.Replace, Found: &found})[0]
 	require.Empty(t, found)
 	r.handle(kind, nil).start()
-	runs := r.awaitRuns(2)
-	require.ElementsMatch(t, []durable.Ref{one, two}, []durable.Ref{runs[0].Ref, runs[1].Ref})
+	require.Equal(t, two, r.awaitRuns(1)[0].Ref)
+	r.awaitGone(one)
+	for _, run := range r.ran() {
+		require.Equal(t, two, run.Ref)
+	}
 	empty(t, r)
 }
 

@@ -227,7 +227,7 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		if err == nil && h.alive {
 			err = driver.ErrExists
 		}
-		return append(g, p.keyWrite(&r, h.seq)), err
+		return append(g, p.keyWriteAfter(&r, h.seq, h.after)), err
 	})
 }
 

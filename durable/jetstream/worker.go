@@ -425,7 +425,7 @@ func (p *part) tidy(ctx context.Context, r *driver.Record, at location) error {
 	if err != nil || s.fate != canceled {
 		return err
 	}
-	g, err := p.leaveKey(ctx, r, nil)
+	g, err := p.leaveCanceled(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -542,9 +542,9 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
 	}
+	var key group
+	superseded := false
 	if o.End == driver.Retry {
-		var key group
-		superseded := false
 		if r.FreeWhenBegun {
 			var err error
 			if key, superseded, err = p.retakeKey(ctx, &r); err != nil {
@@ -566,9 +566,11 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	if hd.at.version > 0 {
 		g = append(g, grave(p.forward(r.ID)))
 	}
-	key, err := p.leaveKey(ctx, &r, o.Next)
-	if err != nil {
-		return nil, err
+	if !superseded {
+		var err error
+		if key, err = p.leaveKey(ctx, &r, o.Next); err != nil {
+			return nil, err
+		}
 	}
 	schedule, err := p.endSchedule(ctx, o)
 	if err != nil {

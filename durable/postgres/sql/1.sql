@@ -35,6 +35,8 @@ create table tickwheel.job (
     expires      timestamptz,              -- no attempt begins at or after this time
     first_born   timestamptz,              -- when the first job of a chain was added that was pushed back;
                                            -- null: this is the first
+    ord          int8,                     -- with a given_key: orders the jobs of the key, as they took it. Null once the
+                                           -- job has ended, unless it has begun and an older one of the key has not ended
     timeout      int8,                     -- of an attempt, in microseconds
     priority     int2,                     -- 1 high, -1 low; null: normal
     flags        int2,                     -- 1: leaves its key when it begins; 2: takes signals; null: neither
@@ -61,6 +63,7 @@ create table tickwheel.job (
     toast.autovacuum_vacuum_cost_delay = 0
 );
 create unique index job_key on tickwheel.job (key) where key is not null;
+create index job_order on tickwheel.job (given_key, ord) where ord is not null;
 create index job_kind on tickwheel.job (kind, due); -- a worker reads only the kinds that it has handlers for
 create index job_meta on tickwheel.job using gin (meta jsonb_path_ops) where meta is not null;
 
@@ -332,7 +335,7 @@ begin
                 return tickwheel.ref_of(waits.id);
             elsif found then
                 update tickwheel.job j
-                set state = 3, holder = null, held_until = null, key = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+                set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
                 where j.id = waits.id;
                 if on_key = 'later' then
                     since := waits.first_born;
@@ -344,12 +347,13 @@ begin
         end if;
         insert into tickwheel.job (
             id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
-            lane, priority, meta, timeout, expires, flags, first_born)
+            lane, priority, meta, timeout, expires, flags, first_born, ord)
         values (
             lpad(tickwheel.base36(micros), 11, '0') || '.' || replace(gen_random_uuid()::text, '-', ''),
             given_key, given_key, kind, coalesce(payload, ''), first, first, born, coalesce(nullif(max_attempts, 0), 25), 0, 0, '', '',
             nullif(lane, ''), nullif(priority, 0), nullif(meta, '{}'), nullif((extract(epoch from timeout) * 1000000)::int8, 0), expires,
-            nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0), since)
+            nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0), since,
+            case when given_key is not null then 1 + coalesce((select max(o.ord) from tickwheel.job o where o.given_key = add_job.key), 0) end)
         on conflict do nothing
         returning job.id into stored;
         exit when stored is not null or coalesce(on_key, 'refuse') = 'refuse'

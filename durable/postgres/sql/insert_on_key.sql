@@ -23,17 +23,18 @@ with asked as materialized (
     for update of j
 ), ended as (
     update tickwheel.job j
-    set state = 3, holder = null, held_until = null, key = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+    set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
     from waits w where j.id = w.id and w.on_key < 3
     returning j.id, w.by, w.first_born
 ), stored as (
     insert into tickwheel.job (
         id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
-        occurrence, lane, priority, meta, timeout, expires, flags, first_born)
+        occurrence, lane, priority, meta, timeout, expires, flags, first_born, ord)
     select a.id, a.key, a.key, a.kind, coalesce(a.payload, ''), t.due, t.due, a.born,
         a.max_attempts, 0, 0, '', coalesce(a.m->>'schedule', ''), a.m->>'occurrence', a.m->>'lane', (a.m->>'priority')::int2,
         (a.m->>'meta')::jsonb, (a.m->>'timeout')::int8, (a.m->>'expires')::timestamptz, (a.m->>'flags')::int2,
-        case when a.on_key = 2 then e.first_born end
+        case when a.on_key = 2 then e.first_born end,
+        1 + coalesce((select max(o.ord) from tickwheel.job o where o.given_key = a.key), 0)
     from asked a left join ended e on e.by = a.id cross join lateral (
         select case when a.on_key = 2 and a.max_wait > 0 and e.id is not null
             then greatest(a.born, least(a.due, e.first_born + a.max_wait * interval '1 microsecond')) else a.due end as due

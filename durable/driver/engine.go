@@ -51,8 +51,9 @@ type Engine interface {
 	// Record.OnKey decides about a job that waits under the key. A claimed job that still
 	// has the key is ErrExists, for any OnKey. Replace and Later end the waiting job as
 	// Cancel does, in the commit that stores the record, which takes the key over; with
-	// Later, Record.Succeed changes the record first. Keep stores nothing and returns the
-	// Ref of the waiting job.
+	// both, Record.Succeed changes the record first. Keep stores nothing and returns the
+	// Ref of the waiting job. A waiting job that has expired (Record.Expired) does not have the
+	// key: the record takes it, and the job dies when its turn comes.
 	Insert(ctx context.Context, recs []Record) ([]Ref, []error)
 
 	// Cancel ends waiting jobs. True: no attempt begins any more. False without an error:
@@ -66,7 +67,7 @@ type Engine interface {
 
 	// Signal makes the job that waits under the key due at once and stores the payload as
 	// its Record.Signal, in one commit. It returns false without an error if no job waits
-	// there, or if the job takes no signals or already has one. If Signal, Cancel, Move
+	// there, or if the job takes no signals, already has one, or has expired. If Signal, Cancel, Move
 	// and Claim of one job overlap, one comes first, and the others see its result.
 	// ErrFull: as for Move.
 	Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error)

@@ -30,7 +30,8 @@ type Job struct {
 	OnKey OnKey
 
 	// MaxWait, with Later, is the longest time from the first Add until the job is due,
-	// however often it is pushed back; 0 means no bound. Whole microseconds, rounded up. The
+	// however often it is pushed back; 0 means no bound. A job that waits for a retry counts
+	// as added when that is due. Whole microseconds, rounded up. The
 	// word is that of the debounce of JavaScript's lodash.
 	MaxWait time.Duration
 
@@ -55,7 +56,8 @@ type Job struct {
 	FreeWhenBegun bool
 
 	// Signals allows a signal: see Signal of a Queue. The job is claimed as with
-	// FreeWhenBegun.
+	// FreeWhenBegun. A job that replaces one which has a signal takes the signal, if it
+	// has Signals too, and is due as soon as the other was.
 	Signals bool
 
 	// MaxAttempts is the largest number of attempts; the failure of the last makes the
@@ -83,7 +85,8 @@ type Job struct {
 	// Expires, if not zero, is until when an attempt may begin, by the engine's clock. No
 	// attempt begins from then on: the job is dead, with [ErrExpired] as its error. The
 	// end is stored when the job's turn comes, so a listing may show it as waiting for
-	// longer. Expires must be after the due time. Redrive clears Expires.
+	// longer. It leaves its key when it expires: Add accepts another job, and no signal reaches
+	// it. Expires must be after the due time. Redrive clears Expires.
 	Expires time.Time
 
 	schedule string // see OfSchedule

@@ -41,6 +41,7 @@ func grave(subject string) write {
 type holder struct {
 	ref   driver.Ref // "" for none
 	after driver.Ref // order.go
+	until time.Time  // when it expires; zero for never
 	seq   uint64     // of the key's message; 0 for none
 	alive bool
 
@@ -77,7 +78,7 @@ func (p *part) holder(ctx context.Context, key string) (holder, error) {
 		return holder{}, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
 	h, err := p.jobOf(ctx, a)
-	h.ref, h.after, h.seq = k.ref, k.after, m.Seq
+	h.ref, h.after, h.until, h.seq = k.ref, k.after, k.until, m.Seq
 	return h, err
 }
 
@@ -149,16 +150,17 @@ func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Re
 				return is, err
 			}
 		}
+		expired := h.expired(p.now())
 		switch {
-		case h.alive && (r.OnKey == driver.KeyRefuse || h.s.fate == claimed):
+		case h.alive && !expired && (r.OnKey == driver.KeyRefuse || h.s.fate == claimed):
 			return true, cmp.Or(lost, driver.ErrExists)
-		case h.alive && r.OnKey == driver.KeyKeep:
+		case h.alive && !expired && r.OnKey == driver.KeyKeep:
 			ref, found = h.ref, h.ref
 			return true, nil
 		case refused && h.seq == before && (lost != nil || !p.fresh(r)):
 			return true, errTooLate // an earlier try may have stored it, and it have run
 		}
-		ref, found, err = p.takeKey(ctx, r, &h)
+		ref, found, err = p.takeKey(ctx, r, &h, expired)
 		refused, before = errors.Is(err, errConflict), h.seq
 		return false, err
 	})
@@ -195,20 +197,29 @@ func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
 	return false, nil
 }
 
-// takeKey stores a record, takes the key over from its holder, and ends that if it waits. It
+// takeKey stores a record, takes the key over from its holder, and ends that if it waits and has not expired. It
 // returns the Ref of the record, and that of the job which it has ended. If MaxWait has changed the
 // bucket of the record, a forward to where it is tells isStored so.
-func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, found driver.Ref, err error) {
+func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder, expired bool) (ref, found driver.Ref, err error) {
 	next, ends, was := *r, group(nil), stored{}
-	if h.alive {
+	switch {
+	case expired:
+		if ends, err = p.asideGroup(ctx, h); err != nil {
+			return "", "", err
+		}
+	case h.alive:
 		var waits driver.Record
 		if waits, was, ends, err = p.cancelGroup(ctx, h); err != nil {
 			return "", "", err
 		}
 		found = h.ref
-		next.Succeed(waits.FirstBorn())
+		next.Succeed(&waits)
 	}
 	stores := p.storeKeyed(&next)
+	if next.Due.Before(next.At) { // by a signal
+		stores = p.elsewhere(&next, p.openFor(next.Due), true)
+		stores[0].last = seq(0)
+	}
 	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
 		if len(stores) == 1 {
 			known := p.forwardWrite(&next, bucket)

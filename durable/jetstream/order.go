@@ -1,8 +1,12 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"errors"
 	"strings"
+	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
@@ -12,7 +16,7 @@ import (
 // its own name there was superseded by a newer one: it does not take the key again, and is not taken over.
 // No matter whether the newer one waits, runs, or has ended.
 //
-// A newer job that was canceled before it began counts for nothing. So its message also names the job after
+// A newer job that was canceled, or expired, before it began counts for nothing. So its message also names the job after
 // which it came, until it begins; a job that replaces it takes that over.
 //
 // The conditions of the writes tell whether the message still is as it was read. So a job ends as superseded
@@ -23,17 +27,31 @@ type keyMessage struct {
 	ref   driver.Ref // the newest job of the key; "" for none
 	left  bool       // it has left the key
 	after driver.Ref // the job that had left it before, if ref has not begun; or ""
+	until time.Time  // when ref expires; zero for never
 }
 
 func parseKey(m stored) (k keyMessage) {
 	text, left := strings.CutPrefix(string(m.Data), "- ")
-	ref, after, _ := strings.Cut(text, " ")
-	return keyMessage{ref: driver.Ref(ref), left: left, after: driver.Ref(after)}
+	f := append(strings.Split(text, " "), ".", "")
+	k = keyMessage{ref: driver.Ref(f[0]), left: left}
+	if f[1] != "." {
+		k.after = driver.Ref(f[1])
+	}
+	if n, err := parseInt(f[2]); err == nil {
+		k.until = fromMicros(n)
+	}
+	return k
 }
 
 // keyWriteAfter is keyWrite of a job that came after another.
 func (p *part) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
-	text := strings.TrimSuffix(string(p.refOf(r))+" "+string(after), " ")
+	text := string(p.refOf(r))
+	switch {
+	case !r.Expires.IsZero():
+		text += " " + string(cmp.Or(after, ".")) + " " + itoa(r.Expires.UnixMicro())
+	case after != "":
+		text += " " + string(after)
+	}
 	return write{subject: p.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
 }
 
@@ -65,7 +83,7 @@ func (p *part) newest(ctx context.Context, r *driver.Record) (m stored, supersed
 		// The newer one may have been canceled, or begin or be replaced just now: then the key's message is another.
 		h, err := p.holder(ctx, r.Key)
 		if err != nil || h.seq == m.Seq {
-			return m, h.alive, err
+			return m, h.alive && !h.expired(p.now()), err
 		}
 	}
 }
@@ -90,12 +108,36 @@ func (p *part) retakeKey(ctx context.Context, r *driver.Record) (g group, supers
 func (p *part) leaveAtBegin(ctx context.Context, r *driver.Record, before status) (g group, superseded bool, err error) {
 	m, superseded, err := p.newest(ctx, r)
 	switch {
-	case err != nil || superseded && before.fate == none:
+	case err != nil || superseded && (before.fate == none || r.Expired(p.now())): // that dies as expired
 		return nil, false, err
 	case superseded:
 		return group{p.unchanged(r.Key, m)}, true, nil
 	}
 	return group{p.leftWrite(r.Key, p.refOf(r), m.Seq)}, false, nil
+}
+
+// expired reports whether the job that has the key waits and has expired: it has it no longer.
+func (h *holder) expired(now time.Time) bool {
+	r := driver.Record{Job: driver.Job{Expires: h.until}}
+	return h.alive && h.s.fate != claimed && r.Expired(now)
+}
+
+// asideGroup is what tells that a job which has expired still waits, when another takes its key: its status is
+// that of a job which was handed back. It dies when its turn comes.
+func (p *part) asideGroup(ctx context.Context, h *holder) (group, error) {
+	s := h.s
+	if s.fate == none {
+		r, _, err := p.findHeld(ctx, h)
+		if errors.Is(err, driver.ErrNotFound) {
+			err = errBusy // as in cancelGroup
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.attempt, s.crashes = r.Attempt, r.Crashes
+	}
+	aside := status{fate: freed, token: rand.Text(), attempt: s.attempt, crashes: s.crashes}
+	return group{{subject: p.fateSubject(h.at), data: aside.encode(), last: seq(s.seq)}}, nil
 }
 
 // leaveCanceled is leaveKey of a job that was canceled while it waited: the job after which it came, if that

@@ -463,10 +463,31 @@ func (h *handle) answer(s string) {
 func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
 	spread(w.e, len(outs), func(i int) *part { return outs[i].Delivery.Claim.(*handle).p }, func(p *part, indices []int) {
-		for k, err := range w.finish(ctx, p, pick(outs, indices)) {
+		for k, err := range w.finishKeyed(ctx, p, pick(outs, indices)) {
 			errs[indices[k]] = err
 		}
 	})
+	return errs
+}
+
+// finishKeyed is finish. An end of a job that has left its key may meet a newer job of the key, which is stored
+// or begins: then it is made once more.
+func (w *worker) finishKeyed(ctx context.Context, p *part, outs []driver.Completion) []error {
+	errs := w.finish(ctx, p, outs)
+	for range claimTries {
+		var again []int
+		for i, err := range errs {
+			if outs[i].Delivery.Record.FreeWhenBegun && errors.Is(err, errConflict) {
+				again = append(again, i)
+			}
+		}
+		if len(again) == 0 {
+			break
+		}
+		for k, err := range w.finish(ctx, p, pick(outs, again)) {
+			errs[again[k]] = err
+		}
+	}
 	return errs
 }
 
@@ -545,6 +566,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	var key group
 	superseded := false
 	if o.End == driver.Retry {
+		r.Retried(o.At)
 		if r.FreeWhenBegun {
 			var err error
 			if key, superseded, err = p.retakeKey(ctx, &r); err != nil {

@@ -202,18 +202,22 @@ func (m *Store) meet(there driver.Ref, r *driver.Record) (kept bool, err error) 
 	if r.OnKey == driver.KeyKeep {
 		return true, nil
 	}
-	r.Succeed(j.rec.FirstBorn())
+	r.Succeed(&j.rec)
 	m.forget(there, j)
 	return false, nil
 }
 
-// holder returns the job that has the key, or "".
+// holder returns the job that has the key, or "". One that waits and has expired leaves it.
 func (m *Store) holder(key string) driver.Ref {
 	if key == "" {
 		return ""
 	}
 	for ref, j := range m.jobs {
-		if j.rec.Key == key && !j.left && (j.state == driver.Waiting || j.state == driver.Running) {
+		switch {
+		case j.rec.Key != key || j.left || j.state != driver.Waiting && j.state != driver.Running:
+		case j.state == driver.Waiting && j.rec.Expired(m.now()):
+			j.left = true
+		default:
 			return ref
 		}
 	}
@@ -330,6 +334,7 @@ func (e *engine) Redrive(_ context.Context, ref driver.Ref, at time.Time) error 
 	j.left, j.order = false, e.m.stored
 	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, driver.Waiting, ""
 	j.rec.Expires = time.Time{}
+	j.rec.Retried(at)
 	j.rec.Version++
 	e.m.change()
 	return nil
@@ -631,7 +636,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 			return driver.ClaimResult{Status: driver.RetryLater, After: left}
 		}
 	}
-	if m.superseded(j) {
+	if m.superseded(j) && !j.rec.Expired(m.now()) {
 		m.free(j)
 		m.forget(h.Ref, j)
 		return driver.ClaimResult{Status: driver.Gone}
@@ -886,6 +891,7 @@ func (w *worker) finish(o *driver.Completion) error {
 		w.e.m.forget(o.Delivery.Ref, j)
 	case driver.Retry:
 		j.state, j.by, j.left, j.rec.Due = driver.Waiting, "", false, o.At
+		j.rec.Retried(o.At)
 		j.rec.Version++
 		w.e.m.change()
 	case driver.DeadLetter:

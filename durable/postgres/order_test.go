@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // While the end of an older job was being stored, which takes the key again, a newer one was stored and has begun.
@@ -89,4 +91,56 @@ func TestLastOfAKeyIsKept(t *testing.T) {
 	require.Eventually(t, func() bool { return rows() == 1 }, patience, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
+}
+
+// In a caller's transaction, too, a waiting job that has expired does not have its key any more, also for a role that
+// only adds jobs.
+func TestExpiredHolderTx(t *testing.T) {
+	t.Parallel()
+	s := newStore(server(t))
+	e := s.open(t)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	pool := s.pool(t)
+	_, err = pool.Exec(t.Context(), postgres.Grants(s.schema))
+	require.NoError(t, err)
+	expired := func() {
+		now, _, err := e.Now(t.Context())
+		require.NoError(t, err)
+		_, err = q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", Expires: now.Add(50 * time.Millisecond)})
+		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
+	}
+	has := func(ref durable.Ref) {
+		i, err := q.Lookup(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, ref, i.Ref)
+		ok, err := q.Cancel(t.Context(), ref)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	for _, on := range []string{"", "'refuse'", "'keep'", "'replace'", "'later'"} {
+		expired()
+		sql := "select " + s.schema + ".add_job('k', key => 'k', due => now() + interval '1 hour')"
+		if on != "" {
+			sql = "select " + s.schema + ".add_job('k', key => 'k', due => now() + interval '1 hour', on_key => " + on + ")"
+		}
+		var ref *durable.Ref
+		require.NoError(t, pool.QueryRow(t.Context(), sql).Scan(&ref))
+		require.NotNil(t, ref, on)
+		has(*ref)
+	}
+	for _, role := range []string{"none", s.schema + "_add"} {
+		expired()
+		var refs []durable.Ref
+		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), "set local role "+role); err != nil {
+				return err
+			}
+			refs, err = e.AddTx(t.Context(), tx, durable.Job{Kind: "k", Key: "k", After: time.Hour}, durable.Job{Kind: "k", Key: "other " + role, After: time.Hour})
+			return err
+		}))
+		has(refs[0])
+	}
 }

@@ -458,7 +458,7 @@ func retakes(o *driver.Completion) bool {
 }
 
 // finishAll stores ends in one commit. If that fails because of one of them, it stores each half by
-// itself. If another job has the key that a retried job takes again, the older of the two ends.
+// itself. If another job has the key that a retried job takes again, the newer of the two has it.
 func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []error {
 	errs, err := w.finishOnce(ctx, outs)
 	switch {
@@ -466,12 +466,12 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	case len(outs) > 1:
 		return halves(outs, func(half []driver.Completion) []error { return w.finishAll(ctx, half) })
 	case isCode(err, uniqueViolation) && retakes(&outs[0]):
-		older, failed := ask(ctx, w.e, pgx.RowTo[string], w.e.statements.supersede, []any{handleOf(outs[0].Delivery).id}, hot)
+		aside, failed := ask(ctx, w.e, pgx.RowTo[string], w.e.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
 		if failed != nil {
 			return []error{failed}
 		}
 		out := outs[0]
-		if len(older) == 0 {
+		if len(aside) == 0 {
 			out.End = driver.Done
 		}
 		errs, _ = w.finishOnce(ctx, []driver.Completion{out})

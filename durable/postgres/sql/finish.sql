@@ -15,8 +15,9 @@ with ends as (
 ), held as (
     select j.id, e.m, case when (e.m->>'uncounted')::bool then 1 else 0 end as less,
         j.born < clock_timestamp() - $6::int8 * interval '1 microsecond' as old,
-        case when e.fate = 1 and j.flags & 1 <> 0 and exists (
-            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) > (j.ord, j.id)) then 0 else e.fate end as fate,
+        case when e.fate = 1 and j.flags & 1 <> 0 and exists ( -- an expired one is to leave the key: aside.sql
+            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) > (j.ord, j.id)
+                and (o.state <> 0 or o.claim > 0 or o.expires is null or o.expires > clock_timestamp())) then 0 else e.fate end as fate,
         j.ord is not null and exists (
             select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
 -- with limits and schedules
@@ -58,7 +59,7 @@ with ends as (
 -- end
 ), again as (
     update tickwheel.job j
-    set state = 0, holder = null, key = j.given_key, due = (l.m->>'at')::timestamptz, version = j.version + 1,
+    set state = 0, holder = null, key = j.given_key, due = (l.m->>'at')::timestamptz, first_born = case when j.given_key is not null then (l.m->>'at')::timestamptz end, version = j.version + 1,
         last_error = coalesce(l.m->>'error', ''), errors = (l.m->>'errors')::jsonb, attempt = j.attempt - l.less, crashes = 0, exact = false
 -- with limits and schedules
         , permits = null

@@ -115,6 +115,7 @@ type keyFaults struct {
 	lostIsFalse   bool // a Signal whose answer was lost returns false
 	cancelsBlind  bool // a cancel is not conditional on the status
 	takesSignal   bool // the claim takes the signal out of the job
+	dropsSignal   bool // and so does the job that replaces it
 	freesBlind    bool // the key is left whosever it is
 	freesLate     bool // and not in the commit of the claim
 	retriesBlind  bool // a retry takes the key, whoever has it
@@ -267,6 +268,13 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 		my.was = n.values
 	}
 	n.jobs[n.n] = keyJob{status: wait, value: my.was}
+	if old := s.jobs[c.job]; c.status == wait && old.signal != 0 {
+		heir := &n.jobs[n.n]
+		heir.signal, heir.told, heir.due = old.signal, old.told, true
+		if m.f.dropsSignal {
+			heir.signal = 0
+		}
+	}
 	n.setKey(n.n, s.before())
 	lost := n
 	my.end()
@@ -568,6 +576,7 @@ func TestKeysFindsWhatIsWrong(t *testing.T) {
 		{keyPromises[3], signals, keyFaults{lostIsFalse: true}},
 		{keyPromises[1], signals, keyFaults{cancelsBlind: true}},
 		{keyPromises[2], signals, keyFaults{takesSignal: true}},
+		{keyPromises[2], keyWorld{adds: 1, otherAdds: 1, signals: 1}, keyFaults{dropsSignal: true}},
 	} {
 		broken, path, n := exploreKeys(c.world, c.faults)
 		if broken != c.promise {

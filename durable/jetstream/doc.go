@@ -38,7 +38,8 @@
 // An Add with a key is an atomic batch of two messages, and one that replaces the waiting job
 // (OnKey) of four or five. The status of a replaced job stays until its 5 s are removed, after it
 // would have been due: 200 bytes on disk for each Add that pushes a job back. A claim with
-// FreeWhenBegun, which frees the key, is a batch of two messages, and the end is one.
+// FreeWhenBegun, which frees the key, is a batch of two messages, and so is the end, unless a newer
+// job has the key.
 //
 // # Limits
 //
@@ -104,8 +105,8 @@ package jetstream
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A job that replaces another is stored in the commit that cancels the other, which
-//     waits, and takes its key. A claim that frees the key writes the key's tombstone in its
-//     commit. So a key names a job that waits, or that runs and keeps it: if the job is
+//     waits, and takes its key. A claim that frees the key writes so in the key's message, in
+//     its commit. So a key names a job that waits, or that runs and keeps it: if the job is
 //     claimed, the key is read once more after that.
 //   - An insert that finds the key with another job may be a repeat: it looks for the forward
 //     and the status of its own record first, and ends no other job then.

@@ -16,18 +16,17 @@ import (
 )
 
 // A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
-// It is taken by a compare-and-set of its sequence. A job that ends, or begins with
-// FreeWhenBegun, leaves it with a tombstone in the same commit. A canceled job does not
-// have the key, though no tombstone is written.
+// It is taken by a compare-and-set of its sequence. A job that ends leaves it with a tombstone
+// in the same commit, and one that begins with FreeWhenBegun with its Ref after "- ". A canceled
+// job does not have the key, though no tombstone is written. order.go says which of several jobs of
+// a key is the newest.
 
 func (p *part) keySubject(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return p.subject("k." + hex.EncodeToString(sum[:16]))
 }
 
-func (p *part) keyWrite(r *driver.Record, last uint64) write {
-	return write{subject: p.keySubject(r.Key), data: []byte(p.refOf(r)), last: seq(last), rollup: true}
-}
+func (p *part) keyWrite(r *driver.Record, last uint64) write { return p.keyWriteAfter(r, last, "") }
 
 // graveTTL is how long a tombstone lasts.
 const graveTTL = time.Minute
@@ -41,6 +40,8 @@ func grave(subject string) write {
 // holder is the job that has a key, or had it last.
 type holder struct {
 	ref   driver.Ref // "" for none
+	after driver.Ref // order.go
+	until time.Time  // when it expires; zero for never
 	seq   uint64     // of the key's message; 0 for none
 	alive bool
 
@@ -65,15 +66,19 @@ func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) 
 // holder reads a key, and then the status of the job that has it.
 func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	m, err := p.last(ctx, p.keySubject(key))
-	if err != nil || len(m.Data) == 0 {
-		return holder{seq: m.Seq}, err
+	if err != nil {
+		return holder{}, err
 	}
-	a, err := parseRef(driver.Ref(m.Data), p.salt, p.of)
+	k := parseKey(m)
+	if k.ref == "" || k.left {
+		return holder{seq: m.Seq, after: k.ref}, nil
+	}
+	a, err := parseRef(k.ref, p.salt, p.of)
 	if err != nil {
 		return holder{}, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
 	h, err := p.jobOf(ctx, a)
-	h.ref, h.seq = driver.Ref(m.Data), m.Seq
+	h.ref, h.after, h.until, h.seq = k.ref, k.after, k.until, m.Seq
 	return h, err
 }
 
@@ -102,7 +107,7 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 		return nil, nil
 	}
 	m, err := p.last(ctx, p.keySubject(r.Key))
-	if err != nil || driver.Ref(m.Data) != p.refOf(r) {
+	if err != nil || parseKey(m).ref != p.refOf(r) {
 		return nil, err
 	}
 	w := grave(p.keySubject(r.Key))
@@ -145,16 +150,17 @@ func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Re
 				return is, err
 			}
 		}
+		expired := h.expired(p.now())
 		switch {
-		case h.alive && (r.OnKey == driver.KeyRefuse || h.s.fate == claimed):
+		case h.alive && !expired && (r.OnKey == driver.KeyRefuse || h.s.fate == claimed):
 			return true, cmp.Or(lost, driver.ErrExists)
-		case h.alive && r.OnKey == driver.KeyKeep:
+		case h.alive && !expired && r.OnKey == driver.KeyKeep:
 			ref, found = h.ref, h.ref
 			return true, nil
 		case refused && h.seq == before && (lost != nil || !p.fresh(r)):
 			return true, errTooLate // an earlier try may have stored it, and it have run
 		}
-		ref, found, err = p.takeKey(ctx, r, &h)
+		ref, found, err = p.takeKey(ctx, r, &h, expired)
 		refused, before = errors.Is(err, errConflict), h.seq
 		return false, err
 	})
@@ -191,20 +197,29 @@ func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
 	return false, nil
 }
 
-// takeKey stores a record, takes the key over from its holder, and ends that if it waits. It
+// takeKey stores a record, takes the key over from its holder, and ends that if it waits and has not expired. It
 // returns the Ref of the record, and that of the job which it has ended. If MaxWait has changed the
 // bucket of the record, a forward to where it is tells isStored so.
-func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, found driver.Ref, err error) {
+func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder, expired bool) (ref, found driver.Ref, err error) {
 	next, ends, was := *r, group(nil), stored{}
-	if h.alive {
+	switch {
+	case expired:
+		if ends, err = p.asideGroup(ctx, h); err != nil {
+			return "", "", err
+		}
+	case h.alive:
 		var waits driver.Record
 		if waits, was, ends, err = p.cancelGroup(ctx, h); err != nil {
 			return "", "", err
 		}
 		found = h.ref
-		next.Succeed(waits.FirstBorn())
+		next.Succeed(&waits)
 	}
 	stores := p.storeKeyed(&next)
+	if next.Due.Before(next.At) { // by a signal
+		stores = p.elsewhere(&next, p.openFor(next.Due), true)
+		stores[0].last = seq(0)
+	}
 	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
 		if len(stores) == 1 {
 			known := p.forwardWrite(&next, bucket)
@@ -213,7 +228,7 @@ func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, f
 		}
 		stores[0].last = seq(0)
 	}
-	err = p.write(ctx, slices.Concat(ends, stores, group{p.keyWrite(&next, h.seq)})...)
+	err = p.write(ctx, slices.Concat(ends, stores, group{p.keyWriteAfter(&next, h.seq, h.after)})...)
 	if err == nil && found != "" && was.Subject == p.farSubject(p.farOf(h.at.bucket)) {
 		p.remove(ctx, was) // as in leaveFar
 	}
@@ -250,14 +265,4 @@ func (p *part) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m s
 	}
 	end := status{fate: canceled, token: rand.Text(), attempt: h.s.attempt}
 	return r, m, group{{subject: p.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
-}
-
-// retakeKey is what a job with FreeWhenBegun writes of its key when it waits again, and whether
-// another job has the key by now. Nothing, if the key is this job's.
-func (p *part) retakeKey(ctx context.Context, r *driver.Record) (g group, superseded bool, err error) {
-	h, err := p.keyHolder(ctx, r.Key)
-	if err != nil || h.job.id == r.ID {
-		return nil, false, err
-	}
-	return group{p.keyWrite(r, h.seq)}, h.alive, nil
 }

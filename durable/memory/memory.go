@@ -27,6 +27,8 @@ type Store struct {
 	schedules map[string]driver.Schedule
 	flow      *driver.FlowControl
 	counted   map[driver.LimitKey]*driver.Counter
+	claims    int                // counts claims and what ends them; it does not go back
+	backs     int64              // how often the store was put back
 	workers   map[string]*worker // that are there, and those that died without Close
 	changed   chan struct{}      // closed, and made anew, when a Fetch may have something to do
 	ended     chan struct{}      // the same, when a job is due no more
@@ -37,7 +39,7 @@ type entry struct {
 	state driver.State
 	by    string    // the worker that it is handed out to, or that has claimed it
 	since time.Time // when it was handed out
-	claim int       // counts claims and what ends them, so that an old one is recognized
+	claim int       // the number of the claim, or of what has ended it, so that an old one is recognized
 	exact bool      // that claim counts as an attempt though it never ends
 	until time.Time // how long a dead one is kept
 
@@ -56,6 +58,8 @@ type worker struct {
 	e         *engine
 	c         driver.WorkConfig
 	heartbeat time.Time
+	backs     int64 // Store.backs at the last heartbeat
+	apart     bool  // the last comparison of claims has found a difference
 }
 
 // New returns an empty Store on a clock that is set by hand. With nil its time is that of
@@ -180,7 +184,7 @@ func (m *Store) insert(r driver.Record) (driver.Ref, error) {
 	}
 	r.Payload, r.Meta = slices.Clone(r.Payload), maps.Clone(r.Meta)
 	r.OnKey, r.MaxWait, r.Found = driver.KeyRefuse, 0, nil
-	m.jobs[ref] = &entry{rec: r, state: driver.Waiting, claim: 1}
+	m.jobs[ref] = &entry{rec: r, state: driver.Waiting, claim: m.nextClaim()}
 	m.change()
 	return ref, nil
 }
@@ -478,7 +482,7 @@ func (e *engine) Work(_ context.Context, c driver.WorkConfig) (driver.Worker, er
 	if e.m.workers[c.Name] != nil {
 		return nil, fmt.Errorf("%w: another worker has the name %q", driver.ErrInvalid, c.Name)
 	}
-	w := &worker{e: e, c: c, heartbeat: time.Now()}
+	w := &worker{e: e, c: c, heartbeat: time.Now(), backs: e.m.backs}
 	e.m.workers[c.Name] = w
 	return w, nil
 }
@@ -621,7 +625,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	j.state, j.by, j.exact, j.ending = driver.Running, w.c.Name, h.Exact, false
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
 	j.left = j.left || h.Exact && j.rec.FreeWhenBegun
-	j.claim++
+	j.claim = m.nextClaim()
 	h.Claim = j.claim
 	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
 }
@@ -833,7 +837,7 @@ func (w *worker) finish(o *driver.Completion) error {
 	if err := w.e.m.endOccurrence(j, o); err != nil {
 		return err
 	}
-	j.claim++
+	j.claim = w.e.m.nextClaim()
 	w.e.m.free(j)
 	w.e.m.end()
 	j.rec.LastError, j.rec.Errors, j.rec.Crashes = o.Error, o.Errors, 0
@@ -873,7 +877,7 @@ func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.
 		if claimed := w.mine(h); claimed != nil {
 			j.state = driver.Waiting
 			j.rec.Attempt--
-			j.claim++
+			j.claim = m.nextClaim()
 			j.left = j.left && m.holder(j.rec.Key) != ""
 			m.free(j)
 		} else if !ok || j.state != driver.Waiting || j.by != w.c.Name {
@@ -889,6 +893,7 @@ func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.
 }
 
 func (w *worker) Heartbeat(context.Context) error {
+	w.compare()
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()

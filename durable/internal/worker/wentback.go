@@ -46,8 +46,7 @@ func (w *Worker) returned(held []*driver.Delivery) {
 // compared takes what the engine says of a comparison. w.mu is held.
 func (w *Worker) compared(n *driver.Notice) {
 	if n.WentBack != "" {
-		w.c.Log.Error("durable: the store went back, as after a restore or a failover: it lacks what it had stored last; "+
-			"follow BACKUP.md, \"When the store went back\"", "seen", n.WentBack)
+		w.c.Log.Error("durable: the store went back and lacks what it had stored last; follow BACKUP.md, After a failover", "seen", n.WentBack)
 	}
 	if n.WentBack != "" || n.Forgotten > 0 || len(n.Lost) > 0 {
 		if w.apart.since.IsZero() {
@@ -56,8 +55,7 @@ func (w *Worker) compared(n *driver.Notice) {
 	}
 	if (n.Forgotten > 0 || len(n.Lost) > 0) && !w.apart.warned {
 		w.apart.warned = true
-		w.c.Log.Warn("durable: the store and this worker differ on the worker's claims; forgotten ones are handed back and "+
-			"run again, and lost ones end", "forgotten", n.Forgotten, "lost", len(n.Lost))
+		w.c.Log.Warn("durable: the store has not the claims that this worker has; the jobs run again", "forgotten", n.Forgotten, "lost", len(n.Lost))
 	}
 	w.c.Counters.Forgotten.Add(int64(n.Forgotten))
 	for _, ref := range n.Lost {

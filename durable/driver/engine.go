@@ -256,11 +256,12 @@ type Worker interface {
 	// worker with those of the Queue (WorkConfig.Holds). A claim that the Queue does not know
 	// is handed back within seconds: it gives its permits back, and other workers may claim
 	// the job, as after a crash of this one. The engine first reads the claims and then
-	// queries Holds, so that a claim on its way is known; and it hands back only the claim
-	// that it has read. The comparison may be left out while nothing suggests that the
-	// store went back, if it is expensive. Its results are notices (Notice.Forgotten and
-	// those below it). An engine gives no worker a name or number under which a store that
-	// went back may know another one.
+	// queries Holds, so that a claim on its way is known; and from then until it has handed
+	// an unknown claim back it grants that to no call of Claim. An engine may know the
+	// claims by itself instead, and may compare beside Heartbeat and Fetch. If comparing is
+	// expensive it does so more rarely while nothing suggests that the store went back. The
+	// results are notices (Notice.WentBack and those below it). No worker has a name or
+	// number under which a store that went back may know another one.
 	Heartbeat(ctx context.Context) error
 
 	// Close ends the worker. Others may take over its claimed jobs at once.

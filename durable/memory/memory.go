@@ -605,6 +605,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		j.left = j.left || h.Exact && j.rec.FreeWhenBegun
+		j.claim = m.nextClaim() // so that compare does not hand back what is known from now on
 		h.Claim = j.claim
 		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
 		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}

@@ -8,9 +8,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// Save returns a function that puts the Store back to how it is now, for tests of what
-// happens then. That is like a failover to a standby that lags, or a restore behind the
-// workers: jobs that were added since are gone, ended ones are there again, and the engines
+// Save returns a function that puts the Store back to how it is now, for tests. That is like
+// a failover to a standby that lags, or a restore behind the workers: jobs that were added since are gone, ended ones are there again, and the engines
 // and workers stay. It may be called several times.
 func (m *Store) Save() (putBack func()) {
 	m.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,6 +50,14 @@ type past struct {
 	apart     bool       // a difference was reported, and no agreement since
 	apartAt   int        // beats at that time
 	from      time.Time  // of the next comparison
+
+	comparing atomic.Pointer[map[string]bool] // the jobs whose claims are being compared; nil: none
+}
+
+// isCompared reports whether the claim of a job is being compared.
+func (p *past) isCompared(id string) bool {
+	ids := p.comparing.Load()
+	return ids != nil && (*ids)[id]
 }
 
 // answered notes a heartbeat, and whether the row was older than the heartbeat before.
@@ -144,7 +153,9 @@ func (p *past) compared(forgotten int, err error, beats int, lease, took time.Du
 	return &n
 }
 
-// forgetUnknown compares once, and returns how many claims it has left.
+// forgetUnknown compares once, and returns how many claims it has left. Until it is over, Claim sends no claim of
+// these jobs: of a job that is handed out, and that the server says is claimed, it would be granted the claim that
+// is about to be left. What was sent before is known.
 func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 	type claim struct {
 		ID    string
@@ -154,10 +165,12 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 	if err != nil || len(own) == 0 {
 		return 0, err
 	}
-	refs := make([]driver.Ref, len(own))
+	refs, comparing := make([]driver.Ref, len(own)), make(map[string]bool, len(own))
 	for i, c := range own {
-		refs[i] = w.e.refOf(c.ID)
+		refs[i], comparing[c.ID] = w.e.refOf(c.ID), true
 	}
+	w.past.comparing.Store(&comparing)
+	defer w.past.comparing.Store(nil)
 	var ids []string
 	var claims []int32
 	for i, known := range w.c.Holds(refs) {

@@ -173,6 +173,8 @@ func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*
 		h := held[i]
 		limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
 		switch {
+		case w.past.isCompared(handleOf(h).id):
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 		case len(limits) == 0 && !paused:
 			plain.add(i, h)
 		case !h.Exact:

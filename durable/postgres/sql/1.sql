@@ -30,7 +30,8 @@ create table tickwheel.job (
     exact        bool not null default false, -- the claim counts as an attempt though it never ends
     held_until   timestamptz,              -- not handed out again before; null: not handed out
     holder       int8,                     -- the worker that was handed it, or has claimed it; of a deferred
-                                           -- job: minus the revision of flow_control (release.sql)
+                                           -- job: minus the revision of flow_control (release.sql);
+                                           -- of a claim that its worker does not know: forget.sql
     last_due     timestamptz,              -- of a dead job: when its last attempt was due
     expires      timestamptz,              -- no attempt begins at or after this time
     first_born   timestamptz,              -- when the first job of a chain was added that was pushed back;

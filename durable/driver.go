@@ -155,6 +155,11 @@ var (
 	// directory open. The message says which.
 	ErrLocked = driver.ErrLocked
 
+	// ErrWentBack is returned by Queue.Health after the store went back, until the worker and
+	// the store agree on the claims of the worker: the store lacks what it had stored last, as
+	// after a restore, or a failover to a standby that lags.
+	ErrWentBack = driver.ErrWentBack
+
 	// ErrVersion is returned when a newer version of the engine than this program's has made
 	// or migrated the store.
 	ErrVersion = driver.ErrVersion

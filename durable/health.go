@@ -12,7 +12,8 @@ import (
 // Health reads the engine's time, which costs a round trip. A store that is stuck gives
 // no answer and closes no connection: give ctx a deadline, or Health may wait for as
 // long. Errors wrap the cause: [ErrClosed], [ErrLeaseLost], [ErrFull] if the disk of the
-// embedded engine is full, or an error of the engine, which wraps that of ctx if ctx has
+// embedded engine is full, [ErrWentBack] while the worker and a store that went back do not
+// agree on the claims of the worker, or an error of the engine, which wraps that of ctx if ctx has
 // ended.
 func (q *Queue) Health(ctx context.Context) error {
 	if q.closed.Err() != nil {

@@ -30,6 +30,7 @@ type sick struct {
 	mu     sync.Mutex
 	faults map[string]error
 	feeds  []context.CancelFunc
+	notify func(driver.Notice)
 }
 
 func (s *sick) fault(verb string) error {
@@ -69,6 +70,9 @@ func (s *sick) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, er
 		}
 		return nil, err
 	}
+	s.mu.Lock()
+	s.notify = c.Notify
+	s.mu.Unlock()
 	w, err := s.Engine.Work(ctx, c)
 	return &sickWorker{w, s}, err
 }
@@ -91,6 +95,14 @@ func (w *sickWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) e
 		return err
 	}
 	return w.s.fault("feed")
+}
+
+// say sends a notice to the worker, once there is one.
+func (s *sick) say(n driver.Notice) {
+	time.Sleep(time.Second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notify(n)
 }
 
 // interrupt ends the calls of Fetch that are under way.
@@ -243,6 +255,13 @@ var messages = map[string]struct {
 			time.Sleep(5 * time.Second)
 		}
 	}},
+	"the store has not the claims that this worker has; the jobs run again": {"WARN", []string{"forgotten", "lost"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.say(driver.Notice{Forgotten: 1})
+		s.say(driver.Notice{Forgotten: 2}) // of the same
+	}},
+	"the store went back and lacks what it had stored last; follow BACKUP.md, After a failover": {"ERROR", []string{"seen"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.say(driver.Notice{WentBack: "revision 1 after 2"})
+	}},
 	"Run ended before the engine made a worker": {"WARN", []string{"error"}, func(*testing.T, *durable.Queue, *sick) {}},
 	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
@@ -316,6 +335,9 @@ func requireLogged(t *testing.T, log *bytes.Buffer, message, level string, attri
 	require.Positive(t, found, "%s", log)
 	if message == noHandler {
 		require.Equal(t, 1, found, "once for each kind")
+	}
+	if strings.HasPrefix(message, "the store ") {
+		require.Equal(t, 1, found, "once")
 	}
 	if message == clockSet {
 		require.Equal(t, 4, found, "once for each step")

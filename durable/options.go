@@ -174,6 +174,8 @@ func WithMiddleware(m ...Middleware) Option {
 //   - Run ended before the engine made a worker: error
 //   - cannot read the engine's clock: error, silent (for how long)
 //   - the engine's clock can be read again: silent (for how long it could not)
+//   - the store has not the claims that this worker has; the jobs run again: forgotten (claims
+//     that only the store had), lost (claims that only the worker had)
 //   - the engine's clock was set, or another server answers, or this process stood still: by
 //     (forward, or back if negative; once for each step that [Stats] counts)
 //
@@ -183,6 +185,8 @@ func WithMiddleware(m ...Middleware) Option {
 //     (jobs that have not begun, and are handed back)
 //   - cannot store the ends of attempts; the jobs will run again: attempts
 //   - a schedule ends; no occurrence can follow: name, error
+//   - the store went back and lacks what it had stored last; follow BACKUP.md, After a
+//     failover: seen (how the engine knows)
 //
 // Payloads and keys are not logged, but error has the text of a handler's error. The
 // logger is called with a lock of the Queue held now and then: it must not call the

@@ -25,6 +25,11 @@ type Stats struct {
 	Stopped   int64 // Jobs that ended here because of CancelRunning.
 	LeaseLost int64 // Attempts that could not be finished, since another worker has taken over.
 
+	// Forgotten counts the claims that the store had of this worker and the worker did not
+	// know, since the store went back: after a restore, or a failover to a standby that
+	// lags. They were handed back, and their jobs run again, as after a crash.
+	Forgotten int64
+
 	Held    int64 // Jobs handed out by the engine and not finished; includes the next three.
 	Claimed int64 // Jobs claimed and not begun.
 	Running int64 // Running handlers.
@@ -90,7 +95,7 @@ func (q *Queue) Stats() Stats {
 		Added: c.Added.Load(), Canceled: c.Canceled.Load(), Rescheduled: c.Rescheduled.Load(),
 		Redriven: c.Redriven.Load(), Deleted: c.Deleted.Load(), Attempts: c.Attempts.Load(), Done: c.Done.Load(),
 		Failed: c.Failed.Load(), Dead: c.Dead.Load(), LeaseLost: c.LeaseLost.Load(),
-		Snoozed: c.Snoozed.Load(), Expired: c.Expired.Load(), Stopped: c.Stopped.Load(),
+		Forgotten: c.Forgotten.Load(), Snoozed: c.Snoozed.Load(), Expired: c.Expired.Load(), Stopped: c.Stopped.Load(),
 		ClockSteps: q.clock.Step().Count,
 	}
 	if u := c.Unhandled.Load(); u != nil {

@@ -176,6 +176,11 @@ type WorkConfig struct {
 	Retention time.Duration // The time for which a dead job is kept.
 	Polled    func()        // Fetch calls it after each successful poll, also an empty one; may be nil.
 
+	// Holds, if not nil, reports for each job whether the Queue may have a claim of it: from
+	// before the call of Claim until the end or the release is stored. It does not block. It
+	// takes a lock of the Queue, so an engine calls it without one of its own.
+	Holds func([]Ref) []bool
+
 	// Notify, if not nil, receives notices while Fetch is under way, and from Heartbeat. It
 	// does not block. Several goroutines may call it at once. A notice may come twice, or
 	// late. Notices of FlowControl and Freed may be lost, since the Queue polls every
@@ -248,6 +253,19 @@ type Worker interface {
 	// process that was suspended learns of it this way. If it returns nil, no job was
 	// taken over since the last Heartbeat that returned nil, or since Work. For an error
 	// that wraps ErrClosed or ErrVersion see Fetch.
+	//
+	// A lease says that a worker lives, not that it knows its claims. A store may be older
+	// than its workers: after a failover to a standby that lags, a crash without a synced
+	// log, or a restore. So Heartbeat also compares the claims that the store has of this
+	// worker with those of the Queue (WorkConfig.Holds). A claim that the Queue does not know
+	// is handed back within seconds: it gives its permits back, and other workers may claim
+	// the job, as after a crash of this one. The engine first reads the claims and then
+	// queries Holds, so that a claim on its way is known; and from then until it has handed
+	// an unknown claim back it grants that to no call of Claim. An engine may know the
+	// claims by itself instead, and may compare beside Heartbeat and Fetch. If comparing is
+	// expensive it does so more rarely while nothing suggests that the store went back. The
+	// results are notices (Notice.WentBack and those below it). No worker has a name or
+	// number under which a store that went back may know another one.
 	Heartbeat(ctx context.Context) error
 
 	// Close ends the worker. Others may take over its claimed jobs at once.

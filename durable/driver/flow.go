@@ -373,4 +373,10 @@ type Notice struct {
 	FlowControl bool       // It was changed, and must be read.
 	Freed       []LimitKey // A permit of these may have become free.
 	Canceled    []Ref      // CancelRunning was called for these.
+
+	// The rest is from the comparison of claims; see Worker.Heartbeat.
+	WentBack  string // The store lacks what it had stored, and how the engine knows; once each time.
+	Forgotten int    // Claims that the store had of this worker, and the Queue had not. They were handed back.
+	Lost      []Ref  // Claims that the Queue has, and the store has not. Finish would return ErrLeaseLost.
+	Agreed    bool   // The comparison after one of these has found no difference.
 }

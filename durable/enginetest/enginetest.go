@@ -33,6 +33,16 @@ type Store interface {
 	Restart(t testing.TB)
 }
 
+// A PutBacker is a Store that can be put back to an earlier state while engines are open on it
+// and workers live, as by a failover to a standby that lags. Stores that cannot are not tested
+// for it.
+type PutBacker interface {
+	Store
+
+	// Save returns a function that puts the store back to how it is now.
+	Save(t testing.TB) (putBack func())
+}
+
 // Memory is a Store of package memory, by the time that passes.
 type Memory struct{ store *memory.Store }
 
@@ -44,6 +54,9 @@ func (m *Memory) Open(testing.TB) driver.Engine { return m.store.Open() }
 
 // Restart does what the restart of a server would.
 func (m *Memory) Restart(testing.TB) { m.store.Restart() }
+
+// Save returns a function that puts the Memory back to how it is now.
+func (m *Memory) Save(testing.TB) func() { return m.store.Save() }
 
 // Run runs all tests on stores that newStore makes; each is empty, and its test's alone.
 func Run(t *testing.T, newStore func(t testing.TB) Store) { RunOnly(t, newStore) }
@@ -128,6 +141,8 @@ var cases = []testCase{
 	{"Deaths", deaths}, {"Cleared", cleared}, {"SuspectMoved", suspectMoved}, {"ClaimAnswerLost", claimAnswerLost}, {"Killer", killer},
 	{"BeatAfterLease", beatAfterLease}, {"LeaseLostWaiting", leaseLostWaiting}, {"Frozen", frozen}, {"LongHandler", longHandler},
 	{"LeaseLost", leaseLost}, {"StaleClaim", staleClaim},
+	{"PutBack", putBack}, {"PutBackLimits", putBackLimits}, {"PutBackSchedule", putBackSchedule}, {"PutBackClaims", putBackClaims},
+	{"ClaimsOnTheWay", claimsOnTheWay},
 
 	{"TwoWorkers", twoWorkers}, {"Drain", drain}, {"Concurrency", concurrency}, {"HandedOwn", handedOwn}, {"Shut", shut}, {"ManyShut", manyShut},
 	{"Unhandled", unhandled}, {"RollingDeploy", rollingDeploy}, {"KindAtItsLimit", kindAtItsLimit}, {"ManyLimits", manyLimits},

@@ -29,6 +29,8 @@ type Store struct {
 	counted   map[driver.LimitKey]*driver.Counter
 	stored    int                // counts the jobs that have taken a key, in their order
 	begun     map[string]int     // the order of the newest job of each key that has begun
+	claims    int                // counts claims and what ends them; it does not go back
+	backs     int64              // how often the store was put back
 	workers   map[string]*worker // that are there, and those that died without Close
 	changed   chan struct{}      // closed, and made anew, when a Fetch may have something to do
 	ended     chan struct{}      // the same, when a job is due no more
@@ -39,7 +41,7 @@ type entry struct {
 	state driver.State
 	by    string    // the worker that it is handed out to, or that has claimed it
 	since time.Time // when it was handed out
-	claim int       // counts claims and what ends them, so that an old one is recognized
+	claim int       // the number of the claim, or of what has ended it, so that an old one is recognized
 	exact bool      // that claim counts as an attempt though it never ends
 	until time.Time // how long a dead one is kept
 
@@ -59,6 +61,8 @@ type worker struct {
 	e         *engine
 	c         driver.WorkConfig
 	heartbeat time.Time
+	backs     int64 // Store.backs at the last heartbeat
+	apart     bool  // the last comparison of claims has found a difference
 }
 
 // New returns an empty Store on a clock that is set by hand. With nil its time is that of
@@ -184,7 +188,7 @@ func (m *Store) insert(r driver.Record) (driver.Ref, error) {
 	r.Payload, r.Meta = slices.Clone(r.Payload), maps.Clone(r.Meta)
 	r.OnKey, r.MaxWait, r.Found = driver.KeyRefuse, 0, nil
 	m.stored++
-	m.jobs[ref] = &entry{rec: r, state: driver.Waiting, claim: 1, order: m.stored}
+	m.jobs[ref] = &entry{rec: r, state: driver.Waiting, claim: m.nextClaim(), order: m.stored}
 	m.change()
 	return ref, nil
 }
@@ -504,7 +508,7 @@ func (e *engine) Work(_ context.Context, c driver.WorkConfig) (driver.Worker, er
 	if e.m.workers[c.Name] != nil {
 		return nil, fmt.Errorf("%w: another worker has the name %q", driver.ErrInvalid, c.Name)
 	}
-	w := &worker{e: e, c: c, heartbeat: time.Now()}
+	w := &worker{e: e, c: c, heartbeat: time.Now(), backs: e.m.backs}
 	e.m.workers[c.Name] = w
 	return w, nil
 }
@@ -627,6 +631,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		m.leave(j)
+		j.claim = m.nextClaim() // so that compare does not hand back what is known from now on
 		h.Claim = j.claim
 		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
 		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}
@@ -652,7 +657,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	j.state, j.by, j.exact, j.ending = driver.Running, w.c.Name, h.Exact, false
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
 	m.leave(j)
-	j.claim++
+	j.claim = m.nextClaim()
 	h.Claim = j.claim
 	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
 }
@@ -872,7 +877,7 @@ func (w *worker) finish(o *driver.Completion) error {
 	if err := w.e.m.endOccurrence(j, o); err != nil {
 		return err
 	}
-	j.claim++
+	j.claim = w.e.m.nextClaim()
 	w.e.m.free(j)
 	w.e.m.end()
 	j.rec.LastError, j.rec.Errors, j.rec.Crashes = o.Error, o.Errors, 0
@@ -916,7 +921,7 @@ func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.
 		if claimed := w.mine(h); claimed != nil {
 			j.state = driver.Waiting
 			j.rec.Attempt--
-			j.claim++
+			j.claim = m.nextClaim()
 			j.left = m.superseded(j)
 			m.free(j)
 		} else if !ok || j.state != driver.Waiting || j.by != w.c.Name {
@@ -932,6 +937,7 @@ func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.
 }
 
 func (w *worker) Heartbeat(context.Context) error {
+	w.compare()
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()

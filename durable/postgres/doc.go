@@ -76,6 +76,12 @@
 //
 // A worker has a row with its kinds and the end of its lease, by the server's clock. The
 // jobs of a worker whose lease has ended, or whose row is gone, are handed out again.
+// Ids of workers are random.
+//
+// A server that went back has claims again that a living worker has ended. Each worker reads its
+// claims, and leaves those that its Queue does not know as those of a dead worker: at once after
+// a recovery of the server, and otherwise once in a third of a lease, in at most a thousandth of the
+// time. BACKUP.md says what an operator does then.
 //
 // Statements take many jobs at a time, as arrays, and lock rows in the order of their
 // ids. Claims, ends and releases pass over rows that another transaction has locked, and
@@ -110,6 +116,6 @@
 //
 // Read it in this order: FORMAT.md, sql/1.sql (the tables, and add_job), engine.go, ref.go, insert.go, onkey.go, tx.go
 // with caller.go, change.go, fetch.go with notifier.go, worker.go with flowcontrol.go and notices.go, complete.go, schedule.go,
-// sweep.go, find.go, inspect.go, retry.go. Each statement is a file in sql; statements.go
+// sweep.go, wentback.go, find.go, inspect.go, retry.go. Each statement is a file in sql; statements.go
 // leaves out its parts for limits, and for jobs that may be stored already, where they are not needed.
 package postgres

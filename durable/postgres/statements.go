@@ -18,6 +18,7 @@ type statements struct {
 	insert, insertNew, insertOnKey, signal, aside, freeExpired, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	schedule, schedules, setSchedule, lockKeyed,
 	claimLimited, finishWhole, makeCounters, freeDead, flowControl, setFlowControl, claims, usage, cancelRunning, canceled,
+	ownClaims, forget, logPosition,
 	version, work, heartbeat, leave, sweep, expire, hung, unhandled,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
@@ -41,6 +42,7 @@ func newStatements(schema string) statements {
 		claimLimited: whole("claim"), finishWhole: whole("finish"), makeCounters: locks("make_counters"), freeDead: locks("free_dead"),
 		flowControl: s("flow_control"), setFlowControl: locks("set_flow_control"), claims: s("claims"), usage: s("usage"),
 		cancelRunning: locks("cancel_running"), canceled: s("canceled"),
+		ownClaims: s("own_claims"), forget: locks("forget"), logPosition: s("log_position"),
 		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), claimSettings: claimSettings(schema), tag: tag,
 	}
 }

@@ -16,12 +16,13 @@ const (
 )
 
 // sweepUntil removes what has ended, until ctx ends, and frees what hung connections have
-// locked for a third of the lease, and the permits of the dead. Each worker does, but not at
+// locked for a third of the lease, and the permits of the dead, and compares the worker's claims. Each worker does, but not at
 // one time. The next pass does what fails.
 func (w *worker) sweepUntil(ctx context.Context) {
 	e := w.e
 	expired := time.Now()
 	for ctx.Err() == nil && e.closed.Err() == nil {
+		w.compareClaims(ctx)
 		e.endHung(ctx, w.c.Lease/3)
 		e.sweepPass(ctx, e.sweep)
 		w.sweepPermits(ctx)

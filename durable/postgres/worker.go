@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ type worker struct {
 	e    *engine
 	c    driver.WorkConfig
 	id   int64
+	past past
 	stay func() bool // keeps Close of the engine from hanging up
 	lost sync.Map    // of *handle, by ID: of claims that were not answered
 
@@ -58,9 +60,16 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 		ID    int64
 		Until time.Time
 	}
-	known, err := retry(ctx, e, true, func() ([]answer, error) {
-		return ask(ctx, e, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All()})
-	})
+	register := func() ([]answer, error) {
+		id := newWorkerID()
+		return retry(ctx, e, true, func() ([]answer, error) {
+			return ask(ctx, e, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
+		})
+	}
+	known, err := register()
+	for isCode(err, uniqueViolation) { // another worker has the id
+		known, err = register()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -85,12 +94,17 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	var alive bool
+	var alive, older bool
 	var until time.Time
-	if err := w.conn.QueryRow(ctx, w.e.heartbeat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until); err != nil {
+	err = w.conn.QueryRow(ctx, w.e.heartbeat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until, &older)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("%w: another worker has the id of this one", driver.ErrClosed)
+	case err != nil:
 		return w.e.translate(err)
 	}
 	w.until = until
+	w.past.answered(older)
 	if w.c.Notify != nil {
 		w.notifyCanceled(ctx)
 	}
@@ -159,6 +173,8 @@ func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*
 		h := held[i]
 		limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
 		switch {
+		case w.past.isCompared(handleOf(h).id):
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 		case len(limits) == 0 && !paused:
 			plain.add(i, h)
 		case !h.Exact:

@@ -126,6 +126,7 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	counter("expired_total", "Jobs that were dropped because their time was over.", func(s *durable.Stats) int64 { return s.Expired })
 	counter("stopped_total", "Jobs that were ended here while they ran.", func(s *durable.Stats) int64 { return s.Stopped })
 	counter("lease_lost_total", "Attempts that another worker has taken over.", func(s *durable.Stats) int64 { return s.LeaseLost })
+	counter("forgotten_total", "Claims that the store had of this worker and the worker did not know, since the store went back.", func(s *durable.Stats) int64 { return s.Forgotten })
 	counter("clock_steps_total", "Times that the engine's clock was found to have been set.", func(s *durable.Stats) int64 { return s.ClockSteps })
 	gauge("held", "Jobs that the engine has handed out to this worker.", func(s *durable.Stats) float64 { return float64(s.Held) })
 	gauge("claimed", "Jobs that are claimed and have not begun.", func(s *durable.Stats) float64 { return float64(s.Claimed) })

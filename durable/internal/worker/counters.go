@@ -16,6 +16,7 @@ type Counters struct {
 	Deleted                                 atomic.Int64
 	Attempts, Done, Failed, Dead, LeaseLost atomic.Int64
 	Snoozed, Expired, Stopped               atomic.Int64
+	Forgotten                               atomic.Int64
 
 	Unhandled atomic.Pointer[[]driver.Unhandled]
 	Backlog   atomic.Pointer[backlogAt]

@@ -10,7 +10,8 @@ import (
 // mostPoll is for how long Fetch may find nothing out, beyond a lease.
 const mostPoll = 15 * time.Second
 
-// Health returns an error if the lease is lost, or no poll has succeeded for long.
+// Health returns an error if the lease is lost, no poll has succeeded for long, or the store went back and
+// does not agree with the worker yet.
 func (w *Worker) Health(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -20,6 +21,8 @@ func (w *Worker) Health(now time.Time) error {
 		return fmt.Errorf("%w: no heartbeat was answered for %v", driver.ErrLeaseLost, now.Sub(w.lease.renewed).Round(time.Millisecond))
 	case age > w.c.Lease+mostPoll:
 		return fmt.Errorf("durable: last successful poll %v ago", age.Round(time.Millisecond))
+	case !w.apart.since.IsZero():
+		return fmt.Errorf("%w: noticed %v ago; this worker's claims are being compared", driver.ErrWentBack, now.Sub(w.apart.since).Round(time.Millisecond))
 	}
 	return nil
 }

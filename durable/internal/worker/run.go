@@ -23,7 +23,8 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	kinds := c.kindSet()
 	var w *Worker
 	engineWorker, err := c.Engine.Work(ctx, driver.WorkConfig{
-		Name: NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
+		Holds: func(refs []driver.Ref) []bool { return holds(running.Load(), refs) },
+		Name:  NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
 		Notify: func(n driver.Notice) {
 			if w := running.Load(); w != nil {
 				w.onNotice(n)
@@ -56,7 +57,7 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Ti
 		dispatcher: dispatch.New(dispatch.Config{
 			Kinds: kinds.All(), Limits: c.Limits, Concurrency: c.Concurrency, Lease: c.Lease, Manual: c.Manual,
 		}, c.moment()),
-		runs: map[*dispatch.Job]*run{}, unreadable: map[string]bool{},
+		runs: map[*dispatch.Job]*run{}, unreadable: map[string]bool{}, returning: map[driver.Ref]int{},
 		lease: newLease(c.Lease, renewed), lastPoll: renewed, lastClaim: renewed,
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {

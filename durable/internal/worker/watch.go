@@ -89,4 +89,5 @@ func (w *Worker) onNotice(n driver.Notice) {
 	for _, ref := range n.Canceled {
 		w.cancel(ref)
 	}
+	w.compared(&n)
 }

@@ -39,6 +39,9 @@ type Worker struct {
 
 	dispatcher *dispatch.Dispatcher
 
+	returning map[driver.Ref]int // jobs on their way back to the engine, and how often
+	apart     apart
+
 	lease      lease
 	renewing   int  // heartbeats that are not answered yet
 	silent     bool // the lease was lost, and not renewed since
@@ -174,13 +177,18 @@ func ForGood(err error) bool {
 
 // giveBack hands back what was dropped, which may be claimed, until the engine has taken
 // it or Run ends: nobody else gets what a worker has claimed that lives.
+// w.mu is held.
 func (w *Worker) giveBack(held []*driver.Delivery) {
+	for _, h := range held {
+		w.returning[h.Ref]++
+	}
 	w.background.Go(func() {
 		for pause := 100 * time.Millisecond; w.release(held, 0) != nil; pause = min(2*pause, 5*time.Second) {
 			if sleep(w.drained, pause); w.drained.Err() != nil {
 				return
 			}
 		}
+		w.returned(held)
 	})
 }
 

@@ -42,7 +42,8 @@
 // Dead jobs and batches of several jobs are left out: they are writes in the commits
 // that are here. Schedules and their occurrences have a model of their own, schedules_test.go,
 // and so have the permits of limits, permits_test.go, their tokens and CancelRunning,
-// tokens_test.go, and keys and signals, keys_test.go. A lease may be over at any moment, and then is so for all; what a worker
+// tokens_test.go, keys and signals, keys_test.go, and the comparison of claims with a store that
+// went back, wentback_test.go. A lease may be over at any moment, and then is so for all; what a worker
 // that has died had claimed may be taken over at once. An Add chooses its bucket by the watermark
 // as it is, and may arrive at any later time.
 package protocol

@@ -98,6 +98,7 @@ func (d *Dispatcher) Claims(now Moment) []*Job {
 	d.exact = shift(d.exact, n)
 	for _, j := range jobs {
 		d.set(j, claiming)
+		j.asked = true
 	}
 	active := d.activeKinds()
 	for priority := range (priorities{}) {
@@ -107,7 +108,7 @@ func (d *Dispatcher) Claims(now Moment) []*Job {
 			n := max(0, min(len(k.claimable[priority]), k.limit-len(k.ready[priority]), maxClaims-len(jobs)))
 			for _, j := range k.claimable[priority][:n] {
 				d.set(j, claiming)
-				j.counted = true
+				j.counted, j.asked = true, true
 			}
 			k.claims[priority] += n
 			jobs = append(jobs, k.claimable[priority][:n]...)
@@ -170,7 +171,7 @@ func (d *Dispatcher) retryLater(j *Job, r *driver.ClaimResult, now Moment) {
 	}
 	d.set(j, fetched)
 	if r.Status == driver.Suspect {
-		j.Delivery.Exact, j.crashes = true, max(r.Crashes, 1)
+		j.Delivery.Exact, j.crashes, j.asked = true, max(r.Crashes, 1), false
 	}
 	d.schedule(j, max(r.After, time.Millisecond), now)
 }
@@ -178,6 +179,7 @@ func (d *Dispatcher) retryLater(j *Job, r *driver.ClaimResult, now Moment) {
 // throttled puts a job back into its lane after a limit or a pause has refused its claim.
 func (d *Dispatcher) throttled(j *Job, r *driver.ClaimResult, now Moment) {
 	known := false
+	j.asked = false
 	if j.limits != nil {
 		d.missTurn(j)
 		gates := j.limits.gates

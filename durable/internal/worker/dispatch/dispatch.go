@@ -149,6 +149,22 @@ func (d *Dispatcher) Return(j *Job) {
 // Job returns a job that is held, or nil.
 func (d *Dispatcher) Job(r driver.Ref) *Job { return d.jobs[r] }
 
+// HasClaimed reports whether a job that is held may be claimed by what was sent of it.
+func (d *Dispatcher) HasClaimed(r driver.Ref) bool {
+	j := d.jobs[r]
+	return j != nil && j.asked
+}
+
+// LoseClaim drops a claimed job that has not begun, whose claim the store lacks. It returns false if there
+// is none.
+func (d *Dispatcher) LoseClaim(r driver.Ref) bool {
+	j := d.End(r)
+	if j != nil {
+		d.dropBack(j)
+	}
+	return j != nil
+}
+
 // End takes a claimed job out of its queue that is to end without an attempt; nil if there is none
 // that has not begun.
 func (d *Dispatcher) End(r driver.Ref) *Job {

@@ -43,6 +43,7 @@ type Job struct {
 	reserved bool // it has a slot, and does not run yet
 	counted  bool // in claims of its kind
 	lost     bool // the lease was lost while it was being claimed
+	asked    bool // a claim was sent, and may be stored
 
 	token  time.Time        // before which it must not begin; zero: it needs none
 	limits *limited         // nil: no limit and no pause covers it

@@ -159,6 +159,8 @@ func (p *part) checkPast(ctx context.Context) error {
 		err = p.compareLandmark(ctx, backs, l)
 	}
 	switch {
+	case isCode(err, codeNoStream): // it may be restored soon
+		return nats.ErrNoResponders
 	case isDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
 		return err
 	case err != nil:

@@ -566,7 +566,7 @@ func (w *worker) applyLimits(ctx context.Context, p *part, held []*driver.Delive
 		return
 	}
 	now, err := w.e.flowControlSince(ctx, p, last)
-	if err == nil && now.Revision() == by.Revision() {
+	if err == nil && now == by { // the same revision may be that of others, in a stream that went back
 		return
 	}
 	var back []*handle

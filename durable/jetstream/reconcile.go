@@ -20,8 +20,9 @@ import (
 // its job would not run. A heartbeat says that the worker lives, not that it knows.
 //
 // So a worker compares the two once the stream went back, until they agree. It reads all statuses:
-// some 100,000 take a second. It frees each claim that is its own there and unknown here, as another
-// worker would if it had died. A claim that is known here, and is not there, is lost.
+// 100,000 take some three seconds. It frees each claim that is its own there and unknown here, as another
+// worker would if it had died. A claim that is known here, and is not there, is lost. What is known
+// is in claims, and not asked of the Queue (WorkConfig.Holds): a status does not say the Ref of its job.
 
 // claims are those that a worker has made in a partition and not ended, also those that are on their
 // way to the stream or are being given back. They are known by the numbers of their handles, which
@@ -97,8 +98,8 @@ func (c *claims) knows(s status) bool {
 	n, err := strconv.ParseUint(number, 36, 64)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.all[n]
-	return ok && err == nil
+	own, ok := c.all[n]
+	return err == nil && ok && (own.seq == 0 || own.seq == s.seq)
 }
 
 // reconciling is how far a worker has compared its claims in a partition.
@@ -146,22 +147,23 @@ func (w *worker) compareNoMore() {
 // agree compares until nothing differs. It does so twice at least: another worker may have taken a claim over
 // meanwhile, by the heartbeat that was in the stream.
 func (w *worker) agree(ctx context.Context, p *part, r *reconciling) {
-	for agreed := 0; agreed < 2; {
+	for agreed, all := 0, true; agreed < 2; {
 		backs, how := p.history.state()
 		r.mu.Lock()
 		back := r.backs != backs
 		if back || r.again {
-			agreed = 0
+			agreed, all = 0, true
 		}
 		r.backs, r.again = backs, false
 		r.mu.Unlock()
 		if back {
 			w.report(driver.Notice{WentBack: how})
 		}
-		same, err := w.compare(ctx, p)
+		same, err := w.compare(ctx, p, all)
 		if agreed++; err != nil || !same {
 			agreed = 0
 		}
+		all = err != nil || p.replicas > 1 // another server may have been behind
 		if agreed < 2 {
 			p.wait(ctx, w.soon())
 		}
@@ -172,14 +174,20 @@ func (w *worker) agree(ctx context.Context, p *part, r *reconciling) {
 }
 
 // compare frees the claims of this worker that are in the stream and not known here, and reports those
-// that are known here and not there. First it writes a heartbeat: the one that was there may be old.
-func (w *worker) compare(ctx context.Context, p *part) (same bool, err error) {
+// that are known here and not there: of all in the stream, or of those that are known here. First it
+// writes a heartbeat: the one that was there may be old.
+func (w *worker) compare(ctx context.Context, p *part, all bool) (same bool, err error) {
 	if _, err := w.writeHeartbeat(ctx, p); err != nil {
 		return false, err
 	}
 	own := &w.claims[p.number]
 	before := own.snapshot()
-	stored, err := w.storedClaims(ctx, p)
+	var stored map[location]status
+	if all {
+		stored, err = w.storedClaims(ctx, p)
+	} else {
+		stored, err = w.storedOf(ctx, p, before)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -286,6 +294,31 @@ func (p *part) refresh(ctx context.Context, outs []driver.Completion) []error {
 	return errs
 }
 
+// storedOf returns those of storedClaims whose jobs have claims that are known here.
+func (w *worker) storedOf(ctx context.Context, p *part, known map[uint64]ownClaim) (map[location]status, error) {
+	var subjects []string
+	for _, c := range known {
+		subjects = append(subjects, p.fateSubject(c.at))
+	}
+	found, err := p.lasts(ctx, subjects)
+	all := map[location]status{}
+	for _, m := range found {
+		w.noteStored(p, m, all)
+	}
+	return all, err
+}
+
+// noteStored notes what the message of a status says, if it is the last of its version.
+func (w *worker) noteStored(p *part, m stored, all map[location]status) {
+	at, ok := p.parseFate(m.Subject)
+	s, err := decodeStatus(m.Data, m.Seq)
+	if err == nil && ok && s.fate == claimed && s.worker == w.c.Name {
+		all[at] = s
+	} else {
+		delete(all, at)
+	}
+}
+
 // storedClaims returns the statuses of this worker's claims in the stream. It reads all statuses, in
 // the stream's order, so that of those of one version the last one counts.
 func (w *worker) storedClaims(ctx context.Context, p *part) (map[location]status, error) {
@@ -295,13 +328,7 @@ func (w *worker) storedClaims(ctx context.Context, p *part) (map[location]status
 			return nil, err
 		}
 		for _, m := range page {
-			at, ok := p.parseFate(m.Subject)
-			s, err := decodeStatus(m.Data, m.Seq)
-			if err == nil && ok && s.fate == claimed && s.worker == w.c.Name {
-				all[at] = s
-			} else {
-				delete(all, at)
-			}
+			w.noteStored(p, m, all)
 		}
 	}
 	return all, nil

@@ -217,6 +217,7 @@ func (p *part) replaced(ctx context.Context, at location) (uint64, bool, error) 
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
 // ones are closed, and for the same reasons.
 func (f *fetcher) closeFar(ctx context.Context, h int64) (bool, error) {
+	backs := f.history.now().backs
 	upTo, ok, err := f.ended(ctx, farConsumer(h))
 	if err != nil || !ok {
 		return false, err
@@ -225,7 +226,7 @@ func (f *fetcher) closeFar(ctx context.Context, h int64) (bool, error) {
 		return true, nil // another worker was faster
 	}
 	ok, err = f.markClosed(ctx, f.farMark(h), func(fl *watermark) { fl.far = max(fl.far, h) })
-	if err != nil || !ok {
+	if err != nil || !ok || f.history.now().backs != backs {
 		return false, err
 	}
 	if err := f.purge(ctx, f.farSubject(h), upTo); err != nil {

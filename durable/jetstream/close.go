@@ -82,6 +82,7 @@ func (f *fetcher) closeBuckets(ctx context.Context, views <-chan view) error {
 func (f *fetcher) closeOnce(ctx context.Context, v view, resume bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
+	f.closing = f.history.now().backs
 	if f.pressed() {
 		if err := f.removeEnded(ctx, v.near); err != nil {
 			return err
@@ -221,6 +222,9 @@ func (f *fetcher) markAndForget(ctx context.Context, b int64, upTo map[string]ui
 // purgeEnded removes jobs that have ended: of each queue up to where its consumer says so.
 func (f *fetcher) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
 	for queue, last := range upTo {
+		if f.history.now().backs != f.closing {
+			return errWentBack
+		}
 		if err := f.purge(ctx, f.queueSubject(b, queue), last); err != nil {
 			return err
 		}

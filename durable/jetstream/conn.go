@@ -27,6 +27,8 @@ type conn struct {
 
 	unanswerable atomic.Pointer[context.Context] // ends when no answer can come any more to what is asked now; see follow
 
+	losses atomic.Int64 // how often the connection was lost
+
 	answered atomic.Int64 // when the server has answered Now the last time, in nanoseconds
 	patience atomic.Int64 // for how long it may not do so; see reconnect
 	probing  atomic.Bool
@@ -64,6 +66,7 @@ func (c *conn) follow() {
 				case !open:
 					return
 				case status == nats.RECONNECTING && lost == nil: // it is said again for each try
+					c.losses.Add(1)
 					lost, lose = lose, renew()
 				case status == nats.CONNECTED && lost != nil:
 					time.AfterFunc(answerTimeout/5, lost)

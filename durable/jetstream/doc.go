@@ -64,6 +64,18 @@
 // over. There is no way back. Builds of one version work on one queue at the same time.
 // FORMAT.md describes the data, and says what a new build may add without a new version.
 //
+// # A stream that went back
+//
+// A stream goes back when an earlier copy of the server's directory is put in its place, a backup is
+// restored, or a power cut takes what was not synced. Workers that live notice it: before their
+// next write after a lost connection, or with the next poll, within a second. Each says so at level
+// ERROR, and Queue.Health returns durable.ErrWentBack until worker and stream agree on the worker's
+// claims, some seconds later. Claims that the stream has again run again, as after a crash. The
+// context of a handler whose claim the stream lacks ends with durable.ErrLeaseLost. Jobs,
+// schedules, limits, pauses and cancels that were stored since are gone: store them again. A worker
+// that has written nothing since, to a stream that has grown beyond where it was, has lost nothing,
+// and may notice nothing. NATS.md has the signs, and what is read anew.
+//
 // # Time
 //
 // A job is due by the clock of the server that leads the stream. That clock may be set, and after
@@ -142,11 +154,16 @@ package jetstream
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
 //     deposed leader that does not know it answers with old data (stream.go, lastSince).
+//   - A sequence that was read before the stream went back is no condition of a write after that, and nothing
+//     is acknowledged or removed by it: it may be another message's. So the past is looked at when the
+//     connection was lost, before the next write (back.go).
+//   - A worker's claims are known here from before they are written until their end or their release is
+//     stored. So one that is in the stream, and unknown here after that was read, is forgotten (reconcile.go).
 //   - No consumer is trusted: it may hand out anything any number of times. But its ack
 //     position is right, since only ended messages are acknowledged, and only those are
 //     removed.
 //
 // Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and flowcontrol.go (limits,
+// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), back.go and reconcile.go (a stream that went back), permits.go, limits.go and flowcontrol.go (limits,
 // pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

@@ -160,6 +160,10 @@ type part struct {
 	maxBytes     int64                 // 0: none
 	free         func() (int64, error) // on the disk; may be nil
 
+	history    history
+	checked    atomic.Int64 // the losses of the connection after which the past was looked at
+	forgetFlow func()       // drops the limits and pauses that were read; of the first partition
+
 	clock   *clock.Clock
 	batches chan struct{}     // has one for each batch under way
 	turns   [32]chan struct{} // of inserts that may replace a job, by the hash of their key
@@ -227,6 +231,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 		}
 	}
 	e.salt = e.parts[0].salt
+	e.parts[0].forgetFlow = func() { e.flow.Store(nil) }
 	for _, p := range e.parts {
 		p.salt = e.salt
 	}
@@ -368,10 +373,11 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		if filter != "" {
 			request["subjects_filter"], request["offset"] = filter, len(total.subjects)
 		}
+		was := p.history.now()
 		if err := p.ask(ctx, "STREAM.INFO."+p.stream, request, &answer); err != nil {
 			return total, err
 		}
-		p.created.Store(answer.Created.UnixNano())
+		p.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
 		p.mu.Lock()
 		p.synced, p.bytes = time.Now(), answer.State.Bytes
 		_, p.refusal = versionOf(answer.Config.Metadata[metaVersion], p.version)
@@ -460,12 +466,6 @@ func (p *part) pressed() bool {
 	defer p.mu.Unlock()
 	most := p.most()
 	return most > 0 && p.bytes >= uint64(most/10*7)
-}
-
-func (p *part) wrote(n int) {
-	p.mu.Lock()
-	p.bytes += uint64(n)
-	p.mu.Unlock()
 }
 
 func (p *part) subject(tokens string) string { return p.stream + "." + tokens }

@@ -38,3 +38,6 @@ func HasHeartbeat(ctx context.Context, e driver.Engine, worker string) bool {
 	m, err := p.last(ctx, p.workerSubject(worker))
 	return err == nil && m.Seq > 0
 }
+
+// Backs returns how often the stream of the first partition was found to have gone back.
+func Backs(e driver.Engine) int64 { return e.(*engine).parts[0].history.now().backs }

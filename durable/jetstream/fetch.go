@@ -52,7 +52,8 @@ type fetcher struct {
 	viewed    time.Time // when a poll has shown all buckets
 	viewTook  time.Duration
 	regrouped time.Time
-	said      life // as of then
+	said      life  // as of then
+	closing   int64 // the history.backs of what is known of the buckets that are being closed
 
 	mu     sync.Mutex
 	near   map[spot]*reader
@@ -119,6 +120,7 @@ func (f *fetcher) run(ctx context.Context) error {
 		if f.w.c.Polled != nil {
 			f.w.c.Polled()
 		}
+		f.w.reconcile(f.part)
 		if v.all {
 			select {
 			case views <- v:
@@ -152,6 +154,9 @@ type view struct {
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
+	if err := f.lookBack(try); err != nil {
+		return v, err
+	}
 	if err := f.sync(try); err != nil {
 		return v, err
 	}

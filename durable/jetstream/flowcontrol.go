@@ -32,15 +32,16 @@ func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 type knownFlowControl struct {
 	flow *driver.FlowControl
 	seq  uint64 // of the message; 0 for none
+	text []byte // of the message
 }
 
-// isOf reports whether the limits and pauses are those of a message. Both numbers count: after a restore
-// another message may have the same sequence.
+// isOf reports whether the limits and pauses are those of a message. The text counts, too: in a stream that went back
+// others may have the same sequence and revision.
 func (k *knownFlowControl) isOf(m stored) bool {
 	if m.Seq == 0 {
 		return k == nil || k.seq == 0
 	}
-	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.flow.Revision()))
+	return k != nil && k.seq == m.Seq && bytes.Equal(k.text, m.Data)
 }
 
 func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
@@ -92,7 +93,7 @@ func parseFlowControl(m stored) (*knownFlowControl, error) {
 		return nil, fmt.Errorf("%w: cannot read the limits and pauses: %.100q", driver.ErrStorage, m.Data)
 	}
 	flow, err := driver.DecodeFlowControl(n, string(text))
-	return &knownFlowControl{flow: flow, seq: m.Seq}, err
+	return &knownFlowControl{flow: flow, seq: m.Seq, text: m.Data}, err
 }
 
 // flowControlSince returns the limits and pauses as of when a witness was written in a partition.

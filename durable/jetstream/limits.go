@@ -162,7 +162,7 @@ func (w *worker) claimable(ctx context.Context, p *part, jobs []*claimRequest, s
 				leases[s.worker] = lease
 			}
 			if lease > 0 {
-				j.result = driver.ClaimResult{Status: driver.RetryLater, After: max(lease, 10*time.Millisecond)}
+				j.result = driver.ClaimResult{Status: driver.RetryLater, After: max(min(lease, w.soon()), 10*time.Millisecond)}
 				continue
 			}
 		}
@@ -329,6 +329,7 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claimRequest,
 // in halves: which these are is looked up.
 func (w *worker) commitClaims(ctx context.Context, p *part, drafts map[string]*draft, won []*claimRequest, token string, first bool) (again []*claimRequest) {
 	groups := w.compose(p, drafts, won, token)
+	w.claims[p.number].begin(p, won)
 	all, writes := make([]group, len(groups)), 0
 	for i := range groups {
 		all[i] = groups[i].group
@@ -487,7 +488,11 @@ func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string)
 			return b, &v
 		}
 		if left, err := w.leaseOf(ctx, p, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
-			return b, &driver.ClaimResult{Status: driver.RetryLater, After: max(left, 10*time.Millisecond)}
+			return b, &driver.ClaimResult{Status: driver.RetryLater, After: max(min(left, w.soon()), 10*time.Millisecond)}
+		}
+		if s.worker == w.c.Name && !w.claims[p.number].knows(s) {
+			_ = w.disown(ctx, p, hd.at, s) // or the next claim finds it again
+			return b, &driver.ClaimResult{Status: driver.RetryLater, After: 10 * time.Millisecond}
 		}
 		if b.begun, b.crashes = s.begun(); s.worker == w.c.Name {
 			// In a call whose answer was lost: that was no crash, and nothing has begun.
@@ -566,7 +571,7 @@ func (w *worker) applyLimits(ctx context.Context, p *part, held []*driver.Delive
 		return
 	}
 	now, err := w.e.flowControlSince(ctx, p, last)
-	if err == nil && now.Revision() == by.Revision() {
+	if err == nil && now == by { // the same revision may be that of others, in a stream that went back
 		return
 	}
 	var back []*handle

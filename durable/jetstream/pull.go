@@ -120,7 +120,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 		return 0, err
 	}
 	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
-	lost := p.nc.lost()
+	lost, backs := p.nc.lost(), p.history.now().backs
 	ctx, cancel := context.WithTimeout(p.closed, r.Expires+answerTimeout)
 	defer cancel()
 	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, body, msgs)
@@ -139,7 +139,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 			for _, m := range some {
 				bytes += m.Size()
 			}
-			if got += len(some); len(some) > 0 {
+			if got += len(some); len(some) > 0 && p.history.now().backs == backs { // else they come again, by other sequences
 				each(some)
 			}
 			// The server says nothing at the end of a request of which nothing is left.

@@ -155,7 +155,7 @@ func (p *part) commitBatch(ctx context.Context, groups []group, results []result
 		return
 	}
 	err := p.commitAtOnce(ctx, groups, results)
-	if len(groups) > 1 && (errors.Is(err, errConflict) || errors.Is(err, errBusy)) {
+	if len(groups) > 1 && (errors.Is(err, errConflict) || errors.Is(err, errBusy)) && !errors.Is(err, errWentBack) {
 		half := len(groups) / 2
 		p.commitBatch(ctx, groups[:half], results[:half])
 		p.commitBatch(ctx, groups[half:], results[half:])
@@ -173,7 +173,6 @@ func (p *part) commitAtOnce(ctx context.Context, groups []group, results []resul
 		}
 		next -= uint64(len(groups[i]))
 		results[i] = result{first: next}
-		p.wrote(groups[i].size())
 	}
 	return err
 }
@@ -235,6 +234,10 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
+	if err := p.checkPast(ctx); err != nil {
+		return 0, err
+	}
+	was := p.history.now()
 	answer, err := call(ctx, p.nc, func() (*nats.Msg, error) {
 		if p.nc.nc.IsClosed() {
 			return nil, &unsentError{nats.ErrConnectionClosed}
@@ -258,6 +261,9 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 	}
 	if err := json.Unmarshal(answer.Data, &ack); err != nil {
 		return 0, fmt.Errorf("%w: cannot read the answer: %w", driver.ErrUncertain, err)
+	}
+	if ack.Error == nil {
+		p.wrote(was, groups, ack.Seq)
 	}
 	return ack.Seq, ack.Error.err()
 }

@@ -32,6 +32,14 @@ type worker struct {
 	over       bool       // a heartbeat has found the lease over, and Heartbeat has not said so yet
 	life       life       // what heartbeats say
 	deferred   []deferred // recall.go
+	backs      []int64    // history.backs of the heartbeats
+
+	claims      []claims // of each partition, as all of this; reconcile.go
+	reconciling []reconciling
+	comparing   sync.WaitGroup
+	apart       atomic.Int64    // partitions that are being compared
+	open        context.Context // ends with Close
+	shut        context.CancelFunc
 
 	others atomic.Int64 // workers beside this one, as far as it is known
 }
@@ -45,11 +53,12 @@ type handle struct {
 	steps  int64     // of the clock before that
 	again  bool      // not for the first time, so that it may have ended long ago
 	seq    uint64    // of the message
-	stream int64     // when its stream was created
+	backs  int64     // how often its stream had gone back
 	record *driver.Record
 	data   []byte // the message that record was read from
 	number uint64 // among all handles of this process, once it was to be claimed
 	status status // of the claim, or of what was to be one: then its sequence is 0
+	of     int64  // how often the stream had gone back before status was written
 	ending string // the token of its end, however often that is written; "" before
 	unsure bool   // the answer to a claim was lost, and its status is not read yet
 }
@@ -83,7 +92,8 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	if !validName(c.Name) {
 		return nil, fmt.Errorf("%w: the worker's name %q has characters other than letters, digits, - and _", driver.ErrInvalid, c.Name)
 	}
-	w := &worker{e: e, c: c, budgets: newBudgets(), heartbeats: make([]stored, len(e.parts)), life: newLife(c)}
+	w := &worker{e: e, c: c, budgets: newBudgets(), heartbeats: make([]stored, len(e.parts)), backs: make([]int64, len(e.parts)), life: newLife(c)}
+	w.expectNothing()
 	e.parts[0].nc.expect(c.Lease)
 	for {
 		err := w.Heartbeat(ctx)
@@ -121,6 +131,7 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 			return err
 		}
 		w.noteHeartbeat(p, now)
+		w.reconcile(p)
 		asking, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
 		_ = w.notifyCanceled(asking, p) // or the next heartbeat does: the lease is renewed
@@ -159,6 +170,9 @@ func (w *worker) noteHeartbeat(p *part, now stored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.heartbeats[p.number]
+	if backs := p.history.now().backs; w.backs[p.number] != backs {
+		w.backs[p.number], before = backs, stored{}
+	}
 	if now.Seq <= before.Seq {
 		return
 	}
@@ -167,6 +181,7 @@ func (w *worker) noteHeartbeat(p *part, now stored) {
 }
 
 func (w *worker) Close(ctx context.Context) error {
+	w.compareNoMore()
 	w.recall() // nobody would when the limits or pauses change
 	return w.each(func(p *part) error { return p.purge(ctx, p.workerSubject(w.c.Name), 0) })
 }
@@ -292,6 +307,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 		results[i] = j.result
 	}
 	w.applyLimits(ctx, p, held, results, flow)
+	w.claims[p.number].answered(held, results)
 	return results
 }
 
@@ -453,9 +469,9 @@ func (h *handle) nak(after time.Duration) {
 }
 
 // answer tells the consumer, without waiting: if it is lost the job is handed out again. In a stream that
-// was restored from a backup since, the sequence may be another job's.
+// went back since, the sequence may be another job's.
 func (h *handle) answer(s string) {
-	if h.acks != "" && h.stream == h.p.created.Load() {
+	if h.acks != "" && h.backs == h.p.history.now().backs {
 		h.p.nc.post(h.acks, []byte(s))
 	}
 }
@@ -500,12 +516,18 @@ func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) 
 		hd := o.Delivery.Claim.(*handle)
 		hd.ending = cmp.Or(hd.ending, token)
 	}
+	refreshed := p.refresh(ctx, outs)
 	all, errs := w.endAll(ctx, p, outs)
+	for i, err := range refreshed {
+		errs[i] = cmp.Or(err, errs[i])
+	}
 	var groups []group
 	var of []int
 	for i, err := range errs {
 		if err == nil {
 			groups, of = append(groups, all[i]), append(of, i)
+		} else if errors.Is(err, driver.ErrLeaseLost) {
+			w.claims[p.number].end(outs[i].Delivery.Claim.(*handle).number)
 		}
 	}
 	results := p.commit(ctx, groups)
@@ -515,8 +537,12 @@ func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) 
 		if err != nil {
 			err = w.checkEnd(ctx, p, outs[i].Delivery.Claim.(*handle), err)
 		}
+		hd := outs[i].Delivery.Claim.(*handle)
 		if errs[i] = err; err == nil {
-			outs[i].Delivery.Claim.(*handle).ack()
+			hd.ack()
+		}
+		if err == nil || errors.Is(err, driver.ErrLeaseLost) {
+			w.claims[p.number].end(hd.number)
 		}
 	}
 	return errs
@@ -635,7 +661,11 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 		for k, h := range pick(held, indices) {
 			all[k] = h.Claim.(*handle)
 		}
-		errs[p.number] = w.freeAll(ctx, p, all)
+		if errs[p.number] = w.freeAll(ctx, p, all); errs[p.number] == nil {
+			for _, hd := range all {
+				w.claims[p.number].end(hd.number)
+			}
+		}
 		for _, hd := range all {
 			hd.nak(after)
 		}
@@ -653,7 +683,7 @@ func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error 
 	for _, hd := range handles {
 		switch {
 		case hd.status.fate != claimed:
-		case hd.status.seq == 0:
+		case hd.status.seq == 0, hd.of != p.history.now().backs:
 			unknown = append(unknown, hd)
 		default:
 			known = append(known, hd)
@@ -714,7 +744,7 @@ func (p *part) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 	d := &driver.Delivery{Ref: p.refOf(&r), Record: r}
 	d.Claim = &handle{
 		p: p, at: p.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, stream: p.created.Load(), record: &d.Record, data: m.Data,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, backs: p.history.now().backs, record: &d.Record, data: m.Data,
 	}
 	return d, nil
 }

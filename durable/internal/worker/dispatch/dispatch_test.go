@@ -340,6 +340,18 @@ func TestPause(t *testing.T) {
 	require.Equal(t, []string{"j"}, s.begun)
 }
 
+// Limits that have the revision of those before are others all the same, in a store that went back.
+func TestRevisionThatIsGivenTwice(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 10})
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pausable{{Kind: "k"}}), s.moment())
+	s.add("j")
+	s.pass(0)
+	require.Zero(t, s.claim(grant))
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pausable{{Kind: "other"}}), s.moment())
+	s.next()
+	require.Equal(t, 1, s.claim(grant))
+}
+
 // A job that no limit covers has nothing of limits, also while others are limited.
 func TestPlainJobHasNoLimits(t *testing.T) {
 	s := newDesk(t, Config{Kinds: []string{"k", "l"}, Concurrency: 10})

@@ -11,7 +11,9 @@ import (
 // back each claimed job that the new ones cover, unless it has permits or a slot: such a job may
 // wait for long.
 func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
-	if f.Revision() == d.flow.Revision() || d.draining {
+	// A store that went back gives a revision a second time, to other limits.
+	same := f == d.flow || f.Revision() == d.flow.Revision() && f.Encode() == d.flow.Encode()
+	if same || d.draining {
 		return
 	}
 	d.flow, d.limited = f, len(f.Limits())+len(f.Pauses()) > 0

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // tables are those of a schema.
@@ -77,14 +76,4 @@ func TestWorkerIDOfAnother(t *testing.T) {
 	var dead bool
 	require.NoError(t, pool.QueryRow(context.Background(), "select until < now() from "+s.schema+".worker where name = 'another'").Scan(&dead))
 	require.True(t, dead, "another's lease was renewed")
-}
-
-// distinctIDs makes workers, and requires that none has an id that is there.
-func distinctIDs(t testing.TB, e *postgres.Engine, there map[int64]bool, name string) {
-	for i := range 40 {
-		w, err := e.Work(t.Context(), workConfig(name+string(rune('A'+i)), time.Minute))
-		require.NoError(t, err)
-		require.False(t, there[postgres.WorkerID(w)], "an id was given twice")
-		there[postgres.WorkerID(w)] = true
-	}
 }

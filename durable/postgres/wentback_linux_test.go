@@ -177,12 +177,26 @@ func fallsBack(t *testing.T, f fall) {
 	require.Len(t, w.log.with(slog.LevelError, "the store went back"), 1)
 	require.Len(t, w.log.with(slog.LevelWarn, "the jobs run again"), 1)
 	t.Log(w.log.with(slog.LevelError, "the store went back"))
-	for w.Health(t.Context()) != nil {
-		require.ErrorIs(t, w.Health(t.Context()), durable.ErrWentBack)
+	for {
+		err := w.Health(t.Context())
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, durable.ErrWentBack)
 		require.True(t, time.Since(began) < patience)
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Log("settled after", time.Since(began))
+}
+
+// distinctIDs makes workers, and requires that none has an id that is there.
+func distinctIDs(t testing.TB, e *postgres.Engine, there map[int64]bool, name string) {
+	for i := range 40 {
+		w, err := e.Work(t.Context(), workConfig(name+string(rune('A'+i)), time.Minute))
+		require.NoError(t, err)
+		require.False(t, there[postgres.WorkerID(w)], "an id was given twice")
+		there[postgres.WorkerID(w)] = true
+	}
 }
 
 // A server with synchronous_commit=off crashes, and lacks the ends of jobs that had run. A frozen WAL writer

@@ -136,8 +136,9 @@ package jetstream
 //     are acknowledged, and never after a conflict.
 //   - A message leaves a far bucket when its version has ended as canceled or moved and
 //     that is sure, and not before. Its status stays until the near bucket closes.
-//   - A status outlives all copies of its job: close.go. No possible copy enters a bucket
-//     that is marked. A worker that has created a status reads the mark after that, and
+//   - A status outlives all copies of its job: close.go. No repeat enters a bucket that is
+//     marked. With several replicas the first try of an insert may. If a repeat was stored there
+//     before the mark, the message f.<id>.repeated says so, and the late one is no job. A worker that has created a status reads the mark after that, and
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
 //     deposed leader that does not know it answers with old data (stream.go, lastSince).

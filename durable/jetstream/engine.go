@@ -652,9 +652,7 @@ func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Inf
 // Now is the clock of the first partition's leader. Servers of a cluster agree to within
 // what NTP does; all partitions' times are taken from their own leaders.
 func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
-	err := e.parts[0].sync(ctx)
-	e.parts[0].nc.heard(err)
-	if err != nil {
+	if err := e.parts[0].sync(ctx); err != nil {
 		return time.Time{}, 0, err
 	}
 	t, off := e.parts[0].clock.Now()

@@ -342,9 +342,20 @@ func (g geometry) consumerLife() time.Duration {
 	return min(max(100*time.Duration(g.near)*time.Microsecond, 30*time.Second), 10*time.Minute)
 }
 
-// consumer makes a consumer of a subject, if it is not there.
+// consumer makes a consumer of a subject, if it is not there; anew, if its server is silent.
 func (f *fetcher) consumer(ctx context.Context, name, filter string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	since := f.now()
+	for patience := silentAfter; ; patience *= 2 {
+		err := f.createConsumer(ctx, patience, name, filter)
+		if !timedOut(ctx, err) || patience > answerTimeout {
+			return err
+		}
+		f.abandon(ctx, name, since)
+	}
+}
+
+func (f *fetcher) createConsumer(ctx context.Context, patience time.Duration, name, filter string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return f.ask(ctx, "CONSUMER.CREATE."+f.stream+"."+name+"."+filter, map[string]any{"stream_name": f.stream, "config": natsjs.ConsumerConfig{
 		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
@@ -353,10 +364,10 @@ func (f *fetcher) consumer(ctx context.Context, name, filter string) error {
 	}}, nil)
 }
 
-// deleteConsumer removes a consumer, if it is there.
+// deleteConsumer removes a consumer, if it is there. One whose server is silent is removed, too, without an answer.
 func (f *fetcher) deleteConsumer(ctx context.Context, name string) error {
-	err := f.ask(ctx, "CONSUMER.DELETE."+f.stream+"."+name, nil, nil)
-	if errors.Is(err, driver.ErrNotFound) {
+	err := f.removeConsumer(ctx, name, silentAfter)
+	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) {
 		return nil
 	}
 	return err

@@ -84,7 +84,6 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 		return nil, fmt.Errorf("%w: the worker's name %q has characters other than letters, digits, - and _", driver.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c, budgets: newBudgets(), heartbeats: make([]stored, len(e.parts)), life: newLife(c)}
-	e.parts[0].nc.expect(c.Lease)
 	for {
 		err := w.Heartbeat(ctx)
 		if err == nil || errors.Is(err, driver.ErrLeaseLost) { // between two tries: nothing is claimed yet

@@ -73,8 +73,9 @@ func (c *conn) follow() {
 // lost returns a channel that is closed when no answer can come any more to what is asked now.
 func (c *conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
 
-// call calls f, and returns what it returns, or the reason why it was left behind.
-func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
+// call calls f, and returns what it returns, or the reason why it was left behind. It also ends when unanswerable
+// is closed, which may be nil.
+func call[T any](ctx context.Context, c *conn, unanswerable <-chan struct{}, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
 		err error
@@ -92,6 +93,8 @@ func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
 	case r := <-done:
 		return r.v, r.err
 	case <-lost:
+		return none, nats.ErrDisconnected
+	case <-unanswerable:
 		return none, nats.ErrDisconnected
 	case <-ctx.Done():
 		return none, ctx.Err()
@@ -113,14 +116,14 @@ func (c *conn) closed(err error) error {
 }
 
 // request sends a message and returns the answer.
-func (c *conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	return call(ctx, c, func() (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
+func (c *conn) request(ctx context.Context, unanswerable <-chan struct{}, m *nats.Msg) (*nats.Msg, error) {
+	return call(ctx, c, unanswerable, func() (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
 }
 
 // ask sends a request and returns a subscription, which unsubscribe ends. The answers come to msgs,
 // whose capacity is for all of them.
 func (c *conn) ask(ctx context.Context, api string, body []byte, msgs chan *nats.Msg) (*nats.Subscription, error) {
-	return call(ctx, c, func() (*nats.Subscription, error) {
+	return call(ctx, c, nil, func() (*nats.Subscription, error) {
 		inbox := c.nc.NewInbox()
 		sub, err := c.nc.ChanSubscribe(inbox, msgs)
 		if err != nil {

@@ -160,6 +160,7 @@ type part struct {
 	maxBytes     int64                 // 0: none
 	free         func() (int64, error) // on the disk; may be nil
 
+	reigns  atomic.Pointer[reign]
 	clock   *clock.Clock
 	batches chan struct{}     // has one for each batch under way
 	turns   [32]chan struct{} // of inserts that may replace a job, by the hash of their key
@@ -354,6 +355,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 			Created time.Time `json:"created"`
 			Cluster struct {
 				Leader string `json:"leader"`
+				Since  string `json:"leader_since"`
 			} `json:"cluster"`
 			Config struct {
 				Metadata map[string]string `json:"metadata"`
@@ -372,6 +374,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 			return total, err
 		}
 		p.created.Store(answer.Created.UnixNano())
+		p.noteLeader(answer.Cluster.Leader + " " + answer.Cluster.Since)
 		p.mu.Lock()
 		p.synced, p.bytes = time.Now(), answer.State.Bytes
 		_, p.refusal = versionOf(answer.Config.Metadata[metaVersion], p.version)

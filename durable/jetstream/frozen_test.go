@@ -125,6 +125,17 @@ func TestFrozenFollower(t *testing.T) {
 	var ran, added, addedThere pulse
 	var mu sync.Mutex
 	accepted, runs := map[durable.Ref]bool{}, map[durable.Ref]int{}
+	lateness := map[time.Time]time.Duration{}
+	late := func(from, to time.Time) (most time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		for at, by := range lateness {
+			if at.After(from) && at.Before(to) {
+				most = max(most, by)
+			}
+		}
+		return most
+	}
 	working, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -136,6 +147,7 @@ func TestFrozenFollower(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			runs[a.Ref]++
+			lateness[time.Now()] = time.Since(a.Due)
 			return nil
 		})
 		all.Go(func() { q.Run(working) })
@@ -169,10 +181,14 @@ func TestFrozenFollower(t *testing.T) {
 	time.Sleep(length)
 	require.NoError(t, c.servers[frozen].Signal(syscall.SIGCONT))
 	to := time.Now()
-	gaps := map[string]time.Duration{"run": ran.longest(from, to), "Add": added.longest(from, to), "Add of its client": addedThere.longest(from, to)}
-	t.Logf("at most so long without one: %v", gaps)
-	time.Sleep(5 * time.Second)
+	time.Sleep(12 * time.Second) // longer than a write has until it is given up
 	end()
+	gaps := map[string]time.Duration{}
+	for what, p := range map[string]*pulse{"run": &ran, "Add": &added, "Add of its client": &addedThere} {
+		gaps[what] = p.longest(from, to)
+		t.Logf("%s: at most %v without one, and %v after the thaw", what, gaps[what], p.longest(to, time.Now()))
+	}
+	t.Logf("late at most by %v, and %v after the thaw", late(from, to), late(to, time.Now()))
 	adds.Wait()
 	await(t, func() string {
 		mu.Lock()

@@ -16,7 +16,8 @@ import (
 //
 //   - a question that any server may answer is asked again beside the earlier ones (soonest);
 //   - a consumer whose server is silent is replaced (abandon);
-//   - a connection without an answer is checked and made anew (conn.doubt).
+//   - an answer of a leader that was deposed is not waited for (part.deposed);
+//   - a connection without an answer is checked and made anew (conn.probe).
 
 const (
 	askAgain = 100 * time.Millisecond // without an answer: then the question is asked again
@@ -98,4 +99,31 @@ func (p *part) removeConsumer(ctx context.Context, consumer string, patience tim
 // timedOut reports whether a question had no answer in its time, which ends before ctx.
 func timedOut(ctx context.Context, err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+}
+
+// reign is the time during which one server leads a stream.
+type reign struct {
+	of   string        // the server and the begin
+	over chan struct{} // closed when it is over, and the last answers have come
+}
+
+// noteLeader notes who leads the stream, and since when.
+func (p *part) noteLeader(of string) {
+	was := p.reigns.Load()
+	if was != nil && was.of == of || !p.reigns.CompareAndSwap(was, &reign{of, make(chan struct{})}) {
+		return
+	}
+	if was != nil {
+		time.AfterFunc(silentAfter, func() { close(was.over) })
+	}
+}
+
+// deposed returns a channel that is closed a while after the server was deposed that leads the stream now. It
+// answers nothing any more, and whoever waits finds out what became of a write, as when a connection was lost.
+// A server that was frozen deposes the leader when it goes on.
+func (p *part) deposed() <-chan struct{} {
+	if r := p.reigns.Load(); r != nil {
+		return r.over
+	}
+	return nil
 }

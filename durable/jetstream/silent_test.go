@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -74,4 +75,31 @@ func TestUnhandledWithoutOwnHeartbeat(t *testing.T) {
 	require.ErrorIs(t, err, errBehind)
 	require.NoError(t, w.Heartbeat(t.Context()))
 	require.Equal(t, 1, unhandled(), "it has another kind")
+}
+
+// A request that a leader has not answered is given up when the leader is known to be deposed, and not after its timeout.
+func TestLeaderDeposed(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	const silent = "silent"
+	_, err := p.nc.nc.Subscribe(silent, func(*nats.Msg) {})
+	require.NoError(t, err)
+	p.noteLeader("n0 since then")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	given := make(chan error, 1)
+	go func() {
+		_, err := p.nc.request(ctx, p.deposed(), &nats.Msg{Subject: silent})
+		given <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	p.noteLeader("n0 since then")
+	require.NotNil(t, p.deposed())
+	p.noteLeader("n1 since now")
+	require.ErrorIs(t, <-given, nats.ErrDisconnected)
+	select {
+	case <-p.deposed():
+		t.Fatal("its successor leads still")
+	default:
+	}
 }

@@ -236,7 +236,7 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	answer, err := call(ctx, p.nc, func() (*nats.Msg, error) {
+	answer, err := call(ctx, p.nc, p.deposed(), func() (*nats.Msg, error) {
 		if p.nc.nc.IsClosed() {
 			return nil, &unsentError{nats.ErrConnectionClosed}
 		}
@@ -468,7 +468,7 @@ func (p *part) requestOnce(ctx context.Context, subject string, body []byte) (*n
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := p.nc.request(ctx, &nats.Msg{Subject: subject, Data: body})
+	m, err := p.nc.request(ctx, p.deposed(), &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
 		err = denied(ctx, err)
 	}

@@ -130,7 +130,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 	defer unsubscribe(sub)
 	silence := time.NewTimer(r.Expires + answerTimeout)
 	defer silence.Stop()
-	doubt, gone, since := time.NewTimer(r.Expires+silentAfter), make(chan bool), p.now()
+	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), p.now()
 	defer doubt.Stop()
 	bytes := 0
 	for over := false; !over; {
@@ -147,7 +147,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 			// The server says nothing at the end of a request of which nothing is left.
 			over = over || got >= r.Batch || bytes >= r.MaxBytes
 			silence.Reset(r.Expires + answerTimeout)
-			doubt.Reset(r.Expires + silentAfter)
+			doubt.Reset(r.Expires + doubtful)
 		case <-lost:
 			over = true
 		case <-doubt.C:
@@ -167,7 +167,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 			over = true
 		}
 	}
-	if got > 0 {
+	if got > 0 && err != errAbandoned {
 		err = nil // the next request tells
 	}
 	return got, err

@@ -59,7 +59,8 @@ func soonest[T any](ctx context.Context, p *part, ask func(ctx context.Context, 
 }
 
 const (
-	silentAfter = time.Second            // without an answer: then it is checked whether the consumer's server is silent
+	silentAfter = time.Second            // a question to one certain server is not waited for any longer
+	doubtful    = 300 * time.Millisecond // a request to a consumer is late by so much: it is checked whether its server is silent
 	leftAfter   = 200 * time.Millisecond // a consumer was removed: then all servers know it
 )
 
@@ -72,7 +73,7 @@ var errAbandoned = errors.New("jetstream: a consumer was removed, since its serv
 // same time, each may remove what another has just made, which is no worse. If the stream's leader does not answer
 // either, the connection is silent, or there is an election.
 func (p *part) abandon(ctx context.Context, consumer string, since time.Time) bool {
-	try, cancel := context.WithTimeout(ctx, silentAfter)
+	try, cancel := context.WithTimeout(ctx, silentAfter/2) // the question is asked 5 times meanwhile
 	defer cancel()
 	info, err := soonest(try, p, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
 		return info, p.ask(ctx, "CONSUMER.INFO."+p.stream+"."+consumer, nil, &info)

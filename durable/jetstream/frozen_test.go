@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -97,6 +99,91 @@ func (p *pulse) longest(from, to time.Time) (longest time.Duration) {
 	return longest
 }
 
+// crowd is programs that add jobs and run them, and what they have seen.
+type crowd struct {
+	t    *testing.T
+	c    *cluster
+	runs pulse
+
+	mu       sync.Mutex
+	accepted map[durable.Ref]bool
+	ran      map[durable.Ref]int
+}
+
+// open returns the Queue of a program that is connected to a server.
+func (w *crowd) open(server int) *durable.Queue {
+	e, err := jetstream.Connect(within(w.t), w.c.connectFirst(w.t, server), w.c.opts...)
+	require.NoError(w.t, err)
+	return open(w.t, e)
+}
+
+// work runs jobs until the end of the test.
+func (w *crowd) work(server int) {
+	q := w.open(server)
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+		w.runs.beat()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.ran[a.Ref]++
+		return nil
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	w.t.Cleanup(func() { stop(); <-done })
+}
+
+// produce adds jobs until ctx ends, each by itself, and returns when each has been answered.
+func (w *crowd) produce(ctx context.Context, server int, adds *pulse) {
+	q := w.open(server)
+	var all sync.WaitGroup
+	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		all.Go(func() {
+			ref, err := q.Add(context.Background(), durable.Job{Kind: "k", After: rand.N(3 * time.Second)})
+			if err != nil {
+				assert.ErrorIs(w.t, err, durable.ErrUncertain)
+				return
+			}
+			adds.beat()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.accepted[ref] = true
+		})
+	}
+	all.Wait()
+}
+
+// check waits until all has run, and what was done at the thaw is done. Nothing runs twice, and no consumer is left over.
+func (w *crowd) check(nc *nats.Conn) {
+	js, err := nc.JetStream()
+	require.NoError(w.t, err)
+	thawed := time.Now()
+	await(w.t, func() string {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for ref := range w.accepted {
+			if w.ran[ref] == 0 {
+				return "not run: " + string(ref)
+			}
+		}
+		for name := range js.ConsumerNames("TW_default_0") {
+			bucket, _, near := strings.Cut(strings.TrimPrefix(name, "q"), "_")
+			n, err := strconv.ParseInt(bucket, 10, 64)
+			if near && (err != nil || time.Unix(0, 0).Add(time.Duration(n)*nearBucket).Before(thawed.Add(-10*time.Second))) {
+				return "left over: " + name
+			}
+		}
+		return ""
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	twice := slices.DeleteFunc(slices.Collect(maps.Keys(w.ran)), func(ref durable.Ref) bool { return w.ran[ref] == 1 })
+	require.Empty(w.t, twice, "they ran twice")
+	w.t.Logf("%d jobs ran, %d accepted", len(w.ran), len(w.accepted))
+}
+
+const nearBucket = 2 * time.Second // of TestFrozenFollower
+
 // A server that leads nothing is frozen: jobs are added and run, and none runs twice, also when the
 // server goes on and what was sent to it is done then.
 func TestFrozenFollower(t *testing.T) {
@@ -105,108 +192,43 @@ func TestFrozenFollower(t *testing.T) {
 	}
 	t.Parallel()
 	c := prepareCluster(t)
-	c.opts = []jetstream.Option{jetstream.WithReplicas(3), jetstream.WithBuckets(jetstream.Buckets{Near: 2 * time.Second, Far: 20 * time.Second, Lead: 4 * time.Second, Settle: time.Second})}
+	c.opts = []jetstream.Option{jetstream.WithReplicas(3), jetstream.WithBuckets(jetstream.Buckets{Near: nearBucket, Far: 10 * nearBucket, Lead: 2 * nearBucket, Settle: time.Second})}
 	c.start(t)
-	first := open(t, c.Open(t))
-	require.NoError(t, first.Health(t.Context()))
+	c.Open(t)
 	nc := c.connectFirst(t, 0)
 	stream, meta := c.streamLeader(t, nc), c.metaLeader(t, nc)
 	frozen := 0
 	for frozen == stream || frozen == meta {
 		frozen++
 	}
-	t.Logf("the stream's leader is n%d, the cluster's n%d; n%d is frozen", stream, meta, frozen)
+	t.Logf("n%d leads the stream, n%d the cluster; n%d is frozen", stream, meta, frozen)
 
-	on := func(server int) *durable.Queue {
-		e, err := jetstream.Connect(within(t), c.connectFirst(t, server), c.opts...)
-		require.NoError(t, err)
-		return open(t, e)
-	}
-	var ran, added, addedThere pulse
-	var mu sync.Mutex
-	accepted, runs := map[durable.Ref]bool{}, map[durable.Ref]int{}
-	lateness := map[time.Time]time.Duration{}
-	late := func(from, to time.Time) (most time.Duration) {
-		mu.Lock()
-		defer mu.Unlock()
-		for at, by := range lateness {
-			if at.After(from) && at.Before(to) {
-				most = max(most, by)
-			}
-		}
-		return most
-	}
-	working, stop := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop()
-	for _, server := range []int{stream, (frozen + 1) % 3} {
-		q := on(server)
-		q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
-			ran.beat()
-			mu.Lock()
-			defer mu.Unlock()
-			runs[a.Ref]++
-			lateness[time.Now()] = time.Since(a.Due)
-			return nil
-		})
-		all.Go(func() { q.Run(working) })
-	}
+	w := &crowd{t: t, c: c, accepted: map[durable.Ref]bool{}, ran: map[durable.Ref]int{}}
+	w.work(stream)
+	w.work((frozen + 1) % 3)
 	adding, end := context.WithCancel(t.Context())
-	var adds sync.WaitGroup
-	produce := func(q *durable.Queue, p *pulse) {
-		for adding.Err() == nil {
-			time.Sleep(20 * time.Millisecond)
-			adds.Go(func() {
-				ref, err := q.Add(context.Background(), durable.Job{Kind: "k", After: rand.N(3 * time.Second)})
-				if err != nil {
-					require.ErrorIs(t, err, durable.ErrUncertain)
-					return
-				}
-				p.beat()
-				mu.Lock()
-				defer mu.Unlock()
-				accepted[ref] = true
-			})
-		}
-	}
-	live, there := on(stream), on(frozen)
-	adds.Go(func() { produce(live, &added) })
-	adds.Go(func() { produce(there, &addedThere) })
+	defer end()
+	var elsewhere, there pulse
+	var producers sync.WaitGroup
+	producers.Go(func() { w.produce(adding, stream, &elsewhere) })
+	producers.Go(func() { w.produce(adding, frozen, &there) })
 	time.Sleep(6 * time.Second)
 
 	const length = 20 * time.Second
 	from := time.Now()
+	t.Cleanup(func() { c.servers[frozen].Signal(syscall.SIGCONT) }) // or it does not end
 	require.NoError(t, c.servers[frozen].Signal(syscall.SIGSTOP))
 	time.Sleep(length)
 	require.NoError(t, c.servers[frozen].Signal(syscall.SIGCONT))
 	to := time.Now()
-	time.Sleep(12 * time.Second) // longer than a write has until it is given up
+	time.Sleep(12 * time.Second) // longer than a write waits for its answer
+	after := time.Now()
 	end()
-	gaps := map[string]time.Duration{}
-	for what, p := range map[string]*pulse{"run": &ran, "Add": &added, "Add of its client": &addedThere} {
-		gaps[what] = p.longest(from, to)
-		t.Logf("%s: at most %v without one, and %v after the thaw", what, gaps[what], p.longest(to, time.Now()))
-	}
-	t.Logf("late at most by %v, and %v after the thaw", late(from, to), late(to, time.Now()))
-	adds.Wait()
-	await(t, func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		for ref := range accepted {
-			if runs[ref] == 0 {
-				return "not run: " + string(ref)
-			}
-		}
-		return ""
-	})
-	time.Sleep(2 * time.Second) // a copy would be claimed meanwhile
-	mu.Lock()
-	defer mu.Unlock()
-	twice := slices.DeleteFunc(slices.Collect(maps.Keys(runs)), func(ref durable.Ref) bool { return runs[ref] == 1 })
-	require.Empty(t, twice, "they ran twice")
-	t.Logf("%d jobs ran, %d accepted", len(runs), len(accepted))
-	for what, gap := range gaps {
+	producers.Wait()
+	w.check(nc)
+	for what, p := range map[string]*pulse{"run": &w.runs, "Add": &elsewhere, "Add over the frozen server": &there} {
+		gap := p.longest(from, to)
+		t.Logf("%s: at most %v without one, and %v after the thaw", what, gap, p.longest(to, after))
 		require.Less(t, gap, length/2, what)
 	}
 }

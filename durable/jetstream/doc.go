@@ -142,11 +142,13 @@ package jetstream
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
 //     deposed leader that does not know it answers with old data (stream.go, lastSince).
+//   - A question that any server may answer, and one about a consumer, is never waited for as
+//     long as a server may be frozen: silent.go.
 //   - No consumer is trusted: it may hand out anything any number of times. But its ack
 //     position is right, since only ended messages are acknowledged, and only those are
 //     removed.
 //
 // Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and flowcontrol.go (limits,
-// pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.
+// redrive), silent.go (servers that do not answer), insert.go, keys.go, fetch.go, worker.go (claim and end),
+// permits.go, limits.go and flowcontrol.go (limits, pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

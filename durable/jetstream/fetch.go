@@ -348,10 +348,13 @@ func (g geometry) consumerLife() time.Duration {
 
 // consumer makes a consumer of a subject, if it is not there; anew, if its server is silent.
 func (f *fetcher) consumer(ctx context.Context, name, filter string) error {
-	since := f.now()
-	for patience := silentAfter / 2; ; patience *= 2 {
+	since, patience := f.now(), silentAfter/2
+	if f.replicas == 1 {
+		patience = answerTimeout
+	}
+	for ; ; patience *= 2 {
 		err := f.createConsumer(ctx, patience, name, filter)
-		if !timedOut(ctx, err) || patience > answerTimeout {
+		if !timedOut(ctx, err) || patience >= answerTimeout {
 			return err
 		}
 		f.abandon(ctx, name, since)

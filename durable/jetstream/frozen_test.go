@@ -212,7 +212,7 @@ func TestFrozenFollower(t *testing.T) {
 	var producers sync.WaitGroup
 	producers.Go(func() { w.produce(adding, stream, &elsewhere) })
 	producers.Go(func() { w.produce(adding, frozen, &there) })
-	time.Sleep(6 * time.Second)
+	time.Sleep(4 * time.Second)
 
 	const length = 20 * time.Second
 	from := time.Now()
@@ -221,7 +221,7 @@ func TestFrozenFollower(t *testing.T) {
 	time.Sleep(length)
 	require.NoError(t, c.servers[frozen].Signal(syscall.SIGCONT))
 	to := time.Now()
-	time.Sleep(12 * time.Second) // longer than a write waits for its answer
+	time.Sleep(11 * time.Second) // longer than a write waits for its answer
 	after := time.Now()
 	end()
 	producers.Wait()

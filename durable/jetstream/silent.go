@@ -71,8 +71,11 @@ var errAbandoned = errors.New("jetstream: a consumer was removed, since its serv
 // since a time of the server's clock, so that what was asked of it before is lost. A new one hands out all
 // jobs again, and the claims tell, as with one that was lost. Of several workers that find out at the
 // same time, each may remove what another has just made, which is no worse. If the stream's leader does not answer
-// either, the connection is silent, or there is an election.
+// either, the connection is silent, or there is an election. A stream on one server has its consumers there.
 func (p *part) abandon(ctx context.Context, consumer string, since time.Time) bool {
+	if p.replicas == 1 {
+		return false
+	}
 	try, cancel := context.WithTimeout(ctx, silentAfter/2) // the question is asked 5 times meanwhile
 	defer cancel()
 	info, err := soonest(try, p, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {

@@ -175,13 +175,17 @@ func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) er
 			}
 		}
 		hd.status = s
-		if there, err := f.reopened(ctx, hd); err != nil {
+		if there, err := f.reopened(ctx, hd, f.farMark(f.farOf(hd.at.bucket))); err != nil {
 			return err
 		} else if !there { // another one was done with it: it has ended, or is on its way
 			if s.fate == claimed {
 				return nil
 			}
-			return f.purge(ctx, f.fateSubject(hd.at), s.seq)
+			err := f.purge(ctx, f.fateSubject(hd.at), s.seq)
+			if err == nil {
+				hd.ack() // a late copy is there still
+			}
+			return err
 		}
 		g := f.moveGroup(r, hd.data, hd.at, s, rand.Text(), r.Due, f.now())
 		g[0].ttl = markTTL // nobody closes this bucket again

@@ -44,8 +44,10 @@ func (f *fetcher) emptied(ctx context.Context, consumer string) (last uint64, er
 // behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
 func (f *fetcher) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
 	var info natsjs.ConsumerInfo
-	err = f.ask(ctx, "CONSUMER.INFO."+f.stream+"."+consumer, nil, &info)
-	if errors.Is(err, driver.ErrNotFound) {
+	try, cancel := context.WithTimeout(ctx, silentAfter)
+	defer cancel()
+	err = f.ask(try, "CONSUMER.INFO."+f.stream+"."+consumer, nil, &info)
+	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) { // its readers make it anew
 		return 0, false, nil
 	}
 	if err != nil {
@@ -72,7 +74,8 @@ func (f *fetcher) closeBuckets(ctx context.Context, views <-chan view) error {
 		case <-ctx.Done():
 			return nil
 		case v := <-views:
-			if err := f.closeOnce(ctx, v, n%resumeEvery == 0); err != nil && ctx.Err() == nil {
+			err := f.closeOnce(ctx, v, n%resumeEvery == 0)
+			if err != nil && ctx.Err() == nil && !isUnanswered(err) { // jobs are read, though buckets stay
 				return err
 			}
 		}

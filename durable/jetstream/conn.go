@@ -27,17 +27,12 @@ type conn struct {
 
 	unanswerable atomic.Pointer[context.Context] // ends when no answer can come any more to what is asked now; see follow
 
-	losses atomic.Int64 // how often the connection was lost
-
-	answered atomic.Int64 // when the server has answered Now the last time, in nanoseconds
-	patience atomic.Int64 // for how long it may not do so; see reconnect
-	probing  atomic.Bool
+	losses  atomic.Int64 // how often the connection was lost
+	probing atomic.Bool
 }
 
 func newConn(nc *nats.Conn, ended context.Context) *conn {
 	c := &conn{nc: nc, ended: ended}
-	c.patience.Store(int64(15 * time.Second)) // half of the lease that is the default
-	c.answered.Store(time.Now().UnixNano())
 	c.follow()
 	return c
 }
@@ -80,13 +75,16 @@ func (c *conn) follow() {
 // lost returns a channel that is closed when no answer can come any more to what is asked now.
 func (c *conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
 
-// call calls f, and returns what it returns, or the reason why it was left behind.
-func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
+// call calls f, and returns what it returns, or the reason why it was left behind. It also ends when unanswerable
+// is closed, which may be nil.
+func call[T any](ctx context.Context, c *conn, unanswerable <-chan struct{}, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
 		err error
 	}
 	done, lost := make(chan result, 1), c.lost()
+	doubt := time.AfterFunc(doubtAfter, c.probe)
+	defer doubt.Stop()
 	go func() {
 		stack.Grow()
 		v, err := f()
@@ -97,6 +95,8 @@ func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
 	case r := <-done:
 		return r.v, r.err
 	case <-lost:
+		return none, nats.ErrDisconnected
+	case <-unanswerable:
 		return none, nats.ErrDisconnected
 	case <-ctx.Done():
 		return none, ctx.Err()
@@ -118,14 +118,14 @@ func (c *conn) closed(err error) error {
 }
 
 // request sends a message and returns the answer.
-func (c *conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	return call(ctx, c, func() (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
+func (c *conn) request(ctx context.Context, unanswerable <-chan struct{}, m *nats.Msg) (*nats.Msg, error) {
+	return call(ctx, c, unanswerable, func() (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
 }
 
 // ask sends a request and returns a subscription, which unsubscribe ends. The answers come to msgs,
 // whose capacity is for all of them.
 func (c *conn) ask(ctx context.Context, api string, body []byte, msgs chan *nats.Msg) (*nats.Subscription, error) {
-	return call(ctx, c, func() (*nats.Subscription, error) {
+	return call(ctx, c, nil, func() (*nats.Subscription, error) {
 		inbox := c.nc.NewInbox()
 		sub, err := c.nc.ChanSubscribe(inbox, msgs)
 		if err != nil {
@@ -159,37 +159,20 @@ func (c *conn) post(subject string, data []byte) {
 	}
 }
 
-// heard notes whether the server has answered Now. A connection may be half open: the
-// machine at its other end is gone, and nobody has said so. Package nats finds that out by
-// itself after four minutes. So if there was no answer for half a lease, and none to a ping
-// either, the connection is made anew: its workers keep their leases.
-func (c *conn) heard(err error) {
-	now := time.Now()
-	if err == nil {
-		c.answered.Store(now.UnixNano())
-		return
-	}
-	patience := time.Duration(c.patience.Load())
-	if now.Sub(time.Unix(0, c.answered.Load())) < patience || !c.probing.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer c.probing.Store(false)
-		ctx, cancel := context.WithTimeout(c.ended, patience/4)
-		defer cancel()
-		if c.nc.Status() == nats.CONNECTED && c.nc.FlushWithContext(ctx) != nil && c.ended.Err() == nil {
-			_ = c.nc.ForceReconnect() // it fails if the connection is closed for good
-		}
-		c.answered.Store(time.Now().UnixNano()) // so much time has the next connection
-	}()
-}
+// doubtAfter is how long a call may take until the server is pinged, and how long the server has to answer the ping.
+const doubtAfter = 2 * time.Second
 
-// expect sets the patience for a worker with a lease: the shortest counts.
-func (c *conn) expect(lease time.Duration) {
-	for {
-		was := c.patience.Load()
-		if int64(lease/2) >= was || c.patience.CompareAndSwap(was, int64(lease/2)) {
-			return
-		}
+// probe makes the connection anew if the server does not answer a ping. A connection may be half open: the machine
+// at its other end is gone, or its server is frozen, and nobody has said so. Package nats finds that out by
+// itself after four minutes. A server that is busy answers pings all the same.
+func (c *conn) probe() {
+	if !c.probing.CompareAndSwap(false, true) {
+		return
+	}
+	defer c.probing.Store(false)
+	ctx, cancel := context.WithTimeout(c.ended, doubtAfter)
+	defer cancel()
+	if c.nc.Status() == nats.CONNECTED && c.nc.FlushWithContext(ctx) != nil && c.ended.Err() == nil {
+		_ = c.nc.ForceReconnect() // it fails if the connection is closed for good
 	}
 }

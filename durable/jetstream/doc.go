@@ -149,8 +149,9 @@ package jetstream
 //     are acknowledged, and never after a conflict.
 //   - A message leaves a far bucket when its version has ended as canceled or moved and
 //     that is sure, and not before. Its status stays until the near bucket closes.
-//   - A status outlives all copies of its job: close.go. No possible copy enters a bucket
-//     that is marked. A worker that has created a status reads the mark after that, and
+//   - A status outlives all copies of its job: close.go. No repeat enters a bucket that is
+//     marked. With several replicas the first try of an insert may. If a repeat was stored there
+//     before the mark, the message f.<id>.repeated says so, and the late one is no job. A worker that has created a status reads the mark after that, and
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
 //     deposed leader that does not know it answers with old data (stream.go, lastSince).
@@ -159,11 +160,14 @@ package jetstream
 //     connection was lost, before the next write (back.go).
 //   - A worker's claims are known here from before they are written until their end or their release is
 //     stored. So one that is in the stream, and unknown here after that was read, is forgotten (reconcile.go).
+//   - A question that any server may answer, and one about a consumer, is never waited for as
+//     long as a server may be frozen: silent.go.
 //   - No consumer is trusted: it may hand out anything any number of times. But its ack
 //     position is right, since only ended messages are acknowledged, and only those are
 //     removed.
 //
 // Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), back.go and reconcile.go (a stream that went back), permits.go, limits.go and flowcontrol.go (limits,
-// pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.
+// redrive), silent.go (servers that do not answer), insert.go, keys.go, fetch.go, worker.go (claim and end), back.go
+// and reconcile.go (a stream that went back), permits.go, limits.go and flowcontrol.go (limits, pauses, and cancels of
+// what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

@@ -163,7 +163,7 @@ type part struct {
 	history    history
 	checked    atomic.Int64 // the losses of the connection after which the past was looked at
 	forgetFlow func()       // drops the limits and pauses that were read; of the first partition
-
+	reigns  atomic.Pointer[reign]
 	clock   *clock.Clock
 	batches chan struct{}     // has one for each batch under way
 	turns   [32]chan struct{} // of inserts that may replace a job, by the hash of their key
@@ -359,6 +359,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 			Created time.Time `json:"created"`
 			Cluster struct {
 				Leader string `json:"leader"`
+				Since  string `json:"leader_since"`
 			} `json:"cluster"`
 			Config struct {
 				Metadata map[string]string `json:"metadata"`
@@ -378,6 +379,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 			return total, err
 		}
 		p.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
+		p.noteLeader(answer.Cluster.Leader + " " + answer.Cluster.Since)
 		p.mu.Lock()
 		p.synced, p.bytes = time.Now(), answer.State.Bytes
 		_, p.refusal = versionOf(answer.Config.Metadata[metaVersion], p.version)
@@ -652,9 +654,7 @@ func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Inf
 // Now is the clock of the first partition's leader. Servers of a cluster agree to within
 // what NTP does; all partitions' times are taken from their own leaders.
 func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
-	err := e.parts[0].sync(ctx)
-	e.parts[0].nc.heard(err)
-	if err != nil {
+	if err := e.parts[0].sync(ctx); err != nil {
 		return time.Time{}, 0, err
 	}
 	t, off := e.parts[0].clock.Now()

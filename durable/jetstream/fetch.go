@@ -77,6 +77,7 @@ type reader struct {
 	busy   bool      // a goroutine reads
 	ended  time.Time // when the last one has ended
 	made   bool      // the consumer is there; for the goroutine
+	again  bool      // it was lost once, so that jobs that have ended come again; for the goroutine
 }
 
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
@@ -320,7 +321,10 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 		if ctx.Err() != nil {
 			return
 		}
-		if is && f.fetch(ctx, at, r) != nil {
+		if !is {
+			continue
+		}
+		if err := f.fetch(ctx, at, r); err != nil && !errors.Is(err, errAbandoned) {
 			f.wait(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
 		}
 	}
@@ -347,9 +351,23 @@ func (g geometry) consumerLife() time.Duration {
 	return min(max(100*time.Duration(g.near)*time.Microsecond, 30*time.Second), 10*time.Minute)
 }
 
-// consumer makes a consumer of a subject, if it is not there.
+// consumer makes a consumer of a subject, if it is not there; anew, if its server is silent.
 func (f *fetcher) consumer(ctx context.Context, name, filter string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	since, patience := f.now(), silentAfter/2
+	if f.replicas == 1 {
+		patience = answerTimeout
+	}
+	for ; ; patience *= 2 {
+		err := f.createConsumer(ctx, patience, name, filter)
+		if !timedOut(ctx, err) || patience >= answerTimeout {
+			return err
+		}
+		f.abandon(ctx, name, since)
+	}
+}
+
+func (f *fetcher) createConsumer(ctx context.Context, patience time.Duration, name, filter string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return f.ask(ctx, "CONSUMER.CREATE."+f.stream+"."+name+"."+filter, map[string]any{"stream_name": f.stream, "config": natsjs.ConsumerConfig{
 		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
@@ -358,10 +376,10 @@ func (f *fetcher) consumer(ctx context.Context, name, filter string) error {
 	}}, nil)
 }
 
-// deleteConsumer removes a consumer, if it is there.
+// deleteConsumer removes a consumer, if it is there. One whose server is silent is removed, too, without an answer.
 func (f *fetcher) deleteConsumer(ctx context.Context, name string) error {
-	err := f.ask(ctx, "CONSUMER.DELETE."+f.stream+"."+name, nil, nil)
-	if errors.Is(err, driver.ErrNotFound) {
+	err := f.removeConsumer(ctx, name, silentAfter)
+	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) {
 		return nil
 	}
 	return err
@@ -400,17 +418,18 @@ func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r
 	}
 	defer b.give(request.MaxBytes)
 	request.Batch = fetchSize
-	got, err = f.pull(at.consumer(), request, func(msgs []*nats.Msg) { f.handOut(ctx, at, msgs) })
+	got, err = f.pull(at.consumer(), request, func(msgs []*nats.Msg) { f.handOut(ctx, at, msgs, r.again) })
 	if r.made = err == nil || errors.Is(err, errTooLarge); r.made {
 		err = cmp.Or(ctx.Err(), err)
 	}
+	r.again = r.again || !r.made
 	return got, err
 }
 
 // handOut gives those jobs to the worker that it can run and has room for. The others are set
 // aside, but not those of a queue of one kind: what comes of that while it is shut was on its
 // way.
-func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
+func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg, again bool) {
 	open, _ := f.w.c.Kinds.Open()
 	var held, aside []*driver.Delivery
 	for _, m := range msgs {
@@ -418,12 +437,14 @@ func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 		if err != nil {
 			continue // not ours, or damaged: it stays where it is
 		}
+		hd := h.Claim.(*handle)
+		hd.again = hd.again || again // then its status is read before it is claimed
 		kind := h.Record.Kind
 		switch early := f.early(h); {
 		case !f.w.c.Kinds.Has(kind), !isOneKind(at.queue) && !has(open, kind):
 			aside = append(aside, h)
 		case early > 0:
-			h.Claim.(*handle).nak(min(early, f.w.c.Lease))
+			hd.nak(min(early, f.w.c.Lease))
 		default:
 			held = append(held, h)
 		}

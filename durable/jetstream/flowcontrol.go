@@ -374,7 +374,7 @@ func (e *engine) listen(ctx context.Context, w *worker) (stop func()) {
 	e.workers = append(e.workers, w)
 	e.mu.Unlock()
 	c := e.parts[0].nc
-	sub, err := call(ctx, c, func() (*nats.Subscription, error) {
+	sub, err := call(ctx, c, nil, func() (*nats.Subscription, error) {
 		return c.nc.Subscribe(e.noticePrefix()+">", func(m *nats.Msg) { e.receive(ctx, w, m) })
 	})
 	return func() {

@@ -133,11 +133,38 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 
 var errTooLate = fmt.Errorf("%w: it came too late for its bucket", driver.ErrUncertain)
 
-// repeat has the next try refused where the bucket is closed: it may make a copy.
+// repeat prepares the next try, which may make a copy: it is refused where the bucket is closed. The first
+// try has no such condition on several replicas, and may come after all others: it lies in a server that
+// is frozen, until that goes on. So a note is stored with the copy; see isLateCopy.
 func (in *inserting) repeat(p *part) {
+	if in.tried {
+		return
+	}
 	in.tried = true
+	in.guard(p)
+	if p.replicas > 1 {
+		in.group = append(in.group, write{subject: p.repeatedSubject(in.r.ID), data: []byte("repeated"), rollup: true, ttl: markTTL})
+	}
+}
+
+func (p *part) repeatedSubject(id string) string { return p.subject("f." + id + ".repeated") }
+
+// guard makes the write of the record, the last one, conditional on its bucket being open.
+func (in *inserting) guard(p *part) {
 	w := &in.group[len(in.group)-1]
 	w.last, w.guard = seq(0), p.markOf(w.subject)
+}
+
+// isLateCopy reports whether a message is that of a first try that came after its bucket was closed, though
+// another try had stored the job there before. Then the job is in that copy, or has ended. The mark is
+// that of the bucket where the message is. Only first tries enter a bucket that is marked.
+func (p *part) isLateCopy(ctx context.Context, hd *handle, mark string) (bool, error) {
+	note, err := p.last(ctx, p.repeatedSubject(hd.at.id))
+	if err != nil || note.Seq == 0 {
+		return false, err
+	}
+	closed, err := p.last(ctx, mark)
+	return note.Seq < closed.Seq && closed.Seq < hd.seq, err
 }
 
 // refused finds out why a record was not stored, once the watermark has been read, and

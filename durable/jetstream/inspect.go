@@ -180,7 +180,7 @@ func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
 func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, error) {
 	b.kinds, b.hashes, b.mixed = map[string]*driver.Overdue{}, map[string]string{}, map[*driver.Overdue]int64{}
 	for _, p := range e.parts {
-		if err := p.backlog(ctx, b); err != nil {
+		if err := e.backlog(ctx, p, b); err != nil {
 			return nil, err
 		}
 	}
@@ -195,7 +195,7 @@ func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, err
 	return all, nil
 }
 
-func (p *part) backlog(ctx context.Context, b *backlog) error {
+func (e *engine) backlog(ctx context.Context, p *part, b *backlog) error {
 	now := p.now()
 	far, err := p.buckets(ctx, "h")
 	if err != nil {
@@ -208,7 +208,7 @@ func (p *part) backlog(ctx context.Context, b *backlog) error {
 	if err != nil {
 		return err
 	}
-	handled, err := p.handled(ctx, now)
+	handled, err := e.handled(ctx, p, now)
 	if err != nil {
 		return err
 	}

@@ -242,7 +242,7 @@ func (p *part) storeKeyed(r *driver.Record) group {
 	if in.displaced {
 		in.group[0].last = nil
 	}
-	in.repeat(p)
+	in.guard(p)
 	return in.group
 }
 

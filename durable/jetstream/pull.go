@@ -130,6 +130,8 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 	defer unsubscribe(sub)
 	silence := time.NewTimer(r.Expires + answerTimeout)
 	defer silence.Stop()
+	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), p.now()
+	defer doubt.Stop()
 	bytes := 0
 	for over := false; !over; {
 		select {
@@ -145,15 +147,27 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 			// The server says nothing at the end of a request of which nothing is left.
 			over = over || got >= r.Batch || bytes >= r.MaxBytes
 			silence.Reset(r.Expires + answerTimeout)
+			doubt.Reset(r.Expires + doubtful)
 		case <-lost:
 			over = true
+		case <-doubt.C:
+			go func() {
+				select {
+				case gone <- p.abandon(ctx, consumer, since):
+				case <-ctx.Done():
+				}
+			}()
+		case is := <-gone:
+			if over = is; is {
+				err = errAbandoned
+			}
 		case <-silence.C:
 			// It was lost, or its end was. Patience is better here than haste: what is sent
 			// to one who has gone away comes again only after the lease.
 			over = true
 		}
 	}
-	if got > 0 {
+	if got > 0 && err != errAbandoned {
 		err = nil // the next request tells
 	}
 	return got, err

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -238,7 +239,7 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 		return 0, err
 	}
 	was := p.history.now()
-	answer, err := call(ctx, p.nc, func() (*nats.Msg, error) {
+	answer, err := call(ctx, p.nc, p.deposed(), func() (*nats.Msg, error) {
 		if p.nc.nc.IsClosed() {
 			return nil, &unsentError{nats.ErrConnectionClosed}
 		}
@@ -334,7 +335,9 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 
 // directly reads one message from any server that has the stream; the zero stored if there is none.
 func (p *part) directly(ctx context.Context, subject string, body []byte) (stored, error) {
-	m, err := p.request(ctx, p.api+"DIRECT.GET."+p.stream+subject, body)
+	m, err := soonest(ctx, p, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
+		return p.request(ctx, p.api+"DIRECT.GET."+p.stream+subject, body)
+	})
 	if err != nil {
 		return stored{}, err
 	}
@@ -471,7 +474,7 @@ func (p *part) requestOnce(ctx context.Context, subject string, body []byte) (*n
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := p.nc.request(ctx, &nats.Msg{Subject: subject, Data: body})
+	m, err := p.nc.request(ctx, p.deposed(), &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
 		err = denied(ctx, err)
 	}
@@ -496,7 +499,9 @@ func (p *part) direct(ctx context.Context, request map[string]any) (all []stored
 	defer cancel()
 	_, several := request["multi_last"]
 	for {
-		all, err = p.answers(ctx, api, body, several)
+		all, err = soonest(ctx, p, func(ctx context.Context, heard *atomic.Bool) ([]stored, error) {
+			return p.answers(ctx, api, body, several, heard)
+		})
 		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || p.closed.Err() != nil {
 			return all, err
 		}
@@ -508,8 +513,8 @@ var errIncomplete = errors.New("jetstream: a part of an answer is missing")
 
 // answers returns the messages that answer one question of direct, which may name several subjects.
 // A connection that is made anew gets the rest of an answer, without what was sent meanwhile. So each
-// message, and the end of all, names the one before.
-func (p *part) answers(ctx context.Context, api string, body []byte, several bool) (all []stored, err error) {
+// message, and the end of all, names the one before. It sets heard with each message.
+func (p *part) answers(ctx context.Context, api string, body []byte, several bool, heard *atomic.Bool) (all []stored, err error) {
 	msgs, lost := make(chan *nats.Msg, maxAnswer+1), p.nc.lost() // one says that these are all
 	sub, err := p.nc.ask(ctx, api, body, msgs)
 	if err != nil {
@@ -523,6 +528,7 @@ func (p *part) answers(ctx context.Context, api string, body []byte, several boo
 			if !ok {
 				return nil, p.nc.closed(nats.ErrConnectionClosed)
 			}
+			heard.Store(true)
 			status, last := m.Header.Get("Status"), m.Header.Get("Nats-Last-Sequence")
 			if (status == "204" || status == "") && last != before ||
 				status == "404" && (len(all) > 0 || several && m.Header.Get("Description") != "No Results") {
@@ -591,10 +597,8 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*answerTimeout)
 	defer cancel()
-	for patience := answerTimeout / 20; ; patience *= 2 { // who was asked may be cut off
-		try, cancel := context.WithTimeout(ctx, patience)
-		found, err := p.lasts(try, []string{subject, w.subject})
-		cancel()
+	for {
+		found, err := p.lasts(ctx, []string{subject, w.subject})
 		s, ok := found[subject]
 		switch upToDate := err == nil && found[w.subject].Seq >= w.seq; {
 		case ok && (lasting || upToDate):

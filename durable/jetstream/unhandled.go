@@ -31,18 +31,28 @@ func (f *fetcher) endedNobodys(ctx context.Context, at spot) (last uint64, err e
 	return last, nil
 }
 
-// handled returns the hashes of the kinds that workers can run which live.
-func (p *part) handled(ctx context.Context, now time.Time) (map[string]bool, error) {
+// handled returns the hashes of the kinds that workers can run which live. It returns errBehind if a worker of this process
+// is not among them: its heartbeat is late, and those of others may be, or the server that answers was frozen
+// and has old ones.
+func (e *engine) handled(ctx context.Context, p *part, now time.Time) (map[string]bool, error) {
 	lives, heartbeats, err := p.lives(ctx)
 	if err != nil {
 		return nil, err
 	}
-	hashes := map[string]bool{}
+	hashes, alive := map[string]bool{}, map[string]bool{}
 	for subject, l := range lives {
 		if p.serverTime(heartbeats[subject].Time).Add(l.Lease).After(now) {
+			alive[subject] = true
 			for _, hash := range l.Kinds {
 				hashes[hash] = true
 			}
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range e.workers {
+		if !alive[p.workerSubject(w.c.Name)] {
+			return nil, errBehind
 		}
 	}
 	return hashes, nil

@@ -94,7 +94,6 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	}
 	w := &worker{e: e, c: c, budgets: newBudgets(), heartbeats: make([]stored, len(e.parts)), backs: make([]int64, len(e.parts)), life: newLife(c)}
 	w.expectNothing()
-	e.parts[0].nc.expect(c.Lease)
 	for {
 		err := w.Heartbeat(ctx)
 		if err == nil || errors.Is(err, driver.ErrLeaseLost) { // between two tries: nothing is claimed yet
@@ -387,7 +386,7 @@ func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) dr
 	case open == nil:
 		return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
 	case errors.Is(open, errBucketClosed):
-		there, err := hd.p.reopened(ctx, hd)
+		there, err := hd.p.reopened(ctx, hd, hd.p.nearMark(hd.at.bucket))
 		if err == nil && there {
 			return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
 		}
@@ -402,14 +401,15 @@ func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) dr
 
 // reopened reports whether a job waits in a bucket that is, or may be, closed: its own
 // message is there. It came there after the closing, as only the first try of an insert
-// can, on a stream of several replicas, or the bucket is not closed. The leader is asked:
+// can, on a stream of several replicas, or the bucket is not closed. If another try had stored
+// the job before the closing, it does not wait in the late one. The leader is asked:
 // another server may be a moment behind, and still have a message of before the closing,
 // or not have the late one yet. Without an answer nobody knows: a job that is taken for
 // gone would be lost.
 //
 // A leader that was deposed and does not know may have what is gone, or not have what is
 // there. So it is asked before and after whether it knows of the claim.
-func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
+func (p *part) reopened(ctx context.Context, hd *handle, mark string) (bool, error) {
 	claim := witness{p.fateSubject(hd.at), hd.status.seq}
 	if err := p.knows(ctx, claim); err != nil {
 		return false, err
@@ -418,7 +418,11 @@ func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return m.Seq > 0, p.knows(ctx, claim)
+	late, err := p.isLateCopy(ctx, hd, mark)
+	if err != nil {
+		return false, err
+	}
+	return m.Seq > 0 && !late, p.knows(ctx, claim)
 }
 
 // gone forgets a job that has ended. If it was canceled nobody has told its key, or taken

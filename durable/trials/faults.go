@@ -36,6 +36,8 @@ var faults = []fault{
 	{"embedded-disk", onEmbedded, (*world).fillDisk},            // the disk of the process that has all is filled and freed
 	{"limits", "", (*world).harmLimited},                        // workers die, freeze and end while limits hold, and pauses come and go
 	{"lease", "", (*world).loseLease},                           // it is lost between claim and begin
+	{"cluster-freeze", onCluster, freezeServers(false)},         // one of three nodes is frozen that leads nothing
+	{"cluster-freeze-leader", onCluster, freezeServers(true)},   // the one that leads the cluster
 	{"cluster-clock", onCluster, (*world).turnLeaders},          // three nodes whose clocks are a minute apart lead by turns
 	{"embedded-clock", onEmbedded, (*world).turnClock},          // the clock of the process that has all is set while it runs, forward and back, by seconds and hours
 	{"clock", onJetStream, (*world).turnClock},                  // the same of the server

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -20,10 +21,20 @@ func (w *Worker) watchBacklog(ctx context.Context) {
 		b, err := w.c.Engine.Backlog(try)
 		cancel()
 		if err == nil {
+			for i := range b.Kinds {
+				b.Kinds[i].Handled = b.Kinds[i].Handled || w.handles(b.Kinds[i].Kind)
+			}
 			w.c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
 		}
 		sleep(ctx, max(w.c.Lease, idleFactor*time.Since(began)))
 	}
+}
+
+// handles reports whether this worker has a handler for a kind. The engine may not know it: the heartbeat is late, or
+// is read from a server that is behind.
+func (w *Worker) handles(kind string) bool {
+	_, ok := w.c.Handlers[kind]
+	return ok
 }
 
 // watchUnhandled asks the engine once a lease for kinds that nobody can run, until ctx
@@ -38,6 +49,7 @@ func (w *Worker) watchUnhandled(ctx context.Context) {
 		if err != nil {
 			continue // what is wrong with the engine others say; the next look tells
 		}
+		found = slices.DeleteFunc(found, func(u driver.Unhandled) bool { return w.handles(u.Kind) })
 		w.c.Counters.Unhandled.Store(&found)
 		now, before := w.c.now(), known
 		known = map[string]bool{}

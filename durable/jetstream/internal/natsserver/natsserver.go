@@ -86,6 +86,9 @@ func (s *Server) Stop() error {
 
 func (s *Server) ClientURL() string { return s.url }
 
+// Signal sends the server a signal.
+func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
+
 // InProcessConn connects to the server.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	u, err := url.Parse(s.url)

@@ -1,0 +1,126 @@
+package jetstream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// lateTry is an Add whose first try lies in a server that is frozen, and comes when its bucket is closed.
+type lateTry struct {
+	name      string
+	due       time.Duration
+	displaced bool // the bucket of its time was closed before
+	repeated  bool // another try was stored, and has ended
+}
+
+// A first try that comes when a repeat of it has run, and that is forgotten, is not a second job. One that was
+// not repeated runs.
+func TestLateFirstTry(t *testing.T) {
+	t.Parallel()
+	for _, c := range []lateTry{
+		{"near", 0, false, true}, {"displaced", 0, true, true}, {"far", 30 * time.Second, false, true},
+		{"near, not repeated", 0, false, false}, {"far, not repeated", 30 * time.Second, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t, newPart(t, soon))
+		})
+	}
+}
+
+func (c lateTry) run(t *testing.T, p *part) {
+	p.replicas = 3 // the only server leads
+	now := p.now()
+	r := recordAt("x", now.Add(c.due), now)
+	if c.displaced {
+		closeBucket(t, p, p.nearOf(r.Due)+1)
+	}
+	w := &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})}}
+	f := &fetcher{part: p, w: w}
+	in := p.insertion(&r)
+	first := append(group(nil), in.group...)
+	if c.displaced {
+		first[0].last = nil // the forward's tombstone lasts for a minute
+	}
+	bucket, version := p.openFor(r.Due), 0
+	if c.displaced {
+		version = 1
+	}
+	far := p.farOf(bucket)
+	if in.repeat(p); c.repeated {
+		require.NoError(t, p.insertGroups(t.Context(), []*inserting{in})[0])
+		at := location{id: r.ID, bucket: bucket, version: version}
+		require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: done, token: "t"}.encode(), last: seq(0)}))
+		require.NoError(t, p.purge(t.Context(), p.queueSubject(bucket, "*"), 0))
+		require.NoError(t, p.purge(t.Context(), p.farSubject(far), 0))
+	}
+	ok, err := p.markClosed(t.Context(), p.farMark(far), func(wm *watermark) { wm.far = max(wm.far, far) })
+	require.NoError(t, err)
+	require.True(t, ok)
+	closeBucket(t, p, bucket)
+	ok, err = f.forget(t.Context(), bucket)
+	require.NoError(t, err)
+	require.True(t, ok)
+
+	require.NoError(t, p.write(t.Context(), first...))
+	subject := first[len(first)-1].subject
+	require.NoError(t, f.consumer(t.Context(), "c", subject))
+	var held []*driver.Delivery
+	_, err = p.pull("c", pullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
+		for _, m := range msgs {
+			h, err := p.deliveryOf(m)
+			require.NoError(t, err)
+			held = append(held, h)
+		}
+	})
+	require.NoError(t, err)
+	require.Len(t, held, 1)
+	if _, _, near := p.parseNear(subject); near {
+		want := map[bool]driver.ClaimStatus{true: driver.Gone, false: driver.Granted}[c.repeated]
+		require.Equal(t, want, w.Claim(t.Context(), held)[0].Status)
+		return
+	}
+	require.NoError(t, f.moveLate(t.Context(), held[0].Claim.(*handle), &held[0].Record))
+	info, err := p.info(t.Context(), p.subject("q.>"))
+	require.NoError(t, err)
+	require.Equal(t, c.repeated, len(info.subjects) == 0, "stored anew")
+	require.Eventually(t, func() bool {
+		_, all, err := f.ended(t.Context(), "c")
+		return err == nil && all
+	}, 2*time.Minute, 10*time.Millisecond, "it is acknowledged, so that the bucket can be closed")
+}
+
+// A job whose Add was repeated runs, though it waits for longer than a mark lasts, or came right before its bucket
+// was marked.
+func TestRepeatedJobRuns(t *testing.T) {
+	t.Parallel()
+	p := newPart(t, StaleAge(0))
+	p.replicas = 3
+	now := p.now()
+	r := recordAt("x", now, now)
+	in := p.insertion(&r)
+	first := append(group(nil), in.group...)
+	in.repeat(p)
+	require.NoError(t, p.insertGroups(t.Context(), []*inserting{in})[0])
+	require.NoError(t, p.write(t.Context(), first...))
+	w := &worker{e: &engine{parts: []*part{p}}}
+	runs := func(message uint64) {
+		hd := &handle{p: p, at: location{id: r.ID, bucket: p.nearOf(r.Due)}, since: now, seq: message, record: &r}
+		hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
+		var err error
+		hd.status.seq, err = p.writeSeq(t.Context(), write{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)})
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, w.confirm(t.Context(), &driver.Delivery{Record: r, Claim: hd}, p.stillOpen(t.Context(), hd)).Status)
+		require.NoError(t, p.purge(t.Context(), p.fateSubject(hd.at), 0))
+	}
+	const guarded, late = 1, 3
+	runs(guarded)
+	runs(late)
+	closeBucket(t, p, p.nearOf(r.Due))
+	runs(guarded)
+}

@@ -41,7 +41,7 @@ func (f *fetcher) cascade(ctx context.Context, h int64) {
 			break
 		}
 		if got > 0 {
-			if n%purgeEvery == 0 {
+			if n%purgeEvery == 0 || f.pressed() {
 				err = f.purgeMoved(ctx, h)
 			}
 			continue

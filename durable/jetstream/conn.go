@@ -27,6 +27,8 @@ type conn struct {
 
 	unanswerable atomic.Pointer[context.Context] // ends when no answer can come any more to what is asked now; see follow
 
+	payload atomic.Int64 // the max_payload of the server; a question to the connection may wait for its lock
+
 	answered atomic.Int64 // when the server has answered Now the last time, in nanoseconds
 	patience atomic.Int64 // for how long it may not do so; see reconnect
 	probing  atomic.Bool
@@ -36,6 +38,7 @@ func newConn(nc *nats.Conn, ended context.Context) *conn {
 	c := &conn{nc: nc, ended: ended}
 	c.patience.Store(int64(15 * time.Second)) // half of the lease that is the default
 	c.answered.Store(time.Now().UnixNano())
+	c.payload.Store(nc.MaxPayload())
 	c.follow()
 	return c
 }
@@ -68,11 +71,15 @@ func (c *conn) follow() {
 				case status == nats.CONNECTED && lost != nil:
 					time.AfterFunc(answerTimeout/5, lost)
 					lost = nil
+					c.payload.Store(c.nc.MaxPayload())
 				}
 			}
 		}
 	}()
 }
+
+// maxPayload is how large a message may be, with its headers.
+func (c *conn) maxPayload() int { return int(c.payload.Load()) }
 
 // lost returns a channel that is closed when no answer can come any more to what is asked now.
 func (c *conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }

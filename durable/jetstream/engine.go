@@ -79,7 +79,8 @@ const maxPartitions = 1000
 
 // WithMaxBytes sets how large each partition may get on a server's disk when it is made. A
 // fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
-// rest is full. The default, 0, leaves only the server's limit. Connect returns an error
+// rest is full. The default, 0, leaves only the limits of the account and the server, which
+// NATS.md describes under "A full store". Connect returns an error
 // if the queue exists with another limit. It panics on less than 1 MiB.
 func WithMaxBytes(n int64) Option {
 	return func(o *options.Options) {
@@ -153,9 +154,12 @@ type part struct {
 	of           int
 	salt         string
 	replicas     int
-	mayNotRemove atomic.Bool  // messages, as the server has said
+	mayNotRemove atomic.Bool // messages, as the server has said
+	mayNotPurge  atomic.Bool
+	makingRoom   sync.Mutex
 	created      atomic.Int64 // when the stream was made, or restored from a backup
 	local        bool
+	made         bool                  // by this engine
 	closed       context.Context       // its cause is the error of all that is asked later
 	maxBytes     int64                 // 0: none
 	free         func() (int64, error) // on the disk; may be nil
@@ -169,6 +173,7 @@ type part struct {
 	synced    time.Time
 	refusal   error // nil: the stream has a version that this engine knows
 	bytes     uint64
+	reserve   reserve
 	watermark watermark
 	sightings map[string]sighting // of other workers
 
@@ -192,6 +197,9 @@ type part struct {
 // connection's error handler; a handler that is set later must call the earlier one.
 // NATS.md says which rights a user needs.
 //
+// A job that is larger than the server's max_payload, as it is stored, is durable.ErrInvalid: with
+// the default of 1 MiB that is none. Connect returns an error if max_payload is less than 16 KiB.
+//
 // The connection stays the caller's: Close of the engine leaves it open. It must
 // reconnect for ever: make it with nats.MaxReconnects(-1). Any other connection is an
 // error, since the queue would stand still once it gave up. Connect panics on nil.
@@ -208,6 +216,9 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	}
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
 		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
+	}
+	if n := nc.MaxPayload(); n < leastMaxPayload {
+		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, leastMaxPayload)
 	}
 	closed, cancel := context.WithCancelCause(c.alive())
 	bound := newConn(nc, closed)
@@ -229,6 +240,12 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	e.salt = e.parts[0].salt
 	for _, p := range e.parts {
 		p.salt = e.salt
+		if !p.local {
+			p.readAccount(ctx)
+		}
+		if p.made {
+			p.keepReserve(ctx)
+		}
 	}
 	return e, nil
 }
@@ -280,6 +297,7 @@ func (p *part) open(ctx context.Context, c *config) error {
 	if err := c.compare(&info.Config); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
+	p.made = info.Config.Metadata[metaComplete] == ""
 	if info, err = p.updateStream(ctx, c, info, version); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
@@ -315,10 +333,13 @@ func (p *part) readServer(ctx context.Context) (time.Time, time.Duration, error)
 	if p.closed.Err() != nil {
 		return time.Time{}, 0, p.closedBy()
 	}
-	info, err := p.info(ctx, "")
+	info, err := p.info(ctx, p.subject("v.*"))
 	if err != nil {
 		return time.Time{}, 0, err
 	}
+	p.mu.Lock()
+	p.reserve.seen(info.subjects[p.reserveFlag()], info.subjects[p.reservePieces()])
+	p.mu.Unlock()
 	if p.local {
 		info.now = time.Now()
 	}
@@ -408,21 +429,30 @@ func (p *part) now() time.Time {
 // since others may fill it at any moment. p.mu is held.
 func (p *part) most() int64 {
 	limit := p.maxBytes
+	atMost := func(free int64) {
+		if all := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > all {
+			limit = all
+		}
+	}
 	if p.free == nil {
+		if a := &p.reserve.account; a.limited {
+			atMost(a.free)
+		}
 		return limit
 	}
 	if free, err := p.free(); err == nil || errors.Is(err, driver.ErrFull) {
-		if disk := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > disk {
-			limit = disk
-		}
+		atMost(free)
 	}
 	return limit
 }
 
+// syncAge is how old what the server has said may be when a job is added.
+const syncAge = 500 * time.Millisecond
+
 // admit returns ErrFull in the last fifth. It asks the server twice a second at most, and before
 // that last fifth more often, and adds up what is written from here in between.
 func (p *part) admit(ctx context.Context) error {
-	age := 500 * time.Millisecond
+	age := syncAge
 	if p.pressed() {
 		age = 20 * time.Millisecond
 	}
@@ -430,12 +460,15 @@ func (p *part) admit(ctx context.Context) error {
 	old := time.Since(p.synced) > age
 	p.mu.Unlock()
 	if old {
-		if err := p.sync(ctx); err != nil {
+		if err := p.syncRoom(ctx); err != nil {
 			return err
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.reserve.used {
+		return fmt.Errorf("%w: what is free is for the ends of jobs", driver.ErrFull)
+	}
 	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
 		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, p.bytes, most)
 	}
@@ -459,12 +492,13 @@ func (p *part) pressed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	most := p.most()
-	return most > 0 && p.bytes >= uint64(most/10*7)
+	return p.reserve.isFull() || most > 0 && p.bytes >= uint64(most/10*7)
 }
 
 func (p *part) wrote(n int) {
 	p.mu.Lock()
 	p.bytes += uint64(n)
+	p.reserve.account.free -= int64(n)
 	p.mu.Unlock()
 }
 

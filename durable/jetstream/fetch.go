@@ -108,6 +108,11 @@ func (f *fetcher) run(ctx context.Context) error {
 	f.ctx = ctx
 	views, failed := make(chan view), make(chan error, 1)
 	f.readers.Go(func() { failed <- f.closeBuckets(ctx, views) })
+	f.readers.Go(func() {
+		for ; ctx.Err() == nil; f.wait(ctx, pollEvery) {
+			f.keepReserve(ctx)
+		}
+	})
 	for {
 		v, err := f.poll(ctx)
 		if ctx.Err() != nil {

@@ -109,28 +109,40 @@ func (p *part) keepReserve(ctx context.Context) {
 	if p.local || !due {
 		return
 	}
-	size, ctx := reserveBytes/reservePiece, withoutReserve(ctx)
-	switch {
-	case most > 0:
-		size = int(min(int64(size), most/20/reservePiece))
-	case used:
-		m, err := p.last(ctx, p.reservePieces())
-		if n, _, _ := strings.Cut(string(m.Data), "\n"); err == nil {
-			size, err = strconv.Atoi(n)
-		}
-		if err != nil {
-			return
-		}
-	default:
-		size = p.storePieces(ctx, size*reserveShare, "") / reserveShare
-		if size > 0 {
-			_ = p.purge(ctx, p.reservePieces(), 0)
-		}
-	}
-	if size == 0 {
+	ctx = withoutReserve(ctx)
+	if used {
+		p.restoreReserve(ctx)
 		return
 	}
-	if p.storePieces(ctx, size, strconv.Itoa(size)) < size {
+	flag := write{subject: p.reserveFlag(), rollup: true, data: []byte("reserve")} // first: jobs may be added meanwhile
+	if p.write(ctx, flag) != nil {
+		return
+	}
+	size := reserveBytes / reservePiece
+	if most > 0 {
+		size = int(min(int64(size), most/20/reservePiece))
+	} else {
+		size = p.storePieces(ctx, size*reserveShare, size) / reserveShare
+		_ = p.purge(ctx, p.reservePieces(), 0)
+	}
+	if p.storePieces(ctx, size, size) < size || size == 0 {
+		_ = p.purge(ctx, p.subject("v.*"), 0)
+	}
+	_ = p.readReserve(ctx)
+}
+
+// restoreReserve stores as much as there was, and says so after that.
+func (p *part) restoreReserve(ctx context.Context) {
+	m, err := p.last(ctx, p.reservePieces())
+	if err != nil {
+		return
+	}
+	text, _, _ := strings.Cut(string(m.Data), "\n")
+	size, err := strconv.Atoi(text)
+	if err != nil {
+		return
+	}
+	if p.storePieces(ctx, size, size) < size {
 		_ = p.purgePieces(ctx)
 		return
 	}
@@ -139,10 +151,10 @@ func (p *part) keepReserve(ctx context.Context) {
 	}
 }
 
-// storePieces returns how many of n messages that begin with a text the server has stored, up to the
-// first that it refuses.
-func (p *part) storePieces(ctx context.Context, n int, text string) (stored int) {
-	piece := group{{subject: p.reservePieces(), data: append([]byte(text+"\n"), make([]byte, reservePiece)...)}}
+// storePieces returns how many of n messages the server has stored, up to the first that it refuses. Each
+// begins with the number of those that a reserve has.
+func (p *part) storePieces(ctx context.Context, n, size int) (stored int) {
+	piece := group{{subject: p.reservePieces(), data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
 	for stored < n {
 		results := p.commit(ctx, slices.Repeat([]group{piece}, min(n-stored, fewWrites)))
 		for _, res := range results {

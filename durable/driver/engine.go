@@ -175,6 +175,10 @@ type WorkConfig struct {
 	Retention time.Duration // The time for which a dead job is kept.
 	Polled    func()        // Fetch calls it after each successful poll, also an empty one; may be nil.
 
+	// Trouble, if not nil, receives an error that keeps some jobs from running, or that may
+	// lose them, while Fetch goes on. It does not block. It may be called with each poll.
+	Trouble func(error)
+
 	// Notify, if not nil, receives notices while Fetch is under way, and from Heartbeat. It
 	// does not block. Several goroutines may call it at once. A notice may come twice, or
 	// late. Notices of FlowControl and Freed may be lost, since the Queue polls every

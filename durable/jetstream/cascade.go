@@ -35,6 +35,7 @@ func (f *fetcher) startFar(ctx context.Context, far map[int64]uint64, now time.T
 // copies have one claim between them.
 func (f *fetcher) cascade(ctx context.Context, h int64) {
 	err := f.consumer(ctx, farConsumer(h), f.farSubject(h))
+	f.refusedConsumer(err)
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
 		var got int
 		if got, err = f.movePage(ctx, h); err != nil {

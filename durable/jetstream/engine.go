@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
@@ -174,6 +175,7 @@ type part struct {
 	refusal   error // nil: the stream has a version that this engine knows
 	bytes     uint64
 	reserve   reserve
+	trouble   trouble
 	watermark watermark
 	sightings map[string]sighting // of other workers
 
@@ -185,12 +187,17 @@ type part struct {
 	shift    func(leader string, t time.Time) time.Time // nil but in tests
 }
 
-// Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12 or later),
+// Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12.7 or later),
 // and makes the queue's streams if they are not there; see [WithExistingOnly]. An option that is
 // not given takes the stored value, and one that contradicts it is an error. While the
 // servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
 // or for a minute if ctx has no deadline. A server's refusal is an error at once, and so is
 // durable.ErrVersion: a newer version of this package has stored the queue.
+//
+// Connect refuses a stream whose settings lose jobs, and names them, such as a max_age. If
+// somebody changes them later, Add and Health return such an error, and it is in the log, until they
+// are right again. A server with fewer than 16 consumers for the stream (max_consumers) is refused,
+// too. If they do not suffice for all sets of kinds (see above, Kinds), Health and the log say so.
 //
 // If the server denies a request of the connection's user, in Connect or later, the error
 // wraps nats.ErrPermissionViolation and names the subject. For this Connect wraps the
@@ -220,9 +227,18 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	if n := nc.MaxPayload(); n < leastMaxPayload {
 		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, leastMaxPayload)
 	}
+	if c.Domain == "" {
+		if err := checkServer(nc, leastServer); err != nil {
+			return nil, fmt.Errorf("jetstream: Connect: %w", err)
+		}
+	}
 	closed, cancel := context.WithCancelCause(c.alive())
 	bound := newConn(nc, closed)
 	denials := watchDenials(nc)
+	if err := c.noJetStream(ctx, bound); err != nil {
+		cancel(driver.ErrClosed)
+		return nil, fmt.Errorf("jetstream: Connect: %w", err)
+	}
 	e := &engine{queue: c.Queue, close: cancel}
 	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
 		err := patiently(ctx, func(try context.Context) error {
@@ -241,7 +257,10 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	for _, p := range e.parts {
 		p.salt = e.salt
 		if !p.local {
-			p.readAccount(ctx)
+			if err := p.readAccount(ctx); err != nil {
+				cancel(driver.ErrClosed)
+				return nil, fmt.Errorf("jetstream: Connect: %w", err)
+			}
 		}
 		if p.made {
 			p.keepReserve(ctx)
@@ -297,9 +316,16 @@ func (p *part) open(ctx context.Context, c *config) error {
 	if err := c.compare(&info.Config); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
+	atomic := info.Config.AllowAtomicPublish
 	p.made = info.Config.Metadata[metaComplete] == ""
 	if info, err = p.updateStream(ctx, c, info, version); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
+	}
+	if !atomic && !info.Config.AllowAtomicPublish {
+		return tooOld(p.nc.nc, leastServer)
+	}
+	if err := p.checkSettings(&info.Config); err != nil {
+		return err
 	}
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
 		return err
@@ -376,10 +402,8 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 			Cluster struct {
 				Leader string `json:"leader"`
 			} `json:"cluster"`
-			Config struct {
-				Metadata map[string]string `json:"metadata"`
-			} `json:"config"`
-			State struct {
+			Config natsjs.StreamConfig `json:"config"`
+			State  struct {
 				Bytes    uint64            `json:"bytes"`
 				LastSeq  uint64            `json:"last_seq"`
 				Subjects map[string]uint64 `json:"subjects"`
@@ -397,6 +421,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		p.synced, p.bytes = time.Now(), answer.State.Bytes
 		_, p.refusal = versionOf(answer.Config.Metadata[metaVersion], p.version)
 		refusal := p.refusal
+		p.trouble.settings = p.checkSettings(&answer.Config)
 		p.mu.Unlock()
 		if refusal != nil {
 			return total, refusal
@@ -466,6 +491,9 @@ func (p *part) admit(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.trouble.settings != nil {
+		return p.trouble.settings
+	}
 	if p.reserve.used {
 		return fmt.Errorf("%w: what is free is for the ends of jobs", driver.ErrFull)
 	}

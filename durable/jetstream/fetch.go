@@ -124,6 +124,7 @@ func (f *fetcher) run(ctx context.Context) error {
 		if f.w.c.Polled != nil {
 			f.w.c.Polled()
 		}
+		f.report()
 		if v.all {
 			select {
 			case views <- v:
@@ -393,6 +394,7 @@ func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r
 		err = f.consumer(ctx, at.consumer(), f.queueSubject(at.bucket, at.queue))
 	}
 	if r.made = err == nil; !r.made {
+		f.refusedConsumer(err)
 		return 0, err
 	}
 	if !b.take(ctx, request.MaxBytes, turn) {

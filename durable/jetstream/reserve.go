@@ -218,17 +218,19 @@ func (p *part) syncRoom(ctx context.Context) error {
 	limited := p.reserve.account.limited
 	p.mu.Unlock()
 	if limited {
-		p.readAccount(ctx)
+		_ = p.readAccount(ctx)
 	}
 	return nil
 }
 
-// readAccount reads how much the account may still store. A user that may not ask is not told.
-func (p *part) readAccount(ctx context.Context) {
+// readAccount reads how much the account may still store. A user that may not ask is not told. The error is
+// that of an account that may have too few consumers.
+func (p *part) readAccount(ctx context.Context) error {
 	type tier struct {
 		Used   int64 `json:"storage"`
 		Limits struct {
-			Most int64 `json:"max_storage"`
+			Most      int64 `json:"max_storage"`
+			Consumers int   `json:"max_consumers"`
 		} `json:"limits"`
 	}
 	var info struct {
@@ -242,7 +244,7 @@ func (p *part) readAccount(ctx context.Context) {
 			p.reserve.account = accountLimit{}
 			p.mu.Unlock()
 		}
-		return
+		return nil
 	}
 	copies := int64(max(1, p.replicas))
 	of, most := info.tier, info.tier.Limits.Most
@@ -255,4 +257,5 @@ func (p *part) readAccount(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies}
+	return limitConsumers(of.Limits.Consumers)
 }

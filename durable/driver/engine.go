@@ -89,8 +89,10 @@ type Engine interface {
 	Get(ctx context.Context, ref Ref) (Info, error)
 
 	// Scan iterates over the jobs that are kept, in no order. It is not a snapshot: it
-	// may return a job that changes meanwhile as it was or as it is. It leaves out no job
-	// that exists all the time. An error is the last element.
+	// may return a job that changes meanwhile as it was or as it is, and more than once. It
+	// returns each job that exists from its begin to its end at least once, also one that
+	// is moved, retried or redriven meanwhile, and each other one of these exactly once. An
+	// error is the last element.
 	Scan(ctx context.Context, f Filter) iter.Seq2[Info, error]
 
 	// SetSchedule stores a schedule if the stored one has the revision was, 0 for none;
@@ -180,6 +182,10 @@ type WorkConfig struct {
 	// before the call of Claim until the end or the release is stored. It does not block. It
 	// takes a lock of the Queue, so an engine calls it without one of its own.
 	Holds func([]Ref) []bool
+
+	// Trouble, if not nil, receives an error that keeps some jobs from running, or that may
+	// lose them, while Fetch goes on. It does not block. It may be called with each poll.
+	Trouble func(error)
 
 	// Notify, if not nil, receives notices while Fetch is under way, and from Heartbeat. It
 	// does not block. Several goroutines may call it at once. A notice may come twice, or

@@ -182,6 +182,7 @@ func (p *part) wrote(was moment, groups []group, last uint64) {
 	}
 	p.mu.Lock()
 	p.bytes += uint64(bytes)
+	p.reserve.account.free -= int64(bytes)
 	p.mu.Unlock()
 	first := last + 1 - uint64(writes)
 	p.learnSequence(was, first-1, last)

@@ -61,11 +61,16 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 
 // Restore makes a queue from a directory that Backup has written, on a server or cluster
 // that has no queue of the name. The option WithQueue must be the name of the original,
-// and WithReplicas may differ from it. It also uses WithDomain. It returns durable.ErrVersion for a backup
+// and WithReplicas may differ from it. It also uses WithDomain. It needs NATS 2.15. It returns durable.ErrVersion for a backup
 // of a newer version. After an error it deletes the stream that it has restored in part.
 // Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Restore", nc, opts)
+	if c.Domain == "" {
+		if err := checkServer(nc, leastRestore); err != nil {
+			return fmt.Errorf("jetstream: Restore: %w", err)
+		}
+	}
 	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
 		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)

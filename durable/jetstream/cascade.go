@@ -35,13 +35,14 @@ func (f *fetcher) startFar(ctx context.Context, far map[int64]uint64, now time.T
 // copies have one claim between them.
 func (f *fetcher) cascade(ctx context.Context, h int64) {
 	err := f.consumer(ctx, farConsumer(h), f.farSubject(h))
+	f.refusedConsumer(err)
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
 		var got int
 		if got, err = f.movePage(ctx, h); err != nil {
 			break
 		}
 		if got > 0 {
-			if n%purgeEvery == 0 {
+			if n%purgeEvery == 0 || f.pressed() {
 				err = f.purgeMoved(ctx, h)
 			}
 			continue

@@ -145,6 +145,7 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 	if err := p.admit(ctx); err != nil { // a move takes room before it gives some back, and not all of it
 		return false, err
 	}
+	ctx = withoutReserve(ctx)
 	missed, token := 0, rand.Text()
 	var h holder
 	err = p.change(ctx, "the job", func(lost error) (bool, error) {
@@ -173,7 +174,7 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 		if err != nil || !edit(&r) {
 			return true, err
 		}
-		if err = p.write(ctx, p.moveGroup(&r, m.Data, h.at, h.s, token, to, p.now())...); err != nil {
+		if err = p.write(ctx, statusLast(p.moveGroup(&r, m.Data, h.at, h.s, token, to, p.now()))...); err != nil {
 			return false, err
 		}
 		if ok = true; m.Subject == p.farSubject(p.farOf(h.at.bucket)) {

@@ -28,11 +28,13 @@ type conn struct {
 	unanswerable atomic.Pointer[context.Context] // ends when no answer can come any more to what is asked now; see follow
 
 	losses  atomic.Int64 // how often the connection was lost
+	payload atomic.Int64 // the max_payload of the server; a question to the connection may wait for its lock
 	probing atomic.Bool
 }
 
 func newConn(nc *nats.Conn, ended context.Context) *conn {
 	c := &conn{nc: nc, ended: ended}
+	c.payload.Store(nc.MaxPayload())
 	c.follow()
 	return c
 }
@@ -66,11 +68,15 @@ func (c *conn) follow() {
 				case status == nats.CONNECTED && lost != nil:
 					time.AfterFunc(answerTimeout/5, lost)
 					lost = nil
+					c.payload.Store(c.nc.MaxPayload())
 				}
 			}
 		}
 	}()
 }
+
+// maxPayload is how large a message may be, with its headers.
+func (c *conn) maxPayload() int { return int(c.payload.Load()) }
 
 // lost returns a channel that is closed when no answer can come any more to what is asked now.
 func (c *conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }

@@ -85,8 +85,8 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 	return info, err
 }
 
-// updateStream changes what may be changed of a stream, in one update: its limit, its version,
-// and that it is complete. A new stream's metadata is changed so that the server writes what it knows
+// updateStream changes what may be changed of a stream, in one update: its limit, its version, what
+// the engine needs of the server, and that it is complete. A new stream's metadata is changed so that the server writes what it knows
 // of the stream once more. When it is killed while it makes a stream, the file may be
 // there without its checksum, and a start passes the stream over; a stream that is made
 // anew then has all messages, but does not write a file that is there. It would be passed
@@ -94,7 +94,8 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamInfo, version int) (*natsjs.StreamInfo, error) {
 	s := info.Config
 	s.MaxBytes = c.limit(info)
-	if s.Metadata[metaComplete] != "" && version == p.version && s.MaxBytes == info.Config.MaxBytes {
+	lacks := allowAll(&s) // an older server has passed over it
+	if !lacks && s.Metadata[metaComplete] != "" && version == p.version && s.MaxBytes == info.Config.MaxBytes {
 		return info, nil
 	}
 	s.Metadata = maps.Clone(s.Metadata)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
@@ -79,7 +80,8 @@ const maxPartitions = 1000
 
 // WithMaxBytes sets how large each partition may get on a server's disk when it is made. A
 // fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
-// rest is full. The default, 0, leaves only the server's limit. Connect returns an error
+// rest is full. The default, 0, leaves only the limits of the account and the server, which
+// NATS.md describes under "A full store". Connect returns an error
 // if the queue exists with another limit. It panics on less than 1 MiB.
 func WithMaxBytes(n int64) Option {
 	return func(o *options.Options) {
@@ -153,9 +155,12 @@ type part struct {
 	of           int
 	salt         string
 	replicas     int
-	mayNotRemove atomic.Bool  // messages, as the server has said
+	mayNotRemove atomic.Bool // messages, as the server has said
+	mayNotPurge  atomic.Bool
+	makingRoom   sync.Mutex
 	created      atomic.Int64 // when the stream was made, or restored from a backup
 	local        bool
+	made         bool                  // by this engine
 	closed       context.Context       // its cause is the error of all that is asked later
 	maxBytes     int64                 // 0: none
 	free         func() (int64, error) // on the disk; may be nil
@@ -163,16 +168,18 @@ type part struct {
 	history    history
 	checked    atomic.Int64 // the losses of the connection after which the past was looked at
 	forgetFlow func()       // drops the limits and pauses that were read; of the first partition
-	reigns  atomic.Pointer[reign]
-	clock   *clock.Clock
-	batches chan struct{}     // has one for each batch under way
-	turns   [32]chan struct{} // of inserts that may replace a job, by the hash of their key
-	quotas  quotas
+	reigns     atomic.Pointer[reign]
+	clock      *clock.Clock
+	batches    chan struct{}     // has one for each batch under way
+	turns      [32]chan struct{} // of inserts that may replace a job, by the hash of their key
+	quotas     quotas
 
 	mu        sync.Mutex // guards what the last poll of the stream has shown
 	synced    time.Time
 	refusal   error // nil: the stream has a version that this engine knows
 	bytes     uint64
+	reserve   reserve
+	trouble   trouble
 	watermark watermark
 	sightings map[string]sighting // of other workers
 
@@ -184,17 +191,25 @@ type part struct {
 	shift    func(leader string, t time.Time) time.Time // nil but in tests
 }
 
-// Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12 or later),
+// Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12.7 or later),
 // and makes the queue's streams if they are not there; see [WithExistingOnly]. An option that is
 // not given takes the stored value, and one that contradicts it is an error. While the
 // servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
 // or for a minute if ctx has no deadline. A server's refusal is an error at once, and so is
 // durable.ErrVersion: a newer version of this package has stored the queue.
 //
+// Connect refuses a stream whose settings lose jobs, and names them, such as a max_age. If
+// somebody changes them later, Add and Health return such an error, and it is in the log, until they
+// are right again. A server with fewer than 16 consumers for the stream (max_consumers) is refused,
+// too. If they do not suffice for all sets of kinds (see above, Kinds), Health and the log say so.
+//
 // If the server denies a request of the connection's user, in Connect or later, the error
 // wraps nats.ErrPermissionViolation and names the subject. For this Connect wraps the
 // connection's error handler; a handler that is set later must call the earlier one.
 // NATS.md says which rights a user needs.
+//
+// A job that is larger than the server's max_payload, as it is stored, is durable.ErrInvalid: with
+// the default of 1 MiB that is none. Connect returns an error if max_payload is less than 16 KiB.
 //
 // The connection stays the caller's: Close of the engine leaves it open. It must
 // reconnect for ever: make it with nats.MaxReconnects(-1). Any other connection is an
@@ -213,9 +228,21 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
 		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
 	}
+	if n := nc.MaxPayload(); n < leastMaxPayload {
+		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, leastMaxPayload)
+	}
+	if c.Domain == "" {
+		if err := checkServer(nc, leastServer); err != nil {
+			return nil, fmt.Errorf("jetstream: Connect: %w", err)
+		}
+	}
 	closed, cancel := context.WithCancelCause(c.alive())
 	bound := newConn(nc, closed)
 	denials := watchDenials(nc)
+	if err := c.noJetStream(ctx, bound); err != nil {
+		cancel(driver.ErrClosed)
+		return nil, fmt.Errorf("jetstream: Connect: %w", err)
+	}
 	e := &engine{queue: c.Queue, close: cancel}
 	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
 		err := patiently(ctx, func(try context.Context) error {
@@ -234,6 +261,15 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	e.parts[0].forgetFlow = func() { e.flow.Store(nil) }
 	for _, p := range e.parts {
 		p.salt = e.salt
+		if !p.local {
+			if err := p.readAccount(ctx); err != nil {
+				cancel(driver.ErrClosed)
+				return nil, fmt.Errorf("jetstream: Connect: %w", err)
+			}
+		}
+		if p.made {
+			p.keepReserve(ctx)
+		}
 	}
 	return e, nil
 }
@@ -285,8 +321,16 @@ func (p *part) open(ctx context.Context, c *config) error {
 	if err := c.compare(&info.Config); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
+	atomic := info.Config.AllowAtomicPublish
+	p.made = info.Config.Metadata[metaComplete] == ""
 	if info, err = p.updateStream(ctx, c, info, version); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
+	}
+	if !atomic && !info.Config.AllowAtomicPublish {
+		return tooOld(p.nc.nc, leastServer)
+	}
+	if err := p.checkSettings(&info.Config); err != nil {
+		return err
 	}
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
 		return err
@@ -320,10 +364,13 @@ func (p *part) readServer(ctx context.Context) (time.Time, time.Duration, error)
 	if p.closed.Err() != nil {
 		return time.Time{}, 0, p.closedBy()
 	}
-	info, err := p.info(ctx, "")
+	info, err := p.info(ctx, p.subject("v.*"))
 	if err != nil {
 		return time.Time{}, 0, err
 	}
+	p.mu.Lock()
+	p.reserve.seen(info.subjects[p.reserveFlag()], info.subjects[p.reservePieces()])
+	p.mu.Unlock()
 	if p.local {
 		info.now = time.Now()
 	}
@@ -361,10 +408,8 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 				Leader string `json:"leader"`
 				Since  string `json:"leader_since"`
 			} `json:"cluster"`
-			Config struct {
-				Metadata map[string]string `json:"metadata"`
-			} `json:"config"`
-			State struct {
+			Config natsjs.StreamConfig `json:"config"`
+			State  struct {
 				Bytes    uint64            `json:"bytes"`
 				LastSeq  uint64            `json:"last_seq"`
 				Subjects map[string]uint64 `json:"subjects"`
@@ -384,6 +429,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		p.synced, p.bytes = time.Now(), answer.State.Bytes
 		_, p.refusal = versionOf(answer.Config.Metadata[metaVersion], p.version)
 		refusal := p.refusal
+		p.trouble.settings = p.checkSettings(&answer.Config)
 		p.mu.Unlock()
 		if refusal != nil {
 			return total, refusal
@@ -416,21 +462,30 @@ func (p *part) now() time.Time {
 // since others may fill it at any moment. p.mu is held.
 func (p *part) most() int64 {
 	limit := p.maxBytes
+	atMost := func(free int64) {
+		if all := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > all {
+			limit = all
+		}
+	}
 	if p.free == nil {
+		if a := &p.reserve.account; a.limited {
+			atMost(a.free)
+		}
 		return limit
 	}
 	if free, err := p.free(); err == nil || errors.Is(err, driver.ErrFull) {
-		if disk := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > disk {
-			limit = disk
-		}
+		atMost(free)
 	}
 	return limit
 }
 
+// syncAge is how old what the server has said may be when a job is added.
+const syncAge = 500 * time.Millisecond
+
 // admit returns ErrFull in the last fifth. It asks the server twice a second at most, and before
 // that last fifth more often, and adds up what is written from here in between.
 func (p *part) admit(ctx context.Context) error {
-	age := 500 * time.Millisecond
+	age := syncAge
 	if p.pressed() {
 		age = 20 * time.Millisecond
 	}
@@ -438,12 +493,18 @@ func (p *part) admit(ctx context.Context) error {
 	old := time.Since(p.synced) > age
 	p.mu.Unlock()
 	if old {
-		if err := p.sync(ctx); err != nil {
+		if err := p.syncRoom(ctx); err != nil {
 			return err
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.trouble.settings != nil {
+		return p.trouble.settings
+	}
+	if p.reserve.used {
+		return fmt.Errorf("%w: what is free is for the ends of jobs", driver.ErrFull)
+	}
 	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
 		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, p.bytes, most)
 	}
@@ -467,7 +528,7 @@ func (p *part) pressed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	most := p.most()
-	return most > 0 && p.bytes >= uint64(most/10*7)
+	return p.reserve.isFull() || most > 0 && p.bytes >= uint64(most/10*7)
 }
 
 func (p *part) subject(tokens string) string { return p.stream + "." + tokens }

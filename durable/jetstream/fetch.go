@@ -110,6 +110,11 @@ func (f *fetcher) run(ctx context.Context) error {
 	f.ctx = ctx
 	views, failed := make(chan view), make(chan error, 1)
 	f.readers.Go(func() { failed <- f.closeBuckets(ctx, views) })
+	f.readers.Go(func() {
+		for ; ctx.Err() == nil; f.wait(ctx, pollEvery) {
+			f.keepReserve(ctx)
+		}
+	})
 	for {
 		v, err := f.poll(ctx)
 		if ctx.Err() != nil {
@@ -122,6 +127,7 @@ func (f *fetcher) run(ctx context.Context) error {
 			f.w.c.Polled()
 		}
 		f.w.reconcile(f.part)
+		f.report()
 		if v.all {
 			select {
 			case views <- v:
@@ -411,6 +417,7 @@ func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r
 		err = f.consumer(ctx, at.consumer(), f.queueSubject(at.bucket, at.queue))
 	}
 	if r.made = err == nil; !r.made {
+		f.refusedConsumer(err)
 		return 0, err
 	}
 	if !b.take(ctx, request.MaxBytes, turn) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -271,16 +272,91 @@ func deadInfo(ref driver.Ref, data []byte) (driver.Info, error) {
 	return r.Info(ref, driver.Dead), nil
 }
 
-// scan yields all jobs that match.
+// mostPasses bounds a scan of jobs that never rest.
+const mostPasses = 20
+
+// scan yields all jobs that match. A job may be moved from what is still to be read to what was read already: from
+// a near bucket to a far one, or from the dead to a bucket. Then its new message is newer than the begin of
+// that pass, so another pass reads what came since. The scan ends when nothing has moved, or when two
+// passes one after the other have found only what moves all the time and was listed.
 func (p *part) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
-		for _, jobs := range []iter.Seq2[driver.Info, error]{
-			p.kept(ctx, f, map[location]bool{}, p.subject("h.*"), p.subject("q.>")), p.deadJobs(ctx, f),
-		} {
-			for i, err := range jobs {
-				if !yield(i, err) || err != nil {
-					return
+		again, quiet := map[driver.Ref]bool{}, 0
+		for from, pass := uint64(1), 0; pass < mostPasses; pass++ {
+			before, err := p.info(ctx, p.subject("v.*"))
+			if err != nil {
+				yield(driver.Info{}, err)
+				return
+			}
+			moved, unlisted := false, false
+			late := func(i driver.Info, version int) bool { // reports whether it may have been left out
+				if pass == 0 {
+					return f.Match(i)
 				}
+				if version == 0 && i.State != driver.Dead {
+					return false // it was added meanwhile
+				}
+				is := !again[i.Ref]
+				moved, unlisted, again[i.Ref] = true, unlisted || is, true
+				return is && f.Match(i)
+			}
+			for _, jobs := range []iter.Seq2[found, error]{
+				p.keptIn(ctx, span{from, before.last}, map[location]bool{}, p.subject("h.*"), p.subject("q.>")), p.deadIn(ctx, span{from, before.last}),
+			} {
+				for j, err := range jobs {
+					if err != nil {
+						yield(driver.Info{}, err)
+						return
+					}
+					if late(j.info, j.version) && !yield(j.info, nil) {
+						return
+					}
+				}
+			}
+			if quiet++; unlisted || pass == 0 {
+				quiet = 0
+			}
+			if pass > 0 && !moved || quiet == 2 {
+				return
+			}
+			from = before.last + 1
+		}
+	}
+}
+
+// span is of the stream's sequences, both ends included. To read up to what comes while it is read
+// might never end.
+type span struct{ from, upTo uint64 }
+
+var everything = span{1, math.MaxUint64}
+
+// pagesIn is pages in a span.
+func (p *part) pagesIn(ctx context.Context, filter string, in span) iter.Seq2[[]stored, error] {
+	return func(yield func([]stored, error) bool) {
+		for page, err := range p.pages(ctx, filter, in.from, time.Time{}) {
+			n := 0
+			for n < len(page) && page[n].Seq <= in.upTo {
+				n++
+			}
+			if err == nil && n == 0 || !yield(page[:n], err) || n < len(page) {
+				return
+			}
+		}
+	}
+}
+
+// found is a job that a listing has found, and which version of it.
+type found struct {
+	info    driver.Info
+	version int
+}
+
+// matching yields those that match.
+func matching(f driver.Filter, jobs iter.Seq2[found, error]) iter.Seq2[driver.Info, error] {
+	return func(yield func(driver.Info, error) bool) {
+		for j, err := range jobs {
+			if (err != nil || f.Match(j.info)) && !yield(j.info, err) || err != nil {
+				return
 			}
 		}
 	}
@@ -288,8 +364,13 @@ func (p *part) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info,
 
 // deadJobs yields the dead jobs that match.
 func (p *part) deadJobs(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
-	return func(yield func(driver.Info, error) bool) {
-		for page, err := range p.pages(ctx, p.subject("x.*"), 1, time.Time{}) {
+	return matching(f, p.deadIn(ctx, everything))
+}
+
+// deadIn yields the dead jobs in a span.
+func (p *part) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
+	return func(yield func(found, error) bool) {
+		for page, err := range p.pagesIn(ctx, p.subject("x.*"), in) {
 			for _, m := range page {
 				if len(m.Data) == 0 {
 					continue
@@ -298,25 +379,30 @@ func (p *part) deadJobs(ctx context.Context, f driver.Filter) iter.Seq2[driver.I
 				if r, err = decode(m.Data); err != nil {
 					break
 				}
-				if i := r.Info(p.refOf(&r), driver.Dead); f.Match(i) && !yield(i, nil) {
+				if !yield(found{r.Info(p.refOf(&r), driver.Dead), r.Version}, nil) {
 					return
 				}
 			}
 			if err != nil {
-				yield(driver.Info{}, err)
+				yield(found{}, err)
 				return
 			}
 		}
 	}
 }
 
-// kept yields the jobs of some filters that wait or run, and that match. While a far bucket is
-// being moved its jobs are in it and in their near buckets, so these are remembered in seen.
+// kept yields the jobs of some filters that wait or run, and that match.
 func (p *part) kept(ctx context.Context, f driver.Filter, seen map[location]bool, filters ...string) iter.Seq2[driver.Info, error] {
-	return func(yield func(driver.Info, error) bool) {
-		for v, err := range p.versions(ctx, filters...) {
+	return matching(f, p.keptIn(ctx, everything, seen, filters...))
+}
+
+// keptIn yields the jobs of some filters that wait or run, in a span. While a far bucket is
+// being moved its jobs are in it and in their near buckets, so these are remembered in seen.
+func (p *part) keptIn(ctx context.Context, in span, seen map[location]bool, filters ...string) iter.Seq2[found, error] {
+	return func(yield func(found, error) bool) {
+		for v, err := range p.versionsIn(ctx, in, filters...) {
 			if err != nil {
-				yield(driver.Info{}, err)
+				yield(found{}, err)
 				return
 			}
 			if far := p.farOf(p.nearOf(v.r.Due)); far <= p.lowest().far || !p.now().Before(p.cascadeAt(far)) {
@@ -325,7 +411,7 @@ func (p *part) kept(ctx context.Context, f driver.Filter, seen map[location]bool
 				}
 				seen[v.at] = true
 			}
-			if i := infoOf(p.refOf(&v.r), &v.r, v.s); !v.s.fate.final() && f.Match(i) && !yield(i, nil) {
+			if !v.s.fate.final() && !yield(found{infoOf(p.refOf(&v.r), &v.r, v.s), v.r.Version}, nil) {
 				return
 			}
 		}
@@ -342,9 +428,14 @@ type version struct {
 
 // versions yields those that are stored under some filters.
 func (p *part) versions(ctx context.Context, filters ...string) iter.Seq2[version, error] {
+	return p.versionsIn(ctx, everything, filters...)
+}
+
+// versionsIn is versions in a span.
+func (p *part) versionsIn(ctx context.Context, in span, filters ...string) iter.Seq2[version, error] {
 	return func(yield func(version, error) bool) {
 		for _, filter := range filters {
-			for page, err := range p.pages(ctx, filter, 1, time.Time{}) {
+			for page, err := range p.pagesIn(ctx, filter, in) {
 				var all []version
 				if err == nil {
 					all, err = p.versionsOf(ctx, page)

@@ -17,6 +17,7 @@ func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, 
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	p.consult(ctx)
 	err := p.admit(ctx)
+	ctx = withoutReserve(ctx)
 	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
 		err = p.sync(ctx) // the clock was set back, maybe just now
 	}
@@ -29,6 +30,9 @@ func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, 
 	var groups []*inserting
 	var of []int // which record a group is of
 	for i := range recs {
+		if errs[i] = p.checkRecord(&recs[i]); errs[i] != nil {
+			continue
+		}
 		if recs[i].Key != "" {
 			refs[i], errs[i] = p.insertKeyed(ctx, &recs[i])
 			continue
@@ -199,7 +203,7 @@ func (p *part) markOf(subject string) string {
 // found by the scan for old buckets.
 func (p *part) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) write {
 	far := p.toFar(bucket, r.Due, now)
-	w := write{subject: p.nearSubject(bucket, r.Kind), data: encode(r, was)}
+	w := write{subject: p.nearSubject(bucket, r.Kind), data: p.encodeFitting(r, was)}
 	if far {
 		w.subject = p.farSubject(p.farOf(bucket))
 	}

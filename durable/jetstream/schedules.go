@@ -107,10 +107,14 @@ func (p *part) setSchedule(ctx context.Context, revision int64, s driver.Schedul
 			s.Last = there.Last
 		}
 		g, err := p.replaceOccurrence(ctx, there, replace)
-		if err == nil {
-			err = p.write(ctx, append(group{p.scheduleWrite(s, was)}, g...)...)
+		if err != nil {
+			return false, err
 		}
-		return false, err
+		w := p.scheduleWrite(s, was)
+		if err := tooLarge("the schedule", len(w.data), p.mostRecord()); err != nil {
+			return true, err
+		}
+		return false, p.write(ctx, append(group{w}, g...)...)
 	})
 }
 
@@ -158,6 +162,9 @@ func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, rep
 		w := grave(p.keySubject(key))
 		w.last = seq(h.seq)
 		return append(g, w), nil
+	}
+	if err := p.checkRecord(next); err != nil {
+		return nil, err
 	}
 	return slices.Concat(g, p.storeKeyed(next), group{p.keyWrite(next, h.seq)}), nil
 }

@@ -101,10 +101,14 @@ func (g group) size() (n int) {
 }
 
 // commit writes groups, as many as possible in one commit, and returns what became of
-// each: nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull; or
+// each: nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull, ErrInvalid
+// if it is too large; or
 // another error, and then it was not written. When something is wrong with one group the
 // batch is refused as a whole, and is tried again in halves.
 func (p *part) commit(ctx context.Context, groups []group) []result {
+	if slices.ContainsFunc(groups, func(g group) bool { return p.checkSize(g) != nil }) {
+		return p.commitFitting(ctx, groups)
+	}
 	results := make([]result, len(groups))
 	for from := 0; from < len(groups); {
 		to, writes, bytes := from, 0, 0
@@ -187,7 +191,7 @@ func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint6
 		})
 	})
 	defer stop()
-	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
+	for try, room, pause := 0, false, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
 		if p.closed.Err() != nil {
 			return 0, p.closedBy()
 		}
@@ -196,6 +200,10 @@ func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint6
 		}
 		last, err = p.publish(ctx, groups)
 		err = deniedWrite(ctx, err)
+		if errors.Is(err, driver.ErrFull) && !room && p.makeRoom(ctx) && len(groups) == 1 {
+			room = true
+			continue
+		}
 		busy := errors.Is(err, errBusy) && try < 4
 		if !busy && !errors.Is(err, nats.ErrNoResponders) {
 			return last, err
@@ -562,7 +570,10 @@ const (
 func (p *part) lasts(ctx context.Context, subjects []string) (map[string]stored, error) {
 	found := make(map[string]stored, len(subjects))
 	for len(subjects) > 0 {
-		n := min(len(subjects), pageSize)
+		n := 0
+		for size := 0; n < min(len(subjects), pageSize) && size <= p.nc.maxPayload()/2; n++ {
+			size += len(subjects[n]) + len(`"",`)
+		}
 		all, err := p.direct(ctx, map[string]any{"multi_last": subjects[:n]})
 		if err != nil {
 			return nil, err

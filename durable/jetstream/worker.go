@@ -529,12 +529,12 @@ func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) 
 	var of []int
 	for i, err := range errs {
 		if err == nil {
-			groups, of = append(groups, all[i]), append(of, i)
+			groups, of = append(groups, statusLast(all[i])), append(of, i)
 		} else if errors.Is(err, driver.ErrLeaseLost) {
 			w.claims[p.number].end(outs[i].Delivery.Claim.(*handle).number)
 		}
 	}
-	results := p.commit(ctx, groups)
+	results := p.commitEnds(ctx, groups, func(k int) *handle { return outs[of[k]].Delivery.Claim.(*handle) })
 	w.notifyFreed(p, groups, results, func(k int) string { return outs[of[k]].Delivery.Record.Lane })
 	for k, res := range results {
 		i, err := of[k], res.err
@@ -613,7 +613,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	}
 	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.pressed()}}
 	if o.End == driver.DeadLetter {
-		g = append(g, write{subject: p.deadSubject(r.ID), data: encode(&r, hd.data), rollup: true, ttl: w.c.Retention})
+		g = append(g, write{subject: p.deadSubject(r.ID), data: p.encodeFitting(&r, hd.data), rollup: true, ttl: w.c.Retention})
 	}
 	if hd.at.version > 0 {
 		g = append(g, grave(p.forward(r.ID)))

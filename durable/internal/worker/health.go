@@ -34,6 +34,16 @@ func (w *Worker) polled() {
 	w.lastPoll = time.Now()
 }
 
+// troubled is called by Fetch.
+func (w *Worker) troubled(err error) {
+	w.mu.Lock()
+	say := w.trouble.Now()
+	w.mu.Unlock()
+	if say {
+		w.c.Log.Error("durable: the store has a trouble; jobs may wait, or be lost", "error", err)
+	}
+}
+
 // polledAt is when Fetch has looked, or now if it waits here, since the worker is full. w.mu is held.
 func (w *Worker) polledAt(now time.Time) time.Time {
 	if w.blocked > 0 {

@@ -25,6 +25,7 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	engineWorker, err := c.Engine.Work(ctx, driver.WorkConfig{
 		Holds: func(refs []driver.Ref) []bool { return holds(running.Load(), refs) },
 		Name:  NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
+		Trouble: func(err error) { w.troubled(err) },
 		Notify: func(n driver.Notice) {
 			if w := running.Load(); w != nil {
 				w.onNotice(n)

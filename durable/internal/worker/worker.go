@@ -48,6 +48,7 @@ type Worker struct {
 	draining   bool
 	failed     error           // why Run ends by itself
 	unreadable map[string]bool // schedules that were logged, since their specs cannot be read
+	trouble    Rarely          // for the log
 	unwritten  Rarely          // for the log: ends that could not be written down
 	unrenewed  Rarely          // the same of the lease
 

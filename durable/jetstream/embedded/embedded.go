@@ -238,12 +238,12 @@ func (e *engine) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Health is for durable.Queue: it returns an error while the disk is full.
-func (e *engine) Health(context.Context) error {
+// Health is for durable.Queue: it returns an error while the disk is full, or that of package jetstream.
+func (e *engine) Health(ctx context.Context) error {
 	if _, err := e.disk.free(); errors.Is(err, driver.ErrFull) {
 		return err
 	}
-	return nil
+	return e.Engine.(interface{ Health(context.Context) error }).Health(ctx)
 }
 
 // closeTimeout is how long the server may take to end. One that has failed may never.

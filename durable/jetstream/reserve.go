@@ -1,0 +1,261 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The reserve is for a stream whose limit nobody tells: that of the server, which other streams fill,
+// too, and of which a client cannot query how full it is. It is messages of the subject v.1 that say
+// nothing, and one of v.0 that says that they are there. When the server refuses a write that is
+// not an Add or a move, first v.0 is removed: nobody adds jobs while it is missing. Who has just
+// seen it may still do so for half a second. Then the others are removed, all but one, and claims and ends
+// have that room. Each end gives back more than it takes. Workers store the reserve again as soon as it
+// fits.
+//
+// A batch that meets the limit in its middle is stored in part, by a server that is alone, and not
+// answered. So in a store whose reserve is used each end is a commit by itself. And the limit
+// of an account, which a client can query, is kept as MaxBytes is: the last fifth takes no jobs.
+const (
+	reserveBytes = 2 << 20
+	reserveShare = 4        // of the room that there is when the stream is made, as one part of so many
+	reservePiece = 15 << 10 // of one message: less than leastMaxPayload
+	longestPause = 10 * time.Second
+)
+
+func (p *part) reserveFlag() string   { return p.subject("v.0") }
+func (p *part) reservePieces() string { return p.subject("v.1") }
+
+// reserve is what is known of it. part.mu guards it.
+type reserve struct {
+	is, used bool          // as the last poll has shown; neither: there never was one
+	refused  bool          // the server has refused the last Add
+	tried    time.Time     // when it was stored, or was to be, the last time
+	pause    time.Duration // until the next try
+	account  accountLimit
+}
+
+// isFull reports whether jobs that are there have taken the reserve, or the server has no room. p.mu is held.
+func (r *reserve) isFull() bool { return r.used || r.refused }
+
+// seen notes the messages of a poll.
+func (r *reserve) seen(flag, pieces uint64) { r.is, r.used = flag > 0, flag == 0 && pieces > 0 }
+
+// fullFor is in the ctx of what may not use the reserve.
+type fullFor struct{}
+
+func withoutReserve(ctx context.Context) context.Context {
+	return context.WithValue(ctx, fullFor{}, true)
+}
+
+// makeRoom removes the reserve when the server has refused a write for want of room, and reports
+// whether it has.
+func (p *part) makeRoom(ctx context.Context) bool {
+	p.mu.Lock()
+	without, _ := ctx.Value(fullFor{}).(bool)
+	p.reserve.refused = p.reserve.refused || without
+	p.mu.Unlock()
+	if without || p.local || p.mayNotPurge.Load() {
+		return false
+	}
+	p.makingRoom.Lock() // for all that were refused at the same time
+	defer p.makingRoom.Unlock()
+	if p.readReserve(ctx) != nil {
+		return false
+	}
+	p.mu.Lock()
+	is := p.reserve.is
+	p.reserve.tried, p.reserve.pause = time.Now(), time.Second
+	p.mu.Unlock()
+	if is {
+		if err := p.purge(ctx, p.reserveFlag(), 0); err != nil {
+			p.mayNotPurge.Store(isDenial(err))
+			return false
+		}
+		p.wait(ctx, syncAge+answerTimeout/50)
+	}
+	return p.purgePieces(ctx) == nil && p.readReserve(ctx) == nil
+}
+
+func (p *part) purgePieces(ctx context.Context) error {
+	return p.ask(ctx, "STREAM.PURGE."+p.stream, map[string]any{"filter": p.reservePieces(), "keep": 1}, nil)
+}
+
+// readReserve reads whether it is there; so does each poll.
+func (p *part) readReserve(ctx context.Context) error {
+	info, err := p.info(ctx, p.subject("v.*"))
+	if err == nil {
+		p.mu.Lock()
+		p.reserve.seen(info.subjects[p.reserveFlag()], info.subjects[p.reservePieces()])
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// keepReserve stores the reserve if it is not there, and it is time to try. What does not fit is
+// removed again: jobs that are there need it.
+func (p *part) keepReserve(ctx context.Context) {
+	p.mu.Lock()
+	r := &p.reserve
+	due, used, most := !r.is && time.Since(r.tried) >= r.pause, r.used, p.most()
+	if due {
+		r.tried, r.pause = time.Now(), min(max(2*r.pause, time.Second), longestPause)
+	}
+	p.mu.Unlock()
+	if p.local || !due {
+		return
+	}
+	ctx = withoutReserve(ctx)
+	if used {
+		p.restoreReserve(ctx)
+		return
+	}
+	flag := write{subject: p.reserveFlag(), rollup: true, data: []byte("reserve")} // first: jobs may be added meanwhile
+	if p.write(ctx, flag) != nil {
+		return
+	}
+	size := reserveBytes / reservePiece
+	if most > 0 {
+		size = int(min(int64(size), most/20/reservePiece))
+	} else {
+		size = p.storePieces(ctx, size*reserveShare, size) / reserveShare
+		_ = p.purge(ctx, p.reservePieces(), 0)
+	}
+	if p.storePieces(ctx, size, size) < size || size == 0 {
+		_ = p.purge(ctx, p.subject("v.*"), 0)
+	}
+	_ = p.readReserve(ctx)
+}
+
+// restoreReserve stores as much as there was, and says so after that.
+func (p *part) restoreReserve(ctx context.Context) {
+	m, err := p.last(ctx, p.reservePieces())
+	if err != nil {
+		return
+	}
+	text, _, _ := strings.Cut(string(m.Data), "\n")
+	size, err := strconv.Atoi(text)
+	if err != nil {
+		return
+	}
+	if p.storePieces(ctx, size, size) < size {
+		_ = p.purgePieces(ctx)
+		return
+	}
+	if p.write(ctx, write{subject: p.reserveFlag(), rollup: true, data: []byte("reserve")}) == nil {
+		_ = p.readReserve(ctx)
+	}
+}
+
+// storePieces returns how many of n messages the server has stored, up to the first that it refuses. Each
+// begins with the number of those that a reserve has.
+func (p *part) storePieces(ctx context.Context, n, size int) (stored int) {
+	piece := group{{subject: p.reservePieces(), data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
+	for stored < n {
+		results := p.commit(ctx, slices.Repeat([]group{piece}, min(n-stored, fewWrites)))
+		for _, res := range results {
+			if res.err == nil {
+				stored++
+			}
+		}
+		if slices.ContainsFunc(results, func(r result) bool { return r.err != nil }) {
+			break
+		}
+	}
+	return stored
+}
+
+// statusLast has the status, with which an end begins, stored after what follows from it. Where a
+// batch meets the limit in its middle the claim is there still, and the end is written once more.
+func statusLast(end group) group { return append(slices.Clone(end[1:]), end[0]) }
+
+// largeJob is from which size on a job that has ended is removed by itself from a full store. Others
+// go as far as all before them have ended, and that may need the room of this one.
+const largeJob = 4 << 10
+
+// commitEnds is commit; in a full store of one end after the other, each of which makes room for the next.
+func (p *part) commitEnds(ctx context.Context, ends []group, of func(int) *handle) []result {
+	p.mu.Lock()
+	full := p.reserve.isFull()
+	p.mu.Unlock()
+	if !full {
+		return p.commit(ctx, ends)
+	}
+	results := make([]result, len(ends))
+	for i := range ends {
+		results[i] = p.commit(ctx, ends[i:i+1])[0]
+		if results[i].err == nil {
+			of(i).leaveFull(ctx)
+		}
+	}
+	return results
+}
+
+// leaveFull removes the message of a job whose end is stored.
+func (h *handle) leaveFull(ctx context.Context) {
+	if len(h.data) >= largeJob && h.backs == h.p.history.now().backs {
+		h.p.remove(ctx, stored{Seq: h.seq})
+	}
+}
+
+// accountLimit is the limit of an account, as far as it concerns a stream.
+type accountLimit struct {
+	limited bool  // and the user may ask
+	free    int64 // bytes of one replica, as of when it was read, less what was written from here since
+}
+
+// syncRoom is sync before an Add: it also reads how much the account may still store.
+func (p *part) syncRoom(ctx context.Context) error {
+	if err := p.sync(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.reserve.refused = false
+	limited := p.reserve.account.limited
+	p.mu.Unlock()
+	if limited {
+		_ = p.readAccount(ctx)
+	}
+	return nil
+}
+
+// readAccount reads how much the account may still store. A user that may not ask is not told. The error is
+// that of an account that may have too few consumers.
+func (p *part) readAccount(ctx context.Context) error {
+	type tier struct {
+		Used   int64 `json:"storage"`
+		Limits struct {
+			Most      int64 `json:"max_storage"`
+			Consumers int   `json:"max_consumers"`
+		} `json:"limits"`
+	}
+	var info struct {
+		tier
+		Tiers map[string]tier `json:"tiers"`
+	}
+	info.Limits.Most = -1
+	if err := p.ask(ctx, "INFO", nil, &info); err != nil {
+		if isDenial(err) {
+			p.mu.Lock()
+			p.reserve.account = accountLimit{}
+			p.mu.Unlock()
+		}
+		return nil
+	}
+	copies := int64(max(1, p.replicas))
+	of, most := info.tier, info.tier.Limits.Most
+	if t, ok := info.Tiers[fmt.Sprintf("R%d", copies)]; ok { // its limit is for one copy, and what it uses for all
+		of, most = t, t.Limits.Most
+		if most > 0 {
+			most *= copies
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies}
+	return limitConsumers(of.Limits.Consumers)
+}

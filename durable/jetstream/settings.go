@@ -1,0 +1,187 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// A server passes over what it does not know in a request, and says nothing. And an operator may
+// change a stream at any time. So what counts is the stream as the server describes it: at Connect, and
+// with each poll.
+
+// The servers that the engine works with. Older ones than 2.12 know no atomic batches, and 2.12.7 has fixes
+// of security.
+var (
+	leastServer  = [3]int{2, 12, 7}
+	leastRestore = [3]int{2, 15, 0}
+)
+
+// errTooOld is that of a server that lacks what is needed.
+var errTooOld = errors.New("jetstream: the server is too old")
+
+func tooOld(nc *nats.Conn, least [3]int) error {
+	return fmt.Errorf("%w: this needs NATS %d.%d.%d, this server is %s", errTooOld, least[0], least[1], least[2], nc.ConnectedServerVersion())
+}
+
+// checkServer returns an error if the connected server is older than least. A version that cannot be
+// read is taken to be new enough, and the stream tells.
+func checkServer(nc *nats.Conn, least [3]int) error {
+	text, _, _ := strings.Cut(nc.ConnectedServerVersion(), "-")
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return nil
+	}
+	var version [3]int
+	for i, part := range parts {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil
+		}
+		version[i] = n
+	}
+	if slices.Compare(version[:], least[:]) < 0 {
+		return tooOld(nc, least)
+	}
+	return nil
+}
+
+// allowAll asks for all that the engine uses of a stream, and reports whether that changes something.
+func allowAll(s *natsjs.StreamConfig) (changed bool) {
+	for _, allow := range []*bool{&s.AllowDirect, &s.AllowMsgTTL, &s.AllowAtomicPublish, &s.AllowRollup} {
+		changed = changed || !*allow
+		*allow = true
+	}
+	return changed
+}
+
+// leastConsumers is how many consumers a queue needs at least: for one set of kinds, in the
+// buckets that are current, in some that are overdue, and in a far one.
+const leastConsumers = 16
+
+// errSettings is that of a stream whose settings lose jobs or stop the queue.
+var errSettings = errors.New("jetstream: the stream's settings were changed")
+
+// checkSettings returns an error that names all settings of a stream with which jobs are lost, or
+// do not run.
+func (p *part) checkSettings(s *natsjs.StreamConfig) error {
+	var wrong []string
+	check := func(is bool, name string, value any, want string) {
+		if is {
+			wrong = append(wrong, fmt.Sprintf("%s is %v, must be %s", name, value, want))
+		}
+	}
+	check(s.Retention != natsjs.LimitsPolicy, "retention", s.Retention, "limits")
+	check(s.Storage != natsjs.FileStorage, "storage", s.Storage, "file")
+	check(s.Discard != natsjs.DiscardNew, "discard", s.Discard, "new")
+	check(s.MaxAge > 0, "max_age", s.MaxAge, "0")
+	check(s.MaxMsgs > 0, "max_msgs", s.MaxMsgs, "-1")
+	check(s.MaxMsgsPerSubject > 0, "max_msgs_per_subject", s.MaxMsgsPerSubject, "-1")
+	check(s.MaxMsgSize > 0 && int(s.MaxMsgSize) < p.nc.maxPayload(), "max_msg_size", s.MaxMsgSize, "-1")
+	check(s.MaxConsumers > 0 && s.MaxConsumers < leastConsumers, "max_consumers", s.MaxConsumers, "-1, or 16 at least")
+	check(!slices.Contains(s.Subjects, p.stream+".>"), "subjects", s.Subjects, p.stream+".>")
+	check(s.NoAck, "no_ack", s.NoAck, "false")
+	check(s.Sealed, "sealed", s.Sealed, "false")
+	check(s.DenyDelete, "deny_delete", s.DenyDelete, "false")
+	check(s.DenyPurge, "deny_purge", s.DenyPurge, "false")
+	check(s.Mirror != nil, "mirror", "set", "unset")
+	check(s.SubjectTransform != nil, "subject_transform", "set", "unset")
+	check(s.PersistMode != natsjs.DefaultPersistMode, "persist_mode", s.PersistMode, "default")
+	check(!s.AllowDirect, "allow_direct", false, "true")
+	check(!s.AllowMsgTTL, "allow_msg_ttl", false, "true")
+	check(!s.AllowAtomicPublish, "allow_atomic", false, "true")
+	check(!s.AllowRollup, "allow_rollup_hdrs", false, "true")
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: stream %s: %s", errSettings, p.stream, strings.Join(wrong, "; "))
+}
+
+// troubleLasts is for how long a refused consumer is a trouble.
+const troubleLasts = 15 * time.Second
+
+// trouble is what keeps jobs from running, or loses them, while the engine goes on. part.mu guards it.
+type trouble struct {
+	settings error // nil: they are right
+	consumer error // that could not be made
+	at       time.Time
+}
+
+// troubled returns it.
+func (p *part) troubled() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.trouble.settings != nil {
+		return p.trouble.settings
+	}
+	if time.Since(p.trouble.at) < troubleLasts {
+		return p.trouble.consumer
+	}
+	return nil
+}
+
+// refusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
+func (p *part) refusedConsumer(err error) {
+	if refusal, is := errors.AsType[*apiError](err); !is || !isRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
+		return
+	}
+	p.mu.Lock()
+	p.trouble.consumer, p.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", p.stream, err), time.Now()
+	p.mu.Unlock()
+}
+
+// Health is for durable.Queue: it returns an error while a setting of the server or a stream loses
+// jobs or keeps them from running.
+func (e *engine) Health(context.Context) error {
+	for _, p := range e.parts {
+		if err := p.troubled(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report tells the worker of a trouble, so that it is in the log.
+func (f *fetcher) report() {
+	if err := f.troubled(); err != nil && f.w.c.Trouble != nil {
+		f.w.c.Trouble(err)
+	}
+}
+
+// noJetStream returns an error if nobody answers on a connection to a server without JetStream, or in the domain.
+// Where that server has one, it may be starting, or electing a leader.
+func (c *config) noJetStream(ctx context.Context, nc *conn) error {
+	if has, _ := nc.nc.ConnectedServerJetStream(); has && c.Domain == "" || !nc.nc.IsConnected() {
+		return nil
+	}
+	for range 3 {
+		try, cancel := context.WithTimeout(ctx, answerTimeout)
+		_, err := nc.request(try, nil, &nats.Msg{Subject: c.api() + "INFO"})
+		cancel()
+		if !errors.Is(err, nats.ErrNoResponders) {
+			return nil
+		}
+		time.Sleep(tryAgainAfter) // a leaf node's hub may have just connected
+	}
+	if c.Domain != "" {
+		return fmt.Errorf("no JetStream answers in the domain %q", c.Domain)
+	}
+	return fmt.Errorf("the server %s has no JetStream, and reaches none", nc.nc.ConnectedServerName())
+}
+
+// limitConsumers returns an error if the account may not have enough consumers.
+func limitConsumers(most int) error {
+	if most > 0 && most < leastConsumers {
+		return fmt.Errorf("%w: the account's max_consumers is %d, a queue needs %d at least", driver.ErrInvalid, most, leastConsumers)
+	}
+	return nil
+}

@@ -25,14 +25,8 @@
 //	}
 //
 // Run cannot see the effects of a handler outside the Queue. A handler that sends a mail and then
-// writes a row needs a Point in between: best in the fakes that stand for the mailer and the
-// database, so that all handlers have it.
-//
-//	func (m *fakeMailer) Send(ctx context.Context, mail Mail) {
-//		crashtest.Point(ctx, "before mail")
-//		m.sent = append(m.sent, mail)
-//		crashtest.Point(ctx, "after mail")
-//	}
+// writes a row needs a Point in between. The best place is in the fakes that stand for the mailer
+// and the database: a fake that calls Point before and after each effect does so for all handlers.
 //
 // A crash ends the Queue and all jobs that it has claimed, as kill -9 does. Within a handler it
 // ends the goroutine that makes the Queue call or has come to the Point, as [runtime.Goexit]

@@ -51,6 +51,11 @@ var faults = []fault{
 	{"tool", "", (*world).useTool},                              // operators list, cancel, move and redrive jobs; on PostgreSQL, one of them locks the table
 	{"proxy", "", (*world).disturb},                             // connections are cut, held up, and half open
 	{"hold", "", (*world).hold},                                 // jobs wait in workers for hours
+	{"pushed", "", (*world).pushKeyBack},                        // a key is pushed back all the time, and has a MaxWait
+	{"embedded-pushed", onEmbedded, (*world).pushKeyBack},       // the same in one process
+	{"cluster-pushed", onCluster, (*world).pushKeyBack},         // and on three nodes
+	{"older", "", (*world).killOlder},                           // kill -9 of workers that run the older of two values of a key
+	{"pg-held", onPostgres, (*world).holdKeys},                  // a transaction that stays open has added jobs under keys of attempts that fail
 	{"pg-terminate", onPostgres, (*world).terminateBackends},    // pg_terminate_backend in the middle of a claim
 	{"pg-pool", onPostgres, (*world).exhaustPools},              // pools of two connections with many users
 	{"pg-clock", onPostgres, (*world).moveClock},                // the server's clock an hour from the workers', who are killed, too

@@ -178,6 +178,7 @@ type expected struct {
 	rejected  float64 // of the accepted, at most; 0: any
 	schedules int
 	limits    bool // were tried
+	control   bool // jobs have to be lost, or else the fault proves nothing
 	held      bool // nothing waits for a transaction that holds other keys
 	brief     bool // it is too short to try all
 }
@@ -193,6 +194,10 @@ func (r result) String() string {
 func (r result) check() error {
 	of := float64(r.Accepted)
 	switch want := r.expected; {
+	case want.control && r.Broken.Lost == 0:
+		return errors.New("the control has lost nothing")
+	case want.control:
+		return nil
 	case r.Broken != (promises{}):
 		return fmt.Errorf("broken: %+v, among them %v", r.Broken, r.LostRefs[:min(3, len(r.LostRefs))])
 	case r.Accepted == 0 || r.Happened == 0:

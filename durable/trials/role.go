@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
@@ -30,14 +32,15 @@ type spec struct {
 	Role string // embedded, server, worker, producer, pusher, tool, ruler or drain
 	Name string
 
-	Dir     string // of ledgers
-	Store   string // of a server, or of an embedded engine
-	URL     string // of servers; "": the engine is embedded
-	Clock   string // the file that the clocks of the process follow; "": none
-	Port    int    // of a server
-	Routes  []int  // ports of the cluster, the server's own first
-	Nodes   int    // of the cluster
-	Pool    int32  // the size of its pool, from which others take connections all the time; 0: it has its own
+	Dir     string        // of ledgers
+	Store   string        // of a server, or of an embedded engine
+	URL     string        // of servers; "": the engine is embedded
+	Clock   string        // the file that the clocks of the process follow; "": none
+	Port    int           // of a server
+	Routes  []int         // ports of the cluster, the server's own first
+	Nodes   int           // of the cluster
+	Sync    time.Duration // how often a server syncs; 0: every write
+	Pool    int32         // the size of its pool, from which others take connections all the time; 0: it has its own
 	Lease   time.Duration
 	Kinds   []string // that a worker runs, or a producer adds
 	Running int      // handlers at once
@@ -102,7 +105,7 @@ func play(text string) {
 	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if s.Role == "server" {
-		srv := startNATS(s.Name, s.Store, s.Port, s.Routes)
+		srv := startNATS(s.Name, s.Store, s.Port, s.Routes, func(o *server.Options) { o.SyncAlways, o.SyncInterval = s.Sync == 0, s.Sync })
 		<-ctx.Done()
 		srv.Shutdown()
 		srv.WaitForShutdown()

@@ -39,8 +39,11 @@ func TestPostgresFaults(t *testing.T) {
 // with schedules. The short form of each has the ledgers of the same jobs.
 var inOthers = []string{"server", "pg-server", "embedded", "cluster", "worker", "pg-worker"}
 
-// These show in half a minute only.
-var long = []string{"pushed", "pg-pushed", "embedded-pushed", "cluster-pushed", "older", "pg-older", "pg-held"}
+// These show in half a minute only. Those with power cuts need root, too.
+var long = []string{
+	"power", "embedded-power", "cluster-power", "cluster-power-all", "power-control", "pg-power", "pg-power-control",
+	"pushed", "pg-pushed", "embedded-pushed", "cluster-pushed", "older", "pg-older", "pg-held",
+}
 
 // atOnce has a slot for each fault that happens at one time.
 var atOnce = make(chan struct{}, 6)

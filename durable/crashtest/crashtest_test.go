@@ -284,10 +284,133 @@ func TestComplete(t *testing.T) {
 		require.Equal(t, 5, sum)
 		return sum
 	})
-	require.Equal(t, 2+6+1, runs, "a crash at each begin, and at the end that was rolled back")
+	require.Equal(t, 2+6+6+1, runs, "a crash at each begin, at each Complete, and at the end that was rolled back")
 }
 
+// A job with the default backoff, which is random elsewhere, is due at the same times in each run.
+func TestDefaultBackoff(t *testing.T) {
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		begins := map[time.Time]bool{}
+		w.Start(handles(func(_ context.Context, a *durable.Attempt) error {
+			begins[w.Now()] = true
+			if a.Number < 4 {
+				return errNo
+			}
+			return nil
+		}))
+		add(t, w, durable.Job{Kind: "job"}, durable.Job{Kind: "job"})
+		w.Advance(time.Hour)
+		return len(begins)
+	})
+}
+
+// Handlers of one kind that do different things, and whose order a limit spreads over hours, come in
+// the same order in each run.
+func TestOrderUnderLimit(t *testing.T) {
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		ran := map[string]bool{}
+		w.Start(func(ctx context.Context, q *durable.Queue) error {
+			q.Handle("job", func(ctx context.Context, a *durable.Attempt) error {
+				crashtest.Point(ctx, string(a.Job.Payload))
+				ran[string(a.Job.Payload)] = true
+				return nil
+			})
+			return q.SetLimit(ctx, "hourly", durable.Limit{Kind: "job", Rate: 1.0 / 3600, Burst: 1})
+		})
+		for i := range 6 {
+			add(t, w, durable.Job{Kind: "job", Payload: fmt.Append(nil, i)})
+		}
+		w.Advance(24 * time.Hour)
+		return len(ran)
+	})
+}
+
+// A crash within a handler ends it at once: its deferred functions run, and nothing else.
+func TestCrashWithinHandler(t *testing.T) {
+	var processes, unlocked, runs int
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		runs++
+		added := map[string]bool{}
+		w.Start(func(_ context.Context, q *durable.Queue) error {
+			processes++
+			q.Handle("other", func(_ context.Context, a *durable.Attempt) error {
+				added[string(a.Job.Payload)] = true
+				return nil
+			})
+			return handles(func(ctx context.Context, a *durable.Attempt) error {
+				gone := true
+				defer func() {
+					if gone {
+						unlocked++
+					}
+				}()
+				crashtest.Point(ctx, "first")
+				refs, err := q.AddMany(context.Background(), durable.Job{Kind: "other", Payload: []byte("a"), After: time.Hour},
+					durable.Job{Kind: "other", Payload: []byte("b"), After: time.Hour})
+				require.NoError(t, err, "a dead process does not go on")
+				_, err = q.Reschedule(ctx, refs[0], w.Now().Add(2*time.Hour))
+				require.NoError(t, err, "a dead process does not go on")
+				_, err = q.Get(ctx, refs[0])
+				require.NoError(t, err, "a dead process does not go on")
+				gone = false
+				return nil
+			})(t.Context(), q)
+		})
+		add(t, w, durable.Job{Kind: "job"})
+		w.Advance(5 * time.Hour)
+		return len(added)
+	})
+	const within = 1 + 3 + 2 + 1 // Point, AddMany in part or not, Reschedule, Get
+	require.Equal(t, within, unlocked)
+	const attempts = 1 + 2 // of the job, and of those that it adds
+	require.Equal(t, 2+within+2*attempts, runs)
+	require.Equal(t, runs+within+2*attempts, processes)
+}
+
+// A handler that writes its row and the end of its job in one commit, and mails through a job that
+// it adds under a key, passes.
+func TestCommit(t *testing.T) {
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		rows, mails := 0, map[string]bool{}
+		w.Start(func(_ context.Context, q *durable.Queue) error {
+			q.Handle("mail", func(_ context.Context, a *durable.Attempt) error {
+				mails[string(a.Job.Payload)] = true
+				return nil
+			})
+			return handles(func(ctx context.Context, a *durable.Attempt) error {
+				_, err := q.Add(ctx, durable.Job{Kind: "mail", Payload: []byte(a.Ref)})
+				require.NoError(t, err)
+				require.NoError(t, crashtest.Complete(ctx, a))
+				crashtest.Commit(ctx, func() { rows++ })
+				return nil
+			})(t.Context(), q)
+		})
+		add(t, w, durable.Job{Kind: "job"}, durable.Job{Kind: "job"})
+		w.Advance(time.Hour)
+		return []int{rows, len(mails)}
+	})
+}
+
+// Commit without Complete is of any other transaction: the end of the job comes later.
+func TestCommitAlone(t *testing.T) {
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		rows := map[durable.Ref]bool{}
+		w.Start(handles(func(ctx context.Context, a *durable.Attempt) error {
+			crashtest.Commit(ctx, func() { rows[a.Ref] = true })
+			crashtest.Commit(ctx, nil)
+			return nil
+		}))
+		add(t, w, durable.Job{Kind: "job"})
+		w.Advance(time.Hour)
+		return len(rows)
+	})
+}
+
+func TestPointOutsideOfHandler(t *testing.T) { crashtest.Point(t.Context(), "x") }
+
 func TestCompleteOutsideOfHandler(t *testing.T) {
+	require.PanicsWithValue(t, "crashtest: Commit: the context is not that of a handler that Run has called",
+		func() { crashtest.Commit(t.Context(), nil) })
 	require.PanicsWithValue(t, "crashtest: Complete: the context is not that of a handler that Run has called",
 		func() { crashtest.Complete(t.Context(), &durable.Attempt{}) })
 }

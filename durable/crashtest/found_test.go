@@ -27,20 +27,35 @@ var failing = map[string]struct {
 		"a crash at the end of charge, attempt 2, at 2026-01-01T01:00:00Z", "11 charges, 12 reports", "10 charges, 12 reports",
 	}},
 	"takes its own signal for another's": {orders(func(refused map[string]bool, order string) { refused[order] = true }), []string{
-		"a crash at the end of payment, attempt 1, at 2026-01-01T05:00:00Z",
+		"a crash at the return of Signal in payment, attempt 1, at 2026-01-01T05:00:00Z",
 	}},
 	"remembers in its process": {forgetful, []string{"a crash at the end of job, attempt 1, at 2026-01-01T01:00:00Z"}},
 	"panics after its effect":  {panicking, []string{"a crash at the end of job, attempt 1, at 2026-01-01T00:00:00Z"}},
 	"at most once": {atMostOnce, []string{
 		"a crash at the begin of job, attempt 1", "The job is dead: durable: the last attempt did not end",
 	}},
-	"one payload of ten": {onePayload, []string{"a crash at the end of job, attempt 1, at 2026-01-01T00:00:00Z, #8 "}},
-	"third of three":     {third, []string{"a crash at the end of job, attempt 1, at 2026-01-01T00:00:00Z, #3 "}},
-	"the last kind":      {lastKind, []string{"a crash at the end of z, attempt 1, at 2026-01-01T00:00:00Z (job"}},
-	"random result":      {inRuns(1), []string{"the scenario is not the same each time. Without a crash it leaves\n", "\nand then\n"}},
-	"random attempts":    {inRuns(2), []string{"not the same each time: it has not come to the begin of job, attempt 1, at 2026-01-01T00:00:00Z"}},
-	"cannot start":       {brokenSetup(1), []string{"crashtest: Start: no"}},
-	"cannot start again": {brokenSetup(4), []string{"has not ended: no"}},
+	"one payload of ten":  {onePayload, []string{"a crash at the end of job, attempt 1, at 2026-01-01T00:00:00Z, #8 "}},
+	"third of three":      {third, []string{"a crash at the end of job, attempt 1, at 2026-01-01T00:00:00Z, #3 "}},
+	"the last kind":       {lastKind, []string{"a crash at the end of z, attempt 1, at 2026-01-01T00:00:00Z (job"}},
+	"mail before its row": {mailing(mailFirst), []string{"a crash at the point mailed in job, attempt 1", "2 mails, 1 rows", "1 mails, 1 rows"}},
+	"row before its mail": {mailing(rowFirst), []string{"a crash at the point written in job, attempt 1", "0 mails, 1 rows", "1 mails, 1 rows"}},
+	"mail before the commit": {mailing(mailThenComplete), []string{
+		"a crash at the call of Complete in job, attempt 1", "2 mails, 1 rows", "1 mails, 1 rows",
+	}},
+	"mail within the transaction": {mailing(mailThenCommit), []string{
+		"a crash at the call of Commit in job, attempt 1", "2 mails, 1 rows", "1 mails, 1 rows",
+	}},
+	"mail after the commit": {mailing(commitThenMail), []string{
+		"a crash at the return of Commit in job, attempt 1", "0 mails, 1 rows", "1 mails, 1 rows",
+	}},
+	"mail before an Add":  {mailing(mailThenAdd), []string{"a crash at the call of Add in job, attempt 1", "2 mails, 1 rows"}},
+	"row after an Add":    {mailing(addThenRow), []string{"a crash at the return of Add in job, attempt 1", "2 mails, 1 rows"}},
+	"half of an AddMany":  {mailing(addTwo), []string{"a crash at the middle of Add in job, attempt 1", "3 mails, 1 rows", "2 mails, 1 rows"}},
+	"mail before a query": {mailing(mailThenGet), []string{"a crash at the call of Get in job, attempt 1", "0 mails, 1 rows"}},
+	"random result":       {inRuns(1), []string{"the scenario is not the same each time. Without a crash it leaves\n", "\nand then\n"}},
+	"random attempts":     {inRuns(2), []string{"not the same each time: it has not come to the begin of job, attempt 1, at 2026-01-01T00:00:00Z"}},
+	"cannot start":        {brokenSetup(1), []string{"crashtest: Start: no"}},
+	"cannot start again":  {brokenSetup(4), []string{"has not ended: no"}},
 }
 
 // byCall returns another key for each call.
@@ -138,6 +153,94 @@ func lastKind(t *testing.T, w *crashtest.World) any {
 	}
 	w.Advance(time.Hour)
 	return n
+}
+
+// shopMail is a database with the rows of jobs that are done, and a mailer, which counts.
+type shopMail struct {
+	q     *durable.Queue
+	rows  map[durable.Ref]bool
+	mails int
+}
+
+// mailing has one job, whose handler has an effect unless the row of the job is there.
+func mailing(handle func(ctx context.Context, a *durable.Attempt, s *shopMail) error) crashtest.Scenario {
+	return func(t *testing.T, w *crashtest.World) any {
+		s := shopMail{rows: map[durable.Ref]bool{}}
+		w.Start(func(ctx context.Context, q *durable.Queue) error {
+			q.Handle("mail", func(context.Context, *durable.Attempt) error { s.mails++; return nil })
+			s.q = q
+			return handles(func(ctx context.Context, a *durable.Attempt) error {
+				if s.rows[a.Ref] {
+					return nil
+				}
+				return handle(ctx, a, &s)
+			})(ctx, q)
+		})
+		add(t, w, durable.Job{Kind: "job"})
+		w.Advance(time.Hour)
+		return fmt.Sprintf("%d mails, %d rows", min(s.mails, 3), len(s.rows))
+	}
+}
+
+func mailFirst(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	s.mails++
+	crashtest.Point(ctx, "mailed")
+	s.rows[a.Ref] = true
+	return nil
+}
+
+func rowFirst(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	s.rows[a.Ref] = true
+	crashtest.Point(ctx, "written")
+	s.mails++
+	return nil
+}
+
+func mailThenComplete(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	s.mails++
+	err := crashtest.Complete(ctx, a)
+	s.rows[a.Ref] = true
+	return err
+}
+
+func mailThenCommit(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	_ = crashtest.Complete(ctx, a)
+	s.mails++
+	crashtest.Commit(ctx, func() { s.rows[a.Ref] = true })
+	return nil
+}
+
+func commitThenMail(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	_ = crashtest.Complete(ctx, a)
+	crashtest.Commit(ctx, func() { s.rows[a.Ref] = true })
+	s.mails++
+	return nil
+}
+
+func mailThenAdd(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	s.mails++
+	_, err := s.q.Add(ctx, durable.Job{Kind: "other", After: 2 * time.Hour})
+	s.rows[a.Ref] = true
+	return err
+}
+
+func addThenRow(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	_, err := s.q.Add(ctx, durable.Job{Kind: "mail"})
+	s.rows[a.Ref] = true
+	return err
+}
+
+func addTwo(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	_, err := s.q.AddMany(ctx, durable.Job{Kind: "mail"}, durable.Job{Kind: "mail"})
+	s.rows[a.Ref] = true
+	return err
+}
+
+func mailThenGet(ctx context.Context, a *durable.Attempt, s *shopMail) error {
+	s.rows[a.Ref] = true
+	_, err := s.q.Get(ctx, a.Ref)
+	s.mails++
+	return err
 }
 
 // inRuns returns a scenario that has its job in so many runs, and then no more.

@@ -39,14 +39,13 @@ type World struct {
 
 	mu      sync.Mutex
 	crash   *crash   // nil: none
-	met     int      // how many of the moments that are equal to it
 	moments []moment // all so far
 }
 
 func open(t *testing.T, opts []durable.Option, c *crash) *World {
 	t.Helper()
 	w := &World{t: t, crash: c, clock: memory.NewClock(begin)}
-	w.opts = append([]durable.Option{durable.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
+	w.opts = append([]durable.Option{durable.WithLogger(slog.New(slog.DiscardHandler)), durable.WithBackoff(backoff)}, opts...)
 	w.store = memory.New(w.clock)
 	w.ctx, w.cancel = context.WithCancelCause(t.Context())
 	var err error
@@ -54,6 +53,11 @@ func open(t *testing.T, opts []durable.Option, c *crash) *World {
 		t.Fatalf("crashtest: %v", err)
 	}
 	return w
+}
+
+// backoff is the default one of durable, on average, without its random part.
+func backoff(attempt int) time.Duration {
+	return min(time.Second<<min(max(attempt, 1)-1, 12), time.Hour) * 3 / 4
 }
 
 func (w *World) close() {
@@ -99,40 +103,33 @@ func (w *World) Advance(d time.Duration) {
 func (w *World) Now() time.Time { return w.clock.Now() }
 
 // crashes notes a moment of an attempt, and reports whether the process crashes at it.
-func (w *World) crashes(a *durable.Attempt, end bool) bool {
+func (w *World) crashes(a *durable.Attempt, where string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m, c := momentOf(a, w.clock.Now(), end), w.crash
+	m, c := momentOf(a, w.clock.Now(), where), w.crash
 	w.moments = append(w.moments, m)
-	if c == nil || c.ref != "" {
+	if c == nil || c.ref != "" || !c.is(m, len(w.moments)-1) {
 		return false
 	}
-	if c.job == "" {
-		m.job = ""
-	}
-	if m == c.moment {
-		w.met++
-	}
-	if w.met == c.nth {
-		c.ref = a.Ref
-	}
-	return w.met == c.nth
+	c.ref, c.hit = a.Ref, m
+	return true
 }
 
 // process is a Queue that runs jobs until it crashes, or the scenario has returned.
 type process struct {
-	w      *World
-	engine driver.Engine
-	q      *durable.Queue
-	gone   atomic.Bool
+	w       *World
+	engine  driver.Engine
+	q       *durable.Queue
+	running atomic.Pointer[call] // nil: no handler runs
+	gone    atomic.Bool
 }
 
 func (w *World) newProcess(setup func(context.Context, *durable.Queue) error) (*process, error) {
 	p := &process{w: w, engine: w.store.Open()}
-	outermost := durable.WithMiddleware(durable.Middleware{Handle: p.handle})
+	outermost := durable.WithMiddleware(durable.Middleware{Add: p.add, Handle: p.handle})
 	opts := slices.Concat([]durable.Option{outermost}, w.opts, []durable.Option{durable.WithConcurrency(1)})
 	var err error
-	if p.q, err = durable.Open(w.ctx, p.engine, opts...); err != nil {
+	if p.q, err = durable.Open(w.ctx, &engine{p.engine, p}, opts...); err != nil {
 		return nil, err
 	}
 	if err = setup(w.ctx, p.q); err != nil {
@@ -169,19 +166,19 @@ func (p *process) handle(next durable.Handler) durable.Handler {
 		if p.gone.Load() { // the Queue has not noticed yet
 			return errGone
 		}
-		if p.w.crashes(a, false) {
+		if p.w.crashes(a, begins) {
 			p.kill()
 			return errGone
 		}
-		completed := false
-		defer func() { // also after a panic
-			if !completed && p.w.crashes(a, true) {
+		c := &call{p: p, a: a, ctx: ctx}
+		p.running.Store(c)
+		defer func() { // also after a panic, and after a crash
+			p.running.Store(nil)
+			if !c.committed.Load() && !p.gone.Load() && p.w.crashes(a, ends) {
 				p.kill()
 			}
 		}()
-		var err error
-		completed, err = completing(ctx, a, next)
-		return err
+		return c.do(next)
 	}
 }
 

@@ -6,9 +6,9 @@
 //	q, err := durable.Open(ctx, engine)
 //
 // Each Queue has an engine of its own; any number of processes may connect to one queue.
-// Set sync_interval: always on a server of your own, or a power cut may cost what was
-// accepted last; on a cluster with three replicas that takes a power cut of two servers
-// at once. NATS.md has configurations, and the rights that a user of the server needs.
+// Set sync_interval: always on each server, also of a cluster. With the default a power cut takes
+// back up to two minutes of acknowledged writes. NATS.md says how much each setting loses, and has
+// configurations, and the rights that a user of the server needs.
 //
 // A queue is one stream, or one for each of its [WithPartitions]. Jobs are stored by the hour
 // in which they are due, and ten minutes before it by the 5 s, from which workers fetch

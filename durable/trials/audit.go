@@ -240,6 +240,11 @@ func (e *entries) add(by string, what rune, text string, at time.Time) {
 		if v := e.values.of(f[0]); number(f[1]) > v.last {
 			v.last, v.ref = number(f[1]), f[2]
 		}
+	case pushed, pushSeen:
+		e.pushes.of(f[0]).add(what, f, at)
+	case watchBegan, watchEnded:
+		e.watches = append(e.watches, at)
+	case heldBegan:
 	default:
 		e.jobs.of(f[0]).add(what, f[1:], at)
 	}

@@ -53,6 +53,18 @@ var faults = []fault{
 	{"tool", "", (*world).useTool},                              // operators list, cancel, move and redrive jobs; on PostgreSQL, one of them locks the table
 	{"proxy", "", (*world).disturb},                             // connections are cut, held up, and half open
 	{"hold", "", (*world).hold},                                 // jobs wait in workers for hours
+	{"pushed", "", (*world).pushKeyBack},                        // a key is pushed back all the time, and has a MaxWait
+	{"embedded-pushed", onEmbedded, (*world).pushKeyBack},       // the same in one process
+	{"cluster-pushed", onCluster, (*world).pushKeyBack},         // and on three nodes
+	{"older", "", (*world).killOlder},                           // kill -9 of workers that run the older of two values of a key
+	{"pg-held", onPostgres, (*world).holdKeys},                  // a transaction that stays open has added jobs under keys of attempts that fail
+	{"power", onJetStream, cutPower(false, 0)},                  // a power cut of the server: its disk forgets all that was not synced
+	{"embedded-power", onEmbedded, cutPower(false, 0)},          // of the process that has all
+	{"cluster-power", onCluster, cutPower(false, 0)},            // of one of three nodes, beside another that is frozen
+	{"cluster-power-all", onCluster, cutPower(true, 0)},         // of all three
+	{"power-control", onJetStream, cutPower(false, rarely)},     // a server that does not sync every write has to lose some
+	{"pg-power", onPostgres, cutPostgres()},                     // of PostgreSQL
+	{"pg-power-control", onPostgres, cutPostgres("fsync=off")},  // without fsync it has to lose some
 	{"pg-terminate", onPostgres, (*world).terminateBackends},    // pg_terminate_backend in the middle of a claim
 	{"pg-pool", onPostgres, (*world).exhaustPools},              // pools of two connections with many users
 	{"pg-clock", onPostgres, (*world).moveClock},                // the server's clock an hour from the workers', who are killed, too
@@ -66,6 +78,9 @@ var faults = []fault{
 	{"cluster", onCluster, (*world).killLeader},                 // kill -9 of the stream's leader of three nodes
 	{"worker", "", (*world).killWorkers},                        // kill -9 of workers, beside a server that stays
 }
+
+// rarely is how often a NATS server syncs by default.
+const rarely = 2 * time.Minute
 
 // faultsOf returns the faults that are on PostgreSQL, or those that are not.
 func faultsOf(postgres bool) (some []fault) {

@@ -61,6 +61,13 @@ const (
 	attempted     = 'a' // a handler was called for a job that takes signals: the Ref, the attempt, and the signal
 	valued        = 'v' // Add has returned the Ref of a value: the key, the value, and the Ref
 	valueSeen     = 'w' // a handler was called for a value: the key, and the value
+
+	pushed     = 'b' // Add has accepted a value: the key, the value, and its MaxWait in nanoseconds
+	pushSeen   = 'B' // a handler was called for it: the key, and the value
+	heldBegan  = 'h' // a handler was called for a key that a transaction is to hold
+	watchBegan = 'j' // from now on it is noted how late plain jobs are
+	watchEnded = 'J' // no more
+	slowAdd    = 'i' // Add has taken longer than it may beside a transaction that holds other keys
 )
 
 func openLedger(dir string) *ledger {
@@ -124,6 +131,12 @@ type account struct {
 	Signaled, SignalRefused, SignalUnknown int // answers; unknown: none came
 	Values, Keys                           int // that were added
 
+	Pushed, PushRuns int           // values of keys that are pushed back, and their attempts
+	Gap              time.Duration // between two of these, at most
+	Late             time.Duration // by which plain jobs were late meanwhile, at most
+	LateByFar        int           // those that were late by more than others
+	SlowAdds         int           // beside a transaction that holds other keys
+
 	Broken   promises
 	LostRefs []string
 }
@@ -147,6 +160,9 @@ type promises struct {
 	Unheard   int // signals that were answered true, and the next attempt has none
 	Overheard int // false was answered, and an attempt has the signal
 	Unseen    int // keys without a run that has the last value, or a later one whose answer was lost
+
+	Starved int // keys that did not run within their MaxWait, while values were added
+	Older   int // keys of which an older value began after the last one, or of which the last one never began
 }
 
 // result is what a fault has shown.
@@ -162,6 +178,8 @@ type expected struct {
 	rejected  float64 // of the accepted, at most; 0: any
 	schedules int
 	limits    bool // were tried
+	control   bool // jobs have to be lost, or else the fault proves nothing
+	held      bool // nothing waits for a transaction that holds other keys
 	brief     bool // it is too short to try all
 }
 
@@ -176,6 +194,10 @@ func (r result) String() string {
 func (r result) check() error {
 	of := float64(r.Accepted)
 	switch want := r.expected; {
+	case want.control && r.Broken.Lost == 0:
+		return errors.New("the control has lost nothing")
+	case want.control:
+		return nil
 	case r.Broken != (promises{}):
 		return fmt.Errorf("broken: %+v, among them %v", r.Broken, r.LostRefs[:min(3, len(r.LostRefs))])
 	case r.Accepted == 0 || r.Happened == 0:
@@ -184,6 +206,8 @@ func (r result) check() error {
 		return fmt.Errorf("of %d schedules %d, with %d occurrences", want.schedules, r.Schedules, r.Occurrences)
 	case want.limits && (!r.LimitsRemoved || r.Pauses == 0 || r.Bouts == 0 || !want.brief && r.Permits < 2):
 		return errors.New("the limits were not tried")
+	case want.held && r.LateByFar+r.SlowAdds > 0:
+		return fmt.Errorf("beside a transaction %d jobs and %d Adds of other keys were late by more than %v", r.LateByFar, r.SlowAdds, others)
 	case !want.brief && (r.Signaled == 0 || r.SignalRefused == 0 || r.Keys == 0):
 		return errors.New("signals and keys were not tried")
 	case !want.brief && want.rejected > 0 && float64(r.Rejected) > want.rejected*of:
@@ -250,6 +274,8 @@ type entries struct {
 	debounced entriesOf[bool]     // by Ref: accepted under such a key
 	clock     clockSettings
 	limits    book
+	pushes    entriesOf[pushes] // by key
+	watches   []time.Time       // their begins and ends, by turns
 }
 
 // entriesOf are by name.
@@ -274,6 +300,7 @@ func audit(dir string) (a account) {
 	}
 	e.limits.settle(&a)
 	e.settleKeys(&a)
+	e.settlePushes(&a)
 	for name, s := range e.schedules {
 		s.settle(&a, name)
 	}
@@ -282,6 +309,7 @@ func audit(dir string) (a account) {
 		a.Rejected += p.n[rejected]
 		a.Broken.Wrong += p.n[wrong]
 		a.Broken.Silent += p.n[silent]
+		a.SlowAdds += p.n[slowAdd]
 		a.Accepted += min(p.n[accepted], 1)
 		a.Canceled += min(p.n[canceled], 1)
 		a.Ran += min(p.n[began], 1)

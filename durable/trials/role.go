@@ -13,9 +13,12 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/trials/setclock"
@@ -26,17 +29,18 @@ const envSpec = "TRIAL"
 
 // spec is what a process of a trial does.
 type spec struct {
-	Role string // embedded, server, worker, producer, tool, ruler or drain
+	Role string // embedded, server, worker, producer, pusher, tool, ruler or drain
 	Name string
 
-	Dir     string // of ledgers
-	Store   string // of a server, or of an embedded engine
-	URL     string // of servers; "": the engine is embedded
-	Clock   string // the file that the clocks of the process follow; "": none
-	Port    int    // of a server
-	Routes  []int  // ports of the cluster, the server's own first
-	Nodes   int    // of the cluster
-	Pool    int32  // the size of its pool, from which others take connections all the time; 0: it has its own
+	Dir     string        // of ledgers
+	Store   string        // of a server, or of an embedded engine
+	URL     string        // of servers; "": the engine is embedded
+	Clock   string        // the file that the clocks of the process follow; "": none
+	Port    int           // of a server
+	Routes  []int         // ports of the cluster, the server's own first
+	Nodes   int           // of the cluster
+	Sync    time.Duration // how often a server syncs; 0: every write
+	Pool    int32         // the size of its pool, from which others take connections all the time; 0: it has its own
 	Lease   time.Duration
 	Kinds   []string // that a worker runs, or a producer adds
 	Running int      // handlers at once
@@ -51,6 +55,9 @@ type spec struct {
 	Fail      int           // of a hundred attempts
 	Dead      int           // of a hundred of those: the job is dead at once
 	Cancel    int           // of a hundred other ones of those: the job is canceled
+	Push      string        // pushesBack or pushesTwo: a producer does so, too
+	Pushers   int           // goroutines that push a key back
+	SlowAdd   time.Duration // an Add that takes longer is written down; 0: none is
 	Bouts     bool          // begins and ends of handlers are written down, with what limits go by
 
 	Schedules   int           // that a worker stores when it starts
@@ -74,7 +81,7 @@ var allKinds = []string{kind, "other", few, nobodys, capped, paced}
 
 // last makes a process run what is left, quickly, whatever it is.
 func last(s *spec) {
-	s.Kinds, s.Running = allKinds, 0
+	s.Kinds, s.Running = append(allKinds, lone), 0
 	s.Slow, s.Fail, s.Dead, s.Cancel = 0, 0, 0, 0
 	s.Ask, s.Edits, s.Bouts, s.EndsSeries = false, false, false, true
 }
@@ -98,7 +105,7 @@ func play(text string) {
 	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if s.Role == "server" {
-		srv := startNATS(s.Name, s.Store, s.Port, s.Routes)
+		srv := startNATS(s.Name, s.Store, s.Port, s.Routes, func(o *server.Options) { o.SyncAlways, o.SyncInterval = s.Sync == 0, s.Sync })
 		<-ctx.Done()
 		srv.Shutdown()
 		srv.WaitForShutdown()
@@ -126,6 +133,7 @@ func (p *process) do(ctx context.Context, stop func()) {
 	defer all.wait()
 	if p.Role == "embedded" || p.Role == "producer" {
 		all.run(func() { p.produce(ctx) })
+		all.run(func() { p.push(ctx) })
 	}
 	if p.Ask {
 		all.run(func() { p.watchHealth(ctx) })
@@ -135,6 +143,8 @@ func (p *process) do(ctx context.Context, stop func()) {
 		p.operate(ctx)
 	case "ruler":
 		p.limit(ctx)
+	case "pusher":
+		p.push(ctx)
 	case "producer":
 	default:
 		defer stop()
@@ -166,6 +176,12 @@ func (p *process) work(ctx context.Context, all *group) {
 var errMeant = errors.New("it is meant to fail")
 
 func (p *process) handle(_ context.Context, a *durable.Attempt) error {
+	switch {
+	case strings.HasPrefix(a.Job.Key, pushKey):
+		return p.handlePushed(a)
+	case strings.HasPrefix(a.Job.Key, heldKey):
+		return p.handleHeld(a)
+	}
 	due := a.Due
 	if a.Number == 1 && !p.Moved && !a.Signaled && due.Before(a.Job.At) {
 		due = a.Job.At
@@ -253,7 +269,9 @@ func (p *process) add(ctx context.Context, job durable.Job) (durable.Ref, bool) 
 	if p.Lanes > 0 { // without a lane no limit of lanes covers a job
 		job.Lane = fmt.Sprint("lane", rand.N(p.Lanes))
 	}
+	asked := time.Now()
 	ref, err := p.q.Add(ctx, job)
+	p.slowAdd(job.Key, time.Since(asked))
 	switch exists := errors.Is(err, durable.ErrExists); {
 	case err == nil:
 		p.l.write(accepted, string(ref))

@@ -29,7 +29,7 @@ import (
 
 // startNATS starts a server that syncs every write. Of routes, the first is its own port of the cluster; at most
 // one: it is alone. Port -1 is a free one.
-func startNATS(name, dir string, port int, routes []int) *server.Server {
+func startNATS(name, dir string, port int, routes []int, changes ...func(*server.Options)) *server.Server {
 	opts := &server.Options{
 		ServerName: name, Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, SyncAlways: true,
@@ -40,6 +40,9 @@ func startNATS(name, dir string, port int, routes []int) *server.Server {
 		for _, p := range routes[1:] {
 			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", p)})
 		}
+	}
+	for _, change := range changes {
+		change(opts)
 	}
 	srv := get(server.NewServer(opts))
 	srv.Start()

@@ -39,6 +39,12 @@ func TestPostgresFaults(t *testing.T) {
 // with schedules. The short form of each has the ledgers of the same jobs.
 var inOthers = []string{"server", "pg-server", "embedded", "cluster", "worker", "pg-worker"}
 
+// These show in half a minute only. Those with power cuts need root, too.
+var long = []string{
+	"power", "embedded-power", "cluster-power", "cluster-power-all", "power-control", "pg-power", "pg-power-control",
+	"pushed", "pg-pushed", "embedded-pushed", "cluster-pushed", "older", "pg-older", "pg-held",
+}
+
 // atOnce has a slot for each fault that happens at one time.
 var atOnce = make(chan struct{}, 6)
 
@@ -48,7 +54,7 @@ func runShort(t *testing.T, set settings, postgres bool) {
 	var all group // rather than t.Parallel, which has two at once on two processors
 	defer all.wait()
 	for _, f := range faultsOf(postgres) {
-		if slices.Contains(inOthers, f.name) {
+		if slices.Contains(inOthers, f.name) || slices.Contains(long, f.name) {
 			continue
 		}
 		atOnce <- struct{}{}
@@ -221,6 +227,52 @@ P s|5000|1000 1;O s|2000|r1 2;O s|2000|r2 2;O s|4000|r3 3`
 		Broken: promises{Unheard: 4, Overheard: 1, Unseen: 1, Missing: 1, Doubled: 1}, LostRefs: []string{"s"}}
 	if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", want) {
 		t.Fatalf("%+v, not %+v", a, want)
+	}
+}
+
+// A key that does not run within its MaxWait is found, and so is an older value that begins last.
+func TestAuditPushes(t *testing.T) {
+	at := func(s float64) int64 { return int64(s * float64(time.Second)) }
+	var lines []string
+	line := func(what rune, text string, s float64) {
+		lines = append(lines, fmt.Sprintf("%c %s %d", what, text, at(s)))
+	}
+	for i := range 20 { // "ok" runs each 2.5 s, "starved" only once, at 10 s
+		line(pushed, fmt.Sprintf("ok|%d|%d", i, maxWait), float64(i))
+		line(pushed, fmt.Sprintf("starved|%d|%d", i, maxWait), float64(i))
+	}
+	for i := range 8 {
+		line(pushSeen, fmt.Sprintf("ok|%d", 2*i), 2.5*float64(i))
+	}
+	line(pushSeen, "ok|19", 20)
+	line(pushSeen, "starved|10", 10)
+	line(pushSeen, "starved|19", 20)
+	for key, values := range map[string][]int{"right": {1, 2}, "older": {2, 1}, "both": {1, 2, 1}, "never": {1}} {
+		line(pushed, key+"|1|0", 0)
+		line(pushed, key+"|2|0", 1)
+		for i, value := range values {
+			line(pushSeen, fmt.Sprintf("%s|%d", key, value), 2*float64(i))
+		}
+	}
+	line(watchBegan, "all", 0)
+	line(began, fmt.Sprintf("late|%d", at(1)), 12)
+	line(began, fmt.Sprintf("early|%d", at(20)), 40)
+	line(watchEnded, "all", 19)
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/ledger-1", []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := audit(dir)
+	got := []any{a.Pushed, a.PushRuns, a.Broken.Older, a.Broken.Starved, a.Late, a.LateByFar}
+	if want := []any{48, 19, 3, 0, 11 * time.Second, 1}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("%v, not %v", got, want) // so busy a machine excuses a gap of ten seconds
+	}
+	quick := slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "late|") })
+	if err := os.WriteFile(dir+"/ledger-1", []byte(strings.Join(quick, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a = audit(dir); a.Broken.Starved != 1 || a.Gap != 10*time.Second {
+		t.Fatalf("%+v", a)
 	}
 }
 

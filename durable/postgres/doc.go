@@ -39,7 +39,10 @@
 //
 // The pool needs about eight connections for a worker, besides those that your handlers
 // take. An engine with a worker opens two more outside the pool, one for LISTEN and one
-// for the lease. A proxy that gives one connection to several clients, such as PgBouncer
+// for the lease. They are opened and closed with the hooks of the pool (BeforeConnect, AfterConnect,
+// PrepareConn or BeforeAcquire, BeforeClose), so that they have its role and its settings; AfterRelease is
+// not called for them. They call the hooks from goroutines of this package, during a heartbeat: a hook must
+// not call the engine. A proxy that gives one connection to several clients, such as PgBouncer
 // by transaction, drops announcements; jobs are found by polling then. Statements are
 // prepared: such a proxy has to support that. If it does not, set the pool's
 // DefaultQueryExecMode to pgx.QueryExecModeExec. PgBouncer before 1.21 may exit when a client cancels a query, as
@@ -106,7 +109,7 @@
 //     counters, by limit and lane. No claim uses limits other than those in the row.
 //
 // Read it in this order: FORMAT.md, sql/1.sql (the tables, and add_job), engine.go, ref.go, insert.go, onkey.go, tx.go
-// with caller.go, change.go, fetch.go with notifier.go, worker.go with flowcontrol.go and notices.go, complete.go, schedule.go,
+// with caller.go, change.go, fetch.go with notifier.go and dial.go, worker.go with flowcontrol.go and notices.go, complete.go, schedule.go,
 // sweep.go, find.go, inspect.go, retry.go. Each statement is a file in sql; statements.go
 // leaves out its parts for limits, and for jobs that may be stored already, where they are not needed.
 package postgres

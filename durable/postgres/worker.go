@@ -81,6 +81,7 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.conn == nil || w.conn.IsClosed() {
+		w.closeConn()
 		if w.conn, err = w.e.dial(ctx); err != nil {
 			return err
 		}
@@ -114,8 +115,13 @@ func (w *worker) Close(ctx context.Context) error {
 func (w *worker) hangUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.closeConn()
+}
+
+// closeConn closes the connection of the heartbeats, if there is one. w.mu is held.
+func (w *worker) closeConn() {
 	if w.conn != nil {
-		hangUp(w.conn)
+		w.e.hangUp(w.conn)
 		w.conn = nil
 	}
 }

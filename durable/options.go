@@ -171,6 +171,8 @@ func WithMiddleware(m ...Middleware) Option {
 //   - cannot renew the lease: error, silent (since the last renewal)
 //   - cannot hand back jobs; others get them after the lease: error
 //   - cannot close the worker; others wait for the end of its lease: error
+//   - cannot make a worker; trying again: error, pause (while the store is read-only)
+//   - the engine has not made a worker yet: silent (for how long; every ten seconds)
 //   - Run ended before the engine made a worker: error
 //   - cannot read the engine's clock: error, silent (for how long)
 //   - the engine's clock can be read again: silent (for how long it could not)

@@ -158,7 +158,7 @@ type Engine interface {
 	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
 
 	// Work registers a worker, so that it may claim. Without an answer it repeats the
-	// request until ctx ends.
+	// request until ctx ends. On ErrReadOnly the Queue calls it again.
 	Work(ctx context.Context, c WorkConfig) (Worker, error)
 
 	// Close ends the connection, and its workers as if their process had died. It does

@@ -79,6 +79,14 @@ func (e *engine) hangUp(c *pgx.Conn) {
 	closeConn(c)
 }
 
+// closeReadOnly closes a connection whose server takes no writes: the next one may lead to the server that
+// is the primary now. Otherwise the pool would keep connections to a server that was one.
+func closeReadOnly(c *pgx.Conn, err error) {
+	if isCode(err, readOnly) {
+		closeConn(c)
+	}
+}
+
 func closeConn(c *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -61,6 +61,10 @@
 // pause. A transaction of any client that stays open for long keeps dead rows from being
 // removed: polls for jobs take longer, and the table grows.
 //
+// A server that takes no writes, such as a standby, answers reads only. Other calls are repeated for a
+// second, in which a standby may become the primary, and then return durable.ErrReadOnly. The connection is
+// closed, so that the next one may lead to the primary, by target_session_attrs=read-write or by its name.
+//
 // # How it works
 //
 // A job is one row; its state says whether it waits, runs, is dead or has ended. A poll

@@ -146,6 +146,22 @@ func (e *engine) now() time.Time {
 	return t
 }
 
+// Health returns an error if the server answers, and takes no writes: durable.ErrReadOnly. Queue.Health calls it.
+func (e *Engine) Health(ctx context.Context) error {
+	var is bool
+	if err := e.engine.usable(); err != nil {
+		return err
+	}
+	err := e.engine.pool.QueryRow(ctx, "select current_setting('transaction_read_only')::bool").Scan(&is)
+	switch {
+	case err != nil:
+		return fmt.Errorf("postgres: the server does not answer: %w", err)
+	case is:
+		return fmt.Errorf("postgres: %w: it is a standby, or default_transaction_read_only is on", driver.ErrReadOnly)
+	}
+	return nil
+}
+
 // Close ends the engine, and its workers as if their process had died. The pool stays
 // open. Close first sends the announcements and notices that wait, for at most a second.
 func (e *engine) Close() error {
@@ -205,6 +221,7 @@ func ask[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], statement 
 	}
 	defer c.Release()
 	if err := c.SendBatch(ctx, b).Close(); err != nil {
+		closeReadOnly(c.Conn(), err)
 		return nil, err
 	}
 	return all, nil

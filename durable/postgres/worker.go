@@ -89,6 +89,7 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	var alive bool
 	var until time.Time
 	if err := w.conn.QueryRow(ctx, w.e.heartbeat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until); err != nil {
+		closeReadOnly(w.conn, err)
 		return w.e.translate(err)
 	}
 	w.until = until

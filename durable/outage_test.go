@@ -203,8 +203,8 @@ func TestWaitForWorkerIsSaid(t *testing.T) {
 		fault        error
 		line, health string
 	}{
-		"read-only": {driver.ErrReadOnly, "cannot make a worker; trying again", "has made no worker for"},
-		"no answer": {errSilent, "the engine has not made a worker yet", "has made no worker for"},
+		"read-only": {driver.ErrReadOnly, "cannot fetch jobs; trying again", "has made no worker for"},
+		"no answer": {errSilent, "the engine has made no worker for", "has made no worker for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

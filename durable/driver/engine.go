@@ -168,7 +168,7 @@ type Engine interface {
 
 // WorkConfig configures a worker.
 type WorkConfig struct {
-	Name      string        // Unique: no other worker has ever had it.
+	Name      string        // Unique: no other worker has ever had it. ErrInvalid unless it is printable, of 1 to MaxWorker bytes; engines may take fewer.
 	Kinds     *KindSet      // The kinds that Fetch hands out; nil for none.
 	Lease     time.Duration // Without a Heartbeat for so long, others may take over its jobs.
 	Ahead     time.Duration // Fetch hands out a job at least so long before it is due.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,12 +28,12 @@ type config struct {
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // WithSchema sets the name of the schema that has the queue's tables: small letters, digits
-// and _, at most 63 of them. The default is "tickwheel". Queues in several schemas have
-// nothing in common. Connect panics on another name.
+// and _, at most 63 of them, without a digit or "pg_" in front. The default is "tickwheel". Queues in several
+// schemas have nothing in common. Connect panics on another name.
 func WithSchema(name string) Option {
 	return func(c *config) {
-		if !schemaName.MatchString(name) {
-			panic(fmt.Sprintf("postgres: WithSchema(%q): use lower-case letters, digits and _", name))
+		if !schemaName.MatchString(name) || strings.HasPrefix(name, "pg_") { // the server's own
+			panic(fmt.Sprintf("postgres: WithSchema(%.300q): use lower-case letters, digits and _, at most 63 of them, and no pg_ in front", name))
 		}
 		c.schema = name
 	}

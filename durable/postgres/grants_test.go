@@ -128,3 +128,13 @@ func TestGrantsConformance(t *testing.T) {
 		return s.as("laborer")
 	}, "Batch", "Keys", "Cancel", "Retries", "Redrive", "Fields", "List", "Retention", "Deaths", "Killer", "LeaseLost", "Unhandled", "ScheduleShared", "ScheduleChanged", "SchedulePaused")
 }
+
+// The server cuts off the names of roles: three that are cut off to one would have all rights.
+func TestGrantsOfLongNames(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, postgres.Grants(strings.Repeat("s", 55)), strings.Repeat("s", 55)+"_migrate")
+	require.Panics(t, func() { postgres.Grants(strings.Repeat("s", 56)) })
+	for _, schema := range []string{"", "A", "a b", "1a", "pg_a", "a\x00", strings.Repeat("s", 64)} {
+		require.Panics(t, func() { postgres.WithSchema(schema); postgres.Grants(schema) }, schema)
+	}
+}

@@ -50,6 +50,9 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
+	if err := driver.CheckWorkerName(c.Name); err != nil {
+		return nil, err
+	}
 	if err := e.migrated(ctx); err != nil {
 		return nil, err
 	}

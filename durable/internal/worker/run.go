@@ -49,7 +49,7 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	return nil
 }
 
-// silentWork is how long an engine may take to make a worker before that is said.
+// silentWork is how long an engine may take to make a worker before that is said, and between two such lines.
 const silentWork = 10 * time.Second
 
 // makeWorker has the engine make a worker. It waits where the store is read-only, or where there is no answer:
@@ -65,7 +65,7 @@ func makeWorker(ctx context.Context, c *Config, wc driver.WorkConfig) (driver.Wo
 			return w, err
 		}
 		if said.Now() {
-			c.Log.Warn("durable: cannot make a worker; trying again", "error", err, "pause", pause)
+			logNotFetched(c, err, pause)
 		}
 		sleep(ctx, pause)
 	}
@@ -79,10 +79,14 @@ func workAloud(ctx context.Context, c *Config, wc driver.WorkConfig, began time.
 	defer done()
 	saying.Go(func() {
 		for sleep(returned, silentWork); returned.Err() == nil; sleep(returned, silentWork) {
-			c.Log.Warn("durable: the engine has not made a worker yet", "silent", time.Since(began))
+			logNotFetched(c, fmt.Errorf("the engine has made no worker for %v", time.Since(began).Round(time.Millisecond)), silentWork)
 		}
 	})
 	return c.Engine.Work(ctx, wc)
+}
+
+func logNotFetched(c *Config, err error, pause time.Duration) {
+	c.Log.Warn("durable: cannot fetch jobs; trying again", "error", err, "pause", pause)
 }
 
 // newWorker returns a worker whose lease was renewed at a time.

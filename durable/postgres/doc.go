@@ -26,7 +26,7 @@
 // call it until EXECUTE is granted.
 //
 // Each Queue has an engine of its own; any number of processes may connect to one schema.
-// It is tested with PostgreSQL 15. The schema stores which versions of this package may
+// It is tested with PostgreSQL 14 to 18. The schema stores which versions of this package may
 // run together, see [Engine.Migrate].
 //
 // # Settings

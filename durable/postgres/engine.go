@@ -32,8 +32,11 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 // schemas have nothing in common. Connect panics on another name.
 func WithSchema(name string) Option {
 	return func(c *config) {
-		if !schemaName.MatchString(name) || strings.HasPrefix(name, "pg_") { // the server's own
-			panic(fmt.Sprintf("postgres: WithSchema(%.300q): use lower-case letters, digits and _, at most 63 of them, and no pg_ in front", name))
+		if !schemaName.MatchString(name) {
+			panic(fmt.Sprintf("postgres: WithSchema(%q): use lower-case letters, digits and _", name))
+		}
+		if strings.HasPrefix(name, "pg_") {
+			panic(fmt.Sprintf("postgres: WithSchema(%q): the server keeps names with pg_ in front for itself", name))
 		}
 		c.schema = name
 	}

@@ -53,7 +53,7 @@ const (
 	MaxKind    = 128       // In bytes.
 	MaxKey     = 256       // In bytes.
 	MaxLane    = 128       // In bytes.
-	MaxWorker  = 255       // Of the name of a worker, in bytes.
+	MaxWorker  = 255       // Bytes of the name of a worker.
 	MaxMeta    = 4 << 10   // Bytes of all names and values of Meta together.
 
 	defaultMaxAttempts = 25

@@ -108,6 +108,19 @@ $(DURABLE_TESTS): test-in-%:
 test-trials:
 	$(TRIALS) ./...
 
+# One variable for each suite says which server it starts; .ci/server installs it. A release that cannot be had is
+# skipped with a sentence. With SHORT=1 only some of the tests that every engine has run.
+PG ?= 14 18
+NATS ?= 2.12 2.15
+SHORT ?=
+SOME := TestConformance$$/^(InsertRunGone|Names|Keys|OnKey|Retries|Deaths|LimitRunning|ScheduleShared|CancelAgainstClaim|Accounts)$$
+.PHONY: test-servers
+test-servers: ## durable jobs keep their promises on other releases of the servers: PG="14 18" NATS="2.12 2.15" (SHORT=1: fewer tests)
+	@run() { at=$$(.ci/server $$1 $$2) || { [ $$? = 3 ] && return 0; return 1; }; \
+		(set -x; cd durable/$$3 && env $$4=$$at go test -p 1 -parallel 3 -timeout 30m $(if $(SHORT),-run '$(SOME)' .,./...)); }; set -e; \
+	for release in $(PG); do run postgres $$release postgres TICKWHEEL_POSTGRES_PROGRAMS; done; \
+	for release in $(NATS); do run nats $$release jetstream TICKWHEEL_NATS_PROGRAM; done
+
 # No race detector where an int has 32 bits. go vet compiles what is imported, and checks the types of
 # the rest, tests included.
 .PHONY: test-systems
@@ -157,6 +170,7 @@ nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each,
 	go test ./timingwheel/tests -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
 	$(TRIALS) -race ./...
+	$(MAKE) PG="14 15 16 17 18" NATS="2.12 2.14 2.15" test-servers
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... $(WITH_CORE)
 
 .PHONY: adoption

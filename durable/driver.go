@@ -148,6 +148,10 @@ var (
 	// ended.
 	ErrFull = driver.ErrFull
 
+	// ErrReadOnly is returned when the store takes no writes at present, such as a standby server. The
+	// request was not carried out: repeat the call later.
+	ErrReadOnly = driver.ErrReadOnly
+
 	// ErrStorage is returned when the store is damaged, or cannot be written.
 	ErrStorage = driver.ErrStorage
 

@@ -10,7 +10,8 @@ import (
 )
 
 // Handle sets the handler of a kind. Call it before Run. It panics after Run has begun,
-// on an empty kind, on a nil handler, and on a kind that has a handler already.
+// on a kind that no job can have (see [Job]), on a nil handler, and on a kind that has a
+// handler already.
 //
 // If the handler returns nil, the job is done. If it returns an error, the attempt has
 // failed, and the job is due again after the backoff. [RetryAfter] sets another time,
@@ -29,9 +30,7 @@ import (
 // the end is stored. So handlers must be idempotent, by Ref: see package crashtest. With
 // PostgreSQL a handler can end its job within its own transaction: see CompleteTx there.
 func (q *Queue) Handle(kind string, h Handler) {
-	if kind == "" {
-		panic("durable: Handle: empty kind")
-	}
+	checkKind("Handle", kind)
 	if h == nil {
 		panic(fmt.Sprintf("durable: Handle(%q): nil handler", kind))
 	}

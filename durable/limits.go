@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,13 +89,13 @@ func (q *Queue) DeleteLimit(ctx context.Context, name string) error {
 }
 
 func checkLimit(name string, l Limit) error {
-	switch {
+	switch err := valid.OptionalName("the kind", l.Kind, driver.MaxKind); {
 	case name == "":
 		return fmt.Errorf("%w: the limit's name is empty", ErrInvalid)
 	case len(name) > driver.MaxKind || !valid.Printable(name):
 		return fmt.Errorf("%w: the limit's name is not printable, of 1 to %d bytes", ErrInvalid, driver.MaxKind)
-	case len(l.Kind) > driver.MaxKind || !valid.Printable(l.Kind):
-		return fmt.Errorf("%w: the kind %.200q is not printable, of at most %d bytes", ErrInvalid, l.Kind, driver.MaxKind)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case l.Running < 0 || l.Running > maxRunning:
 		return fmt.Errorf("%w: Running %d is not from 0 to %d", ErrInvalid, l.Running, maxRunning)
 	case math.IsNaN(l.Rate) || l.Rate < 0 || l.Rate > maxRate:
@@ -161,12 +162,11 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 // have jobs yet. A second Pause of the same jobs changes nothing. [ErrInvalid]: the kind
 // or lane is not valid.
 func (q *Queue) Pause(ctx context.Context, what Pausable) error {
-	for name, text := range map[string]string{"kind": what.Kind, "lane": what.Lane} {
-		if len(text) > driver.MaxKind || !valid.Printable(text) {
-			return fmt.Errorf("durable: Pause: %w: the %s %.200q is not printable, of at most %d bytes", ErrInvalid, name, text, driver.MaxKind)
-		}
+	err := cmp.Or(valid.OptionalName("the kind", what.Kind, driver.MaxKind), valid.OptionalName("the lane", what.Lane, driver.MaxLane))
+	if err != nil {
+		return fmt.Errorf("durable: Pause: %w: %w", ErrInvalid, err)
 	}
-	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
+	err = q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
 		if slices.Contains(t.pauses, what) {
 			return errUnchanged
 		}

@@ -79,9 +79,11 @@ func WithConcurrency(n int) Option {
 }
 
 // WithKindConcurrency sets how many handlers of a kind run at once in this process. By
-// default a kind has no limit of its own. Open panics on less than 1.
+// default a kind has no limit of its own. Open panics on less than 1, and on a kind that no job
+// can have.
 func WithKindConcurrency(kind string, n int) Option {
 	return func(c *config) {
+		checkKind("WithKindConcurrency", kind)
 		if n < 1 {
 			panic(fmt.Sprintf("durable: WithKindConcurrency(%q, %d): less than 1", kind, n))
 		}
@@ -167,7 +169,7 @@ func WithMiddleware(m ...Middleware) Option {
 //   - cannot read the spec of a schedule; other workers run its jobs: name (once
 //     for each name and Run; a newer release has stored it)
 //   - cannot read a schedule; trying again: name, error
-//   - cannot fetch jobs; trying again: error, pause
+//   - cannot fetch jobs; trying again: error, pause (also while the engine makes no worker for Run)
 //   - cannot renew the lease: error, silent (since the last renewal)
 //   - cannot hand back jobs; others get them after the lease: error
 //   - cannot close the worker; others wait for the end of its lease: error

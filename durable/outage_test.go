@@ -196,3 +196,38 @@ func TestRunEndsBeforeItHasAWorker(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, q.Run(ctx), durable.ErrVersion)
 }
+
+// While the engine makes no worker, the log and Health say so, whether it gives a reason or no answer.
+func TestWaitForWorkerIsSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault        error
+		line, health string
+	}{
+		"read-only": {driver.ErrReadOnly, "cannot fetch jobs; trying again", "has made no worker for"},
+		"no answer": {errSilent, "the engine has made no worker for", "has made no worker for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{"work": c.fault}}
+				q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				require.NoError(t, err)
+				q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
+				stop := start(t, q)
+				require.NoError(t, q.Health(t.Context()))
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.InDelta(t, 360, strings.Count(log.String(), c.line), 60)
+				require.ErrorContains(t, q.Health(t.Context()), c.health)
+				s.set("work", nil)
+				if c.fault == driver.ErrReadOnly {
+					time.Sleep(time.Minute)
+					require.NoError(t, q.Health(t.Context()))
+				}
+				stop()
+				require.NoError(t, q.Health(t.Context()))
+				require.NoError(t, q.Close())
+			})
+		})
+	}
+}

@@ -249,7 +249,7 @@ func (q *Queue) Close() error {
 
 // Add stores a job. When it returns without an error, the job is durable. With an error
 // the Ref is empty. The errors are [ErrInvalid] for a job that is not valid; [ErrExists]
-// for a Key that another job has; [ErrFull]; [ErrStorage]; [ErrClosed]; and
+// for a Key that another job has; [ErrFull]; [ErrReadOnly]; [ErrStorage]; [ErrClosed]; and
 // [ErrUncertain] if the answer was lost, or did not come before ctx ended. In the last
 // case the job may have been stored, and if it was, it will run. If ctx has ended before
 // the call, nothing is stored, and the error is the cause of ctx.

@@ -10,7 +10,8 @@ import (
 // no more jobs, hands back at once those that have not begun, and waits until the running
 // handlers have returned and their ends are stored ([WithGrace] bounds that). Then it
 // returns nil. It returns nil, too, and logs why, if ctx ends before the engine has made a
-// worker. An engine that does not answer never ends Run. One that refuses to make a worker
+// worker. An engine that does not answer, or is read-only,
+// never ends Run, which logs that it waits. One that refuses to make a worker
 // ends Run with its error. So does one that cannot go on, because its connection is closed
 // for good ([ErrClosed]), or because a newer version of it has changed the store
 // ([ErrVersion]); this error is the cause with which the contexts of the running handlers

@@ -172,9 +172,6 @@ func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedul
 	if q.closed.Err() != nil {
 		return ErrClosed
 	}
-	if name == "" {
-		return fmt.Errorf("%w: the name is empty", ErrInvalid)
-	}
 	j.At, j.After, j.Expires = time.Time{}, 0, time.Time{}
 	rec, err := driver.NewOccurrence(j, name, q.now())
 	if err != nil {

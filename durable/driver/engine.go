@@ -161,7 +161,7 @@ type Engine interface {
 	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
 
 	// Work registers a worker, so that it may claim. Without an answer it repeats the
-	// request until ctx ends.
+	// request until ctx ends. On ErrReadOnly the Queue calls it again.
 	Work(ctx context.Context, c WorkConfig) (Worker, error)
 
 	// Close ends the connection, and its workers as if their process had died. It does
@@ -171,7 +171,7 @@ type Engine interface {
 
 // WorkConfig configures a worker.
 type WorkConfig struct {
-	Name      string        // Unique: no other worker has ever had it.
+	Name      string        // Unique: no other worker has ever had it. ErrInvalid unless it is printable, of 1 to MaxWorker bytes; engines may take fewer.
 	Kinds     *KindSet      // The kinds that Fetch hands out; nil for none.
 	Lease     time.Duration // Without a Heartbeat for so long, others may take over its jobs.
 	Ahead     time.Duration // Fetch hands out a job at least so long before it is due.

@@ -43,6 +43,10 @@ var (
 	// ended.
 	ErrFull = errors.New("durable: store is full")
 
+	// ErrReadOnly is returned when the store takes no writes at present, such as a standby server. The
+	// request was not carried out.
+	ErrReadOnly = errors.New("durable: store is read-only")
+
 	// ErrStorage is returned when the store is damaged, or cannot be written.
 	ErrStorage = errors.New("durable: storage failed")
 

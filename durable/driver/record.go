@@ -55,6 +55,7 @@ const (
 	MaxKind    = 128       // In bytes.
 	MaxKey     = 256       // In bytes.
 	MaxLane    = 128       // In bytes.
+	MaxWorker  = 255       // Bytes of the name of a worker.
 	MaxMeta    = 4 << 10   // Bytes of all names and values of Meta together.
 
 	defaultMaxAttempts = 25
@@ -153,9 +154,20 @@ func NewRecord(j Job, now time.Time) (Record, error) {
 	return newRecord(j, now)
 }
 
+// CheckWorkerName returns ErrInvalid for a name that no worker may have: see [WorkConfig].
+func CheckWorkerName(name string) error {
+	if err := valid.Name("the worker's name", name, MaxWorker); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
 // NewOccurrence returns NewRecord of a job of a schedule, which has the key of OccurrenceKey.
 func NewOccurrence(j Job, schedule string, now time.Time) (Record, error) {
 	j.Key = OccurrenceKey(schedule)
+	if err := valid.Name("the schedule's name", schedule, MaxKey); err != nil && len(j.Key) <= MaxKey { // else the key says more
+		return Record{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	return newRecord(j, now)
 }
 
@@ -202,25 +214,15 @@ func wholeMicros(d time.Duration) time.Duration {
 
 // check returns what is wrong with the job, an error that wraps ErrInvalid.
 func (r *Record) check(due time.Time) error {
+	err := cmp.Or(valid.Name("the kind", r.Kind, MaxKind), valid.OptionalName("the key", r.Key, MaxKey), valid.OptionalName("the lane", r.Lane, MaxLane))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	switch {
-	case r.Kind == "":
-		return fmt.Errorf("%w: the kind is empty", ErrInvalid)
-	case len(r.Kind) > MaxKind:
-		return fmt.Errorf("%w: the kind has %d bytes, more than %d", ErrInvalid, len(r.Kind), MaxKind)
-	case !valid.Printable(r.Kind):
-		return fmt.Errorf("%w: the kind %q is not printable", ErrInvalid, r.Kind)
-	case len(r.Key) > MaxKey:
-		return fmt.Errorf("%w: the key has %d bytes, more than %d", ErrInvalid, len(r.Key), MaxKey)
-	case !valid.Printable(r.Key):
-		return fmt.Errorf("%w: the key %q is not printable", ErrInvalid, r.Key)
 	case len(r.Payload) > MaxPayload:
 		return fmt.Errorf("%w: the payload has %d bytes, more than %d", ErrInvalid, len(r.Payload), MaxPayload)
 	case r.MaxAttempts < 0:
 		return fmt.Errorf("%w: MaxAttempts %d is negative", ErrInvalid, r.MaxAttempts)
-	case len(r.Lane) > MaxLane:
-		return fmt.Errorf("%w: the lane has %d bytes, more than %d", ErrInvalid, len(r.Lane), MaxLane)
-	case !valid.Printable(r.Lane):
-		return fmt.Errorf("%w: the lane %q is not printable", ErrInvalid, r.Lane)
 	case r.Priority < Low || r.Priority > High:
 		return fmt.Errorf("%w: Priority %d is not from -1 to 1", ErrInvalid, r.Priority)
 	case r.Timeout < 0:

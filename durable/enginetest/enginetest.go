@@ -117,7 +117,7 @@ var cases = []testCase{
 	{"Ahead", ahead}, // the first, before others run
 
 	{"InsertRunGone", insertRunGone}, {"Batch", batch}, {"RepeatedInsert", repeatedInsert}, {"LateInsert", lateInsert},
-	{"BadInput", badInput}, {"UnknownRef", unknownRef}, {"Ended", ended}, {"Restart", restart}, {"Grace", grace},
+	{"BadInput", badInput}, {"Names", names}, {"BadNames", badNames}, {"UnknownRef", unknownRef}, {"Ended", ended}, {"Restart", restart}, {"Grace", grace},
 	{"Silence", silence}, {"HalfOpen", halfOpen}, {"Fields", fields}, {"Largest", largest}, {"ImpossibleTexts", impossibleTexts},
 	{"Expires", expires}, {"Snooze", snooze},
 

@@ -33,12 +33,16 @@ type config struct {
 // Queues of one server are independent. Connect panics on another name.
 func WithQueue(name string) Option {
 	return func(o *options.Options) {
-		if !validName(name) {
-			panic(fmt.Sprintf("jetstream: WithQueue(%q): use letters, digits, - and _", name))
+		if !validName(name) || len(name) > maxQueue {
+			panic(fmt.Sprintf("jetstream: WithQueue(%.300q): use letters, digits, - and _, at most %d of them", name, maxQueue))
 		}
 		o.Queue = name
 	}
 }
+
+// maxQueue is the largest length of a queue's name. The server takes 255 bytes for that of a stream, and a
+// file system for that of a folder.
+const maxQueue = 200
 
 func validName(name string) bool {
 	for _, r := range name {

@@ -89,8 +89,8 @@ func (h *handle) stale() bool {
 }
 
 func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	if !validName(c.Name) {
-		return nil, fmt.Errorf("%w: the worker's name %q has characters other than letters, digits, - and _", driver.ErrInvalid, c.Name)
+	if !validName(c.Name) || len(c.Name) > driver.MaxWorker {
+		return nil, fmt.Errorf("%w: the worker's name %.300q is not letters, digits, - and _, of at most %d", driver.ErrInvalid, c.Name, driver.MaxWorker)
 	}
 	w := &worker{e: e, c: c, budgets: newBudgets(), heartbeats: make([]stored, len(e.parts)), backs: make([]int64, len(e.parts)), life: newLife(c)}
 	w.expectNothing()

@@ -505,6 +505,9 @@ func (e *engine) Work(_ context.Context, c driver.WorkConfig) (driver.Worker, er
 	if err := e.open(); err != nil {
 		return nil, err
 	}
+	if err := driver.CheckWorkerName(c.Name); err != nil {
+		return nil, err
+	}
 	if e.m.workers[c.Name] != nil {
 		return nil, fmt.Errorf("%w: another worker has the name %q", driver.ErrInvalid, c.Name)
 	}

@@ -255,6 +255,7 @@ var known = []struct {
 	name string
 }{
 	{durable.ErrInvalid, "invalid"}, {durable.ErrExists, "exists"}, {durable.ErrFull, "full"}, {durable.ErrStorage, "storage"},
+	{durable.ErrReadOnly, "read_only"},
 	{durable.ErrUncertain, "uncertain"}, {durable.ErrClosed, "closed"}, {durable.ErrLeaseLost, "lease_lost"},
 	{durable.ErrTimeout, "timeout"}, {context.DeadlineExceeded, "deadline_exceeded"}, {context.Canceled, "canceled"}, {errDied, "died"},
 }

@@ -26,7 +26,7 @@
 // call it until EXECUTE is granted.
 //
 // Each Queue has an engine of its own; any number of processes may connect to one schema.
-// It is tested with PostgreSQL 15. The schema stores which versions of this package may
+// It is tested with PostgreSQL 14 to 18. The schema stores which versions of this package may
 // run together, see [Engine.Migrate].
 //
 // # Settings
@@ -39,7 +39,10 @@
 //
 // The pool needs about eight connections for a worker, besides those that your handlers
 // take. An engine with a worker opens two more outside the pool, one for LISTEN and one
-// for the lease. A proxy that gives one connection to several clients, such as PgBouncer
+// for the lease. They are opened and closed with the hooks of the pool (BeforeConnect, AfterConnect,
+// PrepareConn or BeforeAcquire, BeforeClose), so that they have its role and its settings; AfterRelease is
+// not called for them. They call the hooks from goroutines of this package, during a heartbeat: a hook must
+// not call the engine. A proxy that gives one connection to several clients, such as PgBouncer
 // by transaction, drops announcements; jobs are found by polling then. Statements are
 // prepared: such a proxy has to support that. If it does not, set the pool's
 // DefaultQueryExecMode to pgx.QueryExecModeExec. PgBouncer before 1.21 may exit when a client cancels a query, as
@@ -57,6 +60,10 @@
 // Migrate sets the table's fillfactor, and makes autovacuum run early and without a
 // pause. A transaction of any client that stays open for long keeps dead rows from being
 // removed: polls for jobs take longer, and the table grows.
+//
+// A server that takes no writes, such as a standby, answers reads only. Other calls are repeated for a
+// second, in which a standby may become the primary, and then return durable.ErrReadOnly. The connection is
+// closed, so that the next one may lead to the primary, by target_session_attrs=read-write or by its name.
 //
 // # How it works
 //
@@ -115,7 +122,7 @@
 //     counters, by limit and lane. No claim uses limits other than those in the row.
 //
 // Read it in this order: FORMAT.md, sql/1.sql (the tables, and add_job), engine.go, ref.go, insert.go, onkey.go, tx.go
-// with caller.go, change.go, fetch.go with notifier.go, worker.go with flowcontrol.go and notices.go, complete.go, schedule.go,
-// sweep.go, wentback.go, find.go, inspect.go, retry.go. Each statement is a file in sql; statements.go
+// with caller.go, change.go, fetch.go with notifier.go and dial.go, worker.go with flowcontrol.go and notices.go, complete.go,
+// schedule.go, sweep.go, wentback.go, find.go, inspect.go, retry.go. Each statement is a file in sql; statements.go
 // leaves out its parts for limits, and for jobs that may be stored already, where they are not needed.
 package postgres

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,12 +28,15 @@ type config struct {
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // WithSchema sets the name of the schema that has the queue's tables: small letters, digits
-// and _, at most 63 of them. The default is "tickwheel". Queues in several schemas have
-// nothing in common. Connect panics on another name.
+// and _, at most 63 of them, without a digit or "pg_" in front. The default is "tickwheel". Queues in several
+// schemas have nothing in common. Connect panics on another name.
 func WithSchema(name string) Option {
 	return func(c *config) {
 		if !schemaName.MatchString(name) {
 			panic(fmt.Sprintf("postgres: WithSchema(%q): use lower-case letters, digits and _", name))
+		}
+		if strings.HasPrefix(name, "pg_") {
+			panic(fmt.Sprintf("postgres: WithSchema(%q): the server keeps names with pg_ in front for itself", name))
 		}
 		c.schema = name
 	}
@@ -146,6 +150,22 @@ func (e *engine) now() time.Time {
 	return t
 }
 
+// Health returns an error if the server answers, and takes no writes: durable.ErrReadOnly. Queue.Health calls it.
+func (e *Engine) Health(ctx context.Context) error {
+	var is bool
+	if err := e.engine.usable(); err != nil {
+		return err
+	}
+	err := e.engine.pool.QueryRow(ctx, "select current_setting('transaction_read_only')::bool").Scan(&is)
+	switch {
+	case err != nil:
+		return fmt.Errorf("postgres: the server does not answer: %w", err)
+	case is:
+		return fmt.Errorf("postgres: %w: it is a standby, or default_transaction_read_only is on", driver.ErrReadOnly)
+	}
+	return nil
+}
+
 // Close ends the engine, and its workers as if their process had died. The pool stays
 // open. Close first sends the announcements and notices that wait, for at most a second.
 func (e *engine) Close() error {
@@ -205,6 +225,7 @@ func ask[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], statement 
 	}
 	defer c.Release()
 	if err := c.SendBatch(ctx, b).Close(); err != nil {
+		closeReadOnly(c.Conn(), err)
 		return nil, err
 	}
 	return all, nil

@@ -103,6 +103,7 @@ func TestGrantsNoMore(t *testing.T) {
 		"select payload from SCHEMA.job", "select * from SCHEMA.schedule", "select * from SCHEMA.worker", "delete from SCHEMA.job",
 		"update SCHEMA.job set due = now()", "update SCHEMA.format set swept_to = ''", "insert into SCHEMA.worker (until, name) values (now(), 'x')",
 	)...)
+	s.exec(t, s.pool(t), "revoke create on schema public from public") // as it is from version 15 on
 	s.denied(t, s.as("deployer").pool(t), "create role x", "create schema x", "create table public.x (n int)")
 	adds, err := durable.Open(t.Context(), s.as("adder").open(t))
 	require.NoError(t, err)
@@ -127,4 +128,14 @@ func TestGrantsConformance(t *testing.T) {
 		s.exec(t, admin, "grant SCHEMA_work to laborer")
 		return s.as("laborer")
 	}, "Batch", "Keys", "Cancel", "Retries", "Redrive", "Fields", "List", "Retention", "Deaths", "Killer", "LeaseLost", "Unhandled", "ScheduleShared", "ScheduleChanged", "SchedulePaused")
+}
+
+// The server cuts off the names of roles: three that are cut off to one would have all rights.
+func TestGrantsOfLongNames(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, postgres.Grants(strings.Repeat("s", 55)), strings.Repeat("s", 55)+"_migrate")
+	require.Panics(t, func() { postgres.Grants(strings.Repeat("s", 56)) })
+	for _, schema := range []string{"", "A", "a b", "1a", "pg_a", "a\x00", strings.Repeat("s", 64)} {
+		require.Panics(t, func() { postgres.WithSchema(schema); postgres.Grants(schema) }, schema)
+	}
 }

@@ -180,6 +180,7 @@ func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], lock
 		err = fmt.Errorf("%w: %w", held.Err, err)
 	}
 	if err != nil {
+		closeReadOnly(c.Conn(), err)
 		return nil, err
 	}
 	return all, nil

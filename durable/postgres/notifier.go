@@ -256,13 +256,13 @@ func sleep(ctx context.Context, d time.Duration) {
 // to several clients. While it has no connection, polls find the jobs.
 func (e *engine) receive(ctx context.Context, l *listener) {
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
-		if c, err := e.dial(ctx); err == nil {
+		if c, err := e.dialListener(ctx); err == nil {
 			began := time.Now()
 			e.receiveOn(ctx, c, l)
 			if time.Since(began) > time.Minute {
 				pause = 100 * time.Millisecond
 			}
-			hangUp(c)
+			e.hangUp(c)
 		}
 		sleep(ctx, pause)
 	}
@@ -279,6 +279,12 @@ func (e *engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
 		if err != nil {
 			return
 		}
+		if n.Channel != e.schema { // a hook of the pool listens there
+			if other := e.pool.Config().ConnConfig.OnNotification; other != nil {
+				other(c.PgConn(), n)
+			}
+			continue
+		}
 		if notice, ok := decodeNotice(n.Payload); ok {
 			e.notices.deliver(notice)
 			if notice.FlowControl {
@@ -290,21 +296,4 @@ func (e *engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
 			l.wake(a)
 		}
 	}
-}
-
-// dial opens a connection outside the pool, in the pool's way.
-func (e *engine) dial(ctx context.Context) (*pgx.Conn, error) {
-	c := e.pool.Config()
-	if c.BeforeConnect != nil {
-		if err := c.BeforeConnect(ctx, c.ConnConfig); err != nil {
-			return nil, err
-		}
-	}
-	return pgx.ConnectConfig(ctx, c.ConnConfig)
-}
-
-func hangUp(c *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = c.Close(ctx) // there is nothing to be lost
 }

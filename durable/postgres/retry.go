@@ -62,11 +62,18 @@ func judgeCode(pg *pgconn.PgError) outcome {
 		strings.HasPrefix(pg.Code, "53"), // out of connections, memory, disk
 		strings.HasPrefix(pg.Code, "57"), // statement timeout, start, shutdown
 		pg.Code == lockTimeout,           // of the table's lock, or by a setting of the role's
-		pg.Code == "25006":               // a standby that is to be a primary soon
+		pg.Code == readOnly:              // a standby that is to be a primary soon
 		return undone
 	}
 	return permanent
 }
+
+// readOnly is the code of a server that takes no writes, as a whole or of this role.
+const readOnly = "25006"
+
+// readOnlyPatience is for how long a call that writes is repeated where the server takes no writes: about
+// as long as a standby takes to become the primary. Longer would keep callers from the reason.
+const readOnlyPatience = time.Second
 
 // refusesOne reports whether an error that has undone a commit may be that of one of its rows: what a
 // trigger or a policy of the user's raises. One about tables and columns is that of all.
@@ -112,6 +119,8 @@ func (e *engine) translate(err error) error {
 			return err
 		}
 		return fmt.Errorf("postgres: the schema %q has no tables, or older ones: call Migrate: %w", e.schema, err)
+	case code == readOnly:
+		return fmt.Errorf("%w: %w", driver.ErrReadOnly, err)
 	case strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX"):
 		return fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
@@ -124,7 +133,8 @@ func (e *engine) translate(err error) error {
 // whatever ends the tries. An answer comes from one try alone: try returns it, and leaves
 // nothing anywhere for the next one to find.
 func retry[T any](ctx context.Context, e *engine, repeatable bool, try func() (T, error)) (T, error) {
-	uncertain := false // a try may have done it
+	uncertain := false    // a try may have done it
+	var refused time.Time // when the server said for the first time that it takes no writes
 	answer, err := retryUntil(ctx, e, func() (answer T, end bool, err error) {
 		answer, err = try()
 		if err == nil {
@@ -133,7 +143,14 @@ func retry[T any](ctx context.Context, e *engine, repeatable bool, try func() (T
 		what := judge(err)
 		uncertain = uncertain || what == lost
 		err = e.translate(err)
-		return answer, what == permanent || what == lost && !repeatable || errors.Is(err, driver.ErrFull), err
+		end = what == permanent || what == lost && !repeatable || errors.Is(err, driver.ErrFull)
+		if errors.Is(err, driver.ErrReadOnly) {
+			if refused.IsZero() {
+				refused = time.Now()
+			}
+			end = end || time.Since(refused) > readOnlyPatience
+		}
+		return answer, end, err
 	})
 	if err != nil && uncertain && !errors.Is(err, driver.ErrUncertain) {
 		err = fmt.Errorf("%w: %w", driver.ErrUncertain, err)

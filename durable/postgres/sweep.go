@@ -57,8 +57,12 @@ func (e *engine) sweepPass(ctx context.Context, statement string) {
 func (e *engine) endHung(ctx context.Context, after time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = e.do(ctx, e.hung, []any{e.tag, micros(after)})
+	_ = e.do(ctx, e.hung, []any{e.tag, micros(after)}, loginRole)
 }
+
+// loginRole goes back to the role that has logged in, until the transaction ends: the server shows and ends
+// connections of that role, which a hook of the pool may have left for another.
+const loginRole = "select set_config('role', 'none', true)"
 
 // sweepPermits frees the permits of dead workers' claims, and notifies the workers.
 func (w *worker) sweepPermits(ctx context.Context) {

@@ -52,6 +52,9 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
+	if err := driver.CheckWorkerName(c.Name); err != nil {
+		return nil, err
+	}
 	if err := e.migrated(ctx); err != nil {
 		return nil, err
 	}
@@ -90,6 +93,7 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.conn == nil || w.conn.IsClosed() {
+		w.closeConn()
 		if w.conn, err = w.e.dial(ctx); err != nil {
 			return err
 		}
@@ -101,6 +105,7 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("%w: another worker has the id of this one", driver.ErrClosed)
 	case err != nil:
+		closeReadOnly(w.conn, err)
 		return w.e.translate(err)
 	}
 	w.until = until
@@ -128,8 +133,13 @@ func (w *worker) Close(ctx context.Context) error {
 func (w *worker) hangUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.closeConn()
+}
+
+// closeConn closes the connection of the heartbeats, if there is one. w.mu is held.
+func (w *worker) closeConn() {
 	if w.conn != nil {
-		hangUp(w.conn)
+		w.e.hangUp(w.conn)
 		w.conn = nil
 	}
 }

@@ -26,6 +26,27 @@ const (
 	maxMeta = 4 << 10
 )
 
+// Name returns what is wrong with a text that names something, in an error that calls it by what it
+// is: it is empty, longer than so many bytes, or not printable. Each name of a user goes through this where
+// it is given, since an engine makes other names of it, and a database refuses some texts.
+func Name(what, text string, most int) error {
+	if text == "" {
+		return fmt.Errorf("%s is empty", what)
+	}
+	return OptionalName(what, text, most)
+}
+
+// OptionalName is Name of a text that may be empty.
+func OptionalName(what, text string, most int) error {
+	switch {
+	case len(text) > most:
+		return fmt.Errorf("%s has %d bytes, more than %d", what, len(text), most)
+	case !Printable(text):
+		return fmt.Errorf("%s %q is not printable", what, text)
+	}
+	return nil
+}
+
 // Meta returns what is wrong with the Meta of a job.
 func Meta(meta map[string]string) error {
 	size := 0

@@ -18,6 +18,7 @@ type Counters struct {
 	Snoozed, Expired, Stopped               atomic.Int64
 	Forgotten                               atomic.Int64
 
+	Starting  atomic.Pointer[time.Time] // since when the engine is to make a worker; nil: it has, or Run is not under way
 	Unhandled atomic.Pointer[[]driver.Unhandled]
 	Backlog   atomic.Pointer[backlogAt]
 

@@ -28,7 +28,7 @@ func (w *Worker) fetch(ctx context.Context) {
 			pause = 100 * time.Millisecond
 		}
 		if said.Now() {
-			w.c.Log.Warn("durable: cannot fetch jobs; trying again", "error", err, "pause", pause)
+			logNotFetched(&w.c, err, pause)
 		}
 		sleep(ctx, pause)
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,7 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	began := time.Now()
 	kinds := c.kindSet()
 	var w *Worker
-	engineWorker, err := c.Engine.Work(ctx, driver.WorkConfig{
+	engineWorker, err := makeWorker(ctx, &c, driver.WorkConfig{
 		Holds: func(refs []driver.Ref) []bool { return holds(running.Load(), refs) },
 		Name:  NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
 		Trouble: func(err error) { w.troubled(err) },
@@ -48,6 +49,46 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 		return fmt.Errorf("durable: Run: %w", w.failed)
 	}
 	return nil
+}
+
+// silentWork is how long an engine may take to make a worker before that is said, and between two such lines.
+const silentWork = 10 * time.Second
+
+// makeWorker has the engine make a worker. It waits where the store is read-only, or where there is no answer:
+// a process that starts during a failover goes on after it. It says so, since nothing else does.
+func makeWorker(ctx context.Context, c *Config, wc driver.WorkConfig) (driver.Worker, error) {
+	began := time.Now()
+	c.Counters.Starting.Store(&began)
+	defer c.Counters.Starting.Store(nil)
+	var said Rarely
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		w, err := workAloud(ctx, c, wc, began)
+		if !errors.Is(err, driver.ErrReadOnly) || ctx.Err() != nil {
+			return w, err
+		}
+		if said.Now() {
+			logNotFetched(c, err, pause)
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// workAloud calls Work, and says every so often that it has not returned.
+func workAloud(ctx context.Context, c *Config, wc driver.WorkConfig, began time.Time) (driver.Worker, error) {
+	var saying sync.WaitGroup
+	defer saying.Wait()
+	returned, done := context.WithCancel(ctx)
+	defer done()
+	saying.Go(func() {
+		for sleep(returned, silentWork); returned.Err() == nil; sleep(returned, silentWork) {
+			logNotFetched(c, fmt.Errorf("the engine has made no worker for %v", time.Since(began).Round(time.Millisecond)), silentWork)
+		}
+	})
+	return c.Engine.Work(ctx, wc)
+}
+
+func logNotFetched(c *Config, err error, pause time.Duration) {
+	c.Log.Warn("durable: cannot fetch jobs; trying again", "error", err, "pause", pause)
 }
 
 // newWorker returns a worker whose lease was renewed at a time.

@@ -10,6 +10,7 @@ create table tickwheel.format (
     oldest   int4 not null,           -- a program that knows an older version than this does nothing here
     swept_to text collate "C" not null -- the id up to which the last pass of sweep.sql has come
 );
+alter table tickwheel.format replica identity full; -- it is of one row, and has no key to be replicated by
 insert into tickwheel.format values (1, 1, '');
 
 -- Jobs, one row each. Add, AddTx and add_job insert them, and so does the end of an occurrence.
@@ -96,6 +97,7 @@ create table tickwheel.flow_control (
     limit_ids  int8[] not null,         -- of its limits
     definition text collate "C" not null -- JSON; '': none
 );
+alter table tickwheel.flow_control replica identity full;
 insert into tickwheel.flow_control values (0, '{}', '');
 
 -- The counters of a limit, or of a lane under it. Claims, ends and releases write them, and lock them

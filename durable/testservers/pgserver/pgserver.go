@@ -7,8 +7,11 @@
 package pgserver
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -23,6 +26,10 @@ import (
 
 // ErrMissing: this machine has no server to start.
 var ErrMissing = errors.New("pgserver: no PostgreSQL server is installed")
+
+// programs is the environment variable that has the folder of the server's programs, such as one that
+// .ci/server has installed.
+const programs = "TICKWHEEL_POSTGRES_PROGRAMS"
 
 // required is the environment variable that makes a missing server a failure.
 const required = "TICKWHEEL_POSTGRES"
@@ -135,11 +142,14 @@ func (s *Server) create() error {
 	return nil
 }
 
-// binaries returns the directory with initdb and postgres: that of PATH, or the newest of
-// those that Debian's packages install, which are not in PATH.
+// binaries returns the directory with initdb and postgres: that of the environment, that of PATH, or the
+// newest of those that Debian's packages install, which are not in PATH.
 func binaries(debian string) (string, error) {
 	if !supported {
 		return "", ErrMissing
+	}
+	if dir := os.Getenv(programs); dir != "" {
+		return dir, nil
 	}
 	if p, err := exec.LookPath("initdb"); err == nil {
 		if p, err = filepath.EvalSymlinks(p); err == nil {
@@ -234,9 +244,27 @@ func (s *Server) awaitAnswer() error {
 	}
 }
 
-// ping asks by a program of the server's, since this module has no client of PostgreSQL.
+// ping logs in, without a client of PostgreSQL, which this module does not have, and without pg_isready, which
+// not every package of the server has. A server that starts answers with an error.
 func (s *Server) ping() error {
-	return s.command("pg_isready", "-q", "-d", s.DSN()).Run()
+	c, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port())), time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	const body = "\x00\x03\x00\x00user\x00tickwheel\x00database\x00postgres\x00\x00" // version 3 of the protocol
+	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(4+len(body))), body...)); err != nil {
+		return err
+	}
+	answer := make([]byte, 1)
+	if _, err := io.ReadFull(c, answer); err != nil {
+		return err
+	}
+	if answer[0] != 'R' {
+		return fmt.Errorf("pgserver: the server answers %q", answer)
+	}
+	return nil
 }
 
 // Kill ends all processes of the server with SIGKILL. Writes that were not on the disk are lost.
@@ -250,6 +278,12 @@ func (s *Server) Stop() error {
 
 // Dir is a directory of the server's, in which its owner may write. Its data are in Dir/data.
 func (s *Server) Dir() string { return s.dir }
+
+// Has reports whether the server's package has a program, such as pg_dump: not every one has all.
+func (s *Server) Has(program string) bool {
+	_, err := os.Stat(filepath.Join(s.bin, program))
+	return err == nil
+}
 
 // Shell returns a command that runs a script as the server's owner, in Dir, with the
 // server's programs in its path and the server's address in its environment.

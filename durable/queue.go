@@ -363,6 +363,9 @@ func (q *Queue) insert(items []*adding) {
 			continue
 		}
 		it.ref, it.err = refs[i], errs[i]
+		if errors.Is(it.err, context.DeadlineExceeded) && !errors.Is(it.err, ErrUncertain) { // of addTimeout, not of the caller's
+			it.err = fmt.Errorf("%w: %w", ErrUncertain, it.err)
+		}
 		if it.err == nil {
 			q.counters.Added.Add(1)
 		}

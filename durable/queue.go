@@ -363,6 +363,9 @@ func (q *Queue) insert(items []*adding) {
 			continue
 		}
 		it.ref, it.err = refs[i], errs[i]
+		if errors.Is(it.err, context.DeadlineExceeded) && !errors.Is(it.err, ErrUncertain) { // of addTimeout, not of the caller's
+			it.err = fmt.Errorf("%w: %w", ErrUncertain, it.err)
+		}
 		if it.err == nil {
 			q.counters.Added.Add(1)
 		}
@@ -433,7 +436,9 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 // If it returns true, the next attempt has the signal. If it returns false, the attempt of
 // the deadline has begun, or no job waits under the key, or the job has no Signals set, or
 // it already has a signal, which stays. A job with Signals is claimed when it begins, so
-// Signal works until then. [ErrUncertain]: the signal may be stored or not.
+// Signal works until then. If Signal returned false and the worker gives that claim back before the
+// attempt begins, as when its lease is lost or a limit has changed, the attempt that comes later
+// begins without the signal. [ErrUncertain]: the signal may be stored or not.
 func (q *Queue) Signal(ctx context.Context, key string, payload []byte) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed

@@ -65,7 +65,8 @@ type Engine interface {
 	// ErrFull: the store has only its reserve for the ends of jobs left.
 	Move(ctx context.Context, ref Ref, at time.Time) (bool, error)
 
-	// Signal makes the job that waits under the key due at once and stores the payload as
+	// Signal makes the job that waits under the key due at once, by at or, if that is earlier, the
+	// time of the engine, whose clock may have been set back. It stores the payload as
 	// its Record.Signal, in one commit. It returns false without an error if no job waits
 	// there, or if the job takes no signals, already has one, or has expired. If Signal, Cancel, Move
 	// and Claim of one job overlap, one comes first, and the others see its result.

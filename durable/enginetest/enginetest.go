@@ -124,7 +124,7 @@ var cases = []testCase{
 	{"List", list}, {"ListMoving", listMoving}, {"Pages", pages}, {"PagesOfStates", pagesOfStates}, {"Backlog", backlog}, {"Workers", workers},
 
 	{"Keys", keys}, {"KeyRace", keyRace}, {"KeyTurns", keyTurns}, {"OnKey", onKey},
-	{"PushedBack", pushedBack}, {"PushedBackAfterFailure", pushedBackAfterFailure}, {"FreeWhenBegun", freeWhenBegun}, {"Signal", signal},
+	{"PushedBack", pushedBack}, {"PushedBackAfterFailure", pushedBackAfterFailure}, {"FreeWhenBegun", freeWhenBegun}, {"Signal", signal}, {"SignalAfterStep", signalAfterStep},
 	{"ReplaceAgainstClaim", replaceAgainstClaim}, {"SignalAgainstDeadline", signalAgainstDeadline}, {"LastValue", lastValue},
 	{"KeyLeftByTheDead", keyLeftByTheDead}, {"KeyAfterGrace", keyAfterGrace}, {"KeyAfterRelease", keyAfterRelease},
 	{"ExpiredHolder", expiredHolder}, {"SignalReplaced", signalReplaced}, {"NewerStays", newerStays}, {"NewerStaysAfterGrace", newerStaysAfterGrace}, {"NewerAfterTakeover", newerAfterTakeover},

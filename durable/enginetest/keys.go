@@ -266,6 +266,17 @@ func freeWhenBegun(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// A signal makes its job due now by the engine's clock, though the caller's idea of that is an hour ahead, as after a
+// step back.
+func signalAfterStep(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil)
+	r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: 2 * time.Hour})
+	require.True(t, r.is(r.engine.Signal(within(t), "k", nil, r.now().Add(time.Hour).Truncate(time.Microsecond))))
+	require.WithinDuration(t, r.now(), r.lookup("k").Due, time.Minute)
+	r.start().awaitRuns(1)
+	empty(t, r)
+}
+
 // A waiting job with Signals takes one signal, and its next attempts have it.
 func signal(t *testing.T, s Store) {
 	proceed := make(chan error)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
 )
 
 // maxTries bounds how often a change is tried anew because others update the same meanwhile.
@@ -129,8 +130,15 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 	return p.moveIf(ctx, to, func() (holder, error) { return p.jobOf(ctx, a) }, func(*driver.Record) bool { return true })
 }
 
-// signal moves the job that waits under a key to now, with the payload of its signal.
+// signal moves the job that waits under a key to now, with the payload of its signal. Now may be by a clock that
+// was set back since.
 func (p *part) signal(ctx context.Context, key string, payload []byte, now time.Time) (bool, error) {
+	if err := p.clock.Sync(ctx); err != nil { // it may have been set back this moment
+		return false, err
+	}
+	if by := clock.WholeMicros(p.now()); by.Before(now) {
+		now = by
+	}
 	return p.moveIf(ctx, now, func() (holder, error) { return p.keyHolder(ctx, key) }, func(r *driver.Record) bool {
 		takes := r.Signals && r.Signal == nil && !r.Expired(p.now())
 		r.Signal = append([]byte{}, payload...)

@@ -318,6 +318,9 @@ func (e *engine) Signal(_ context.Context, key string, payload []byte, at time.T
 		return false, nil
 	}
 	j.rec.Signal = append([]byte{}, payload...)
+	if now := e.m.now(); now.Before(at) {
+		at = now
+	}
 	e.m.move(j, at)
 	return true, nil
 }

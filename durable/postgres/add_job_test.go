@@ -8,15 +8,18 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // addJob calls add_job with all that a job has.
@@ -207,4 +210,40 @@ func TestAddJobPrintable(t *testing.T) {
 	}
 	require.Equal(t, len(stored), next)
 	require.True(t, printable('x'))
+}
+
+// Of many calls that replace the waiting job of one key at the same time, beside others that push it back and signal it,
+// none is refused: nobody claims it.
+func TestAddJobReplacedByMany(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e := s.open(t)
+	pool, err := pgxpool.New(t.Context(), s.srv.DSN()+"&pool_max_conns=30")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	var all sync.WaitGroup
+	for n := range 30 {
+		all.Go(func() {
+			for range 40 {
+				var ref *string
+				sql := fmt.Sprintf("select %s.add_job('k', key => 'k', due => now() + interval '1 hour', on_key => '%s')", s.schema, []string{"replace", "later"}[n%2])
+				if assert.NoError(t, pool.QueryRow(t.Context(), sql).Scan(&ref)) {
+					assert.NotNil(t, ref)
+				}
+				if n == 0 {
+					_, errs := e.Insert(t.Context(), []driver.Record{replacing(t, e)})
+					assert.NoError(t, errs[0])
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func replacing(t *testing.T, e *postgres.Engine) driver.Record {
+	now, _, err := e.Now(t.Context())
+	require.NoError(t, err)
+	r, err := driver.NewRecord(durable.Job{Kind: "k", Key: "k", OnKey: durable.Replace, After: time.Hour}, now)
+	require.NoError(t, err)
+	return r
 }

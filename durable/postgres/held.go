@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -49,6 +48,7 @@ type heldKeys struct {
 type heldKey struct {
 	since  time.Time // when a transaction held it that may hold it still
 	before int64     // that transaction has a number below this
+	seen   string    // the job that had the key, and the transaction that had locked it
 	last   time.Time // when the key was held last
 	busy   bool
 }
@@ -65,11 +65,14 @@ func (h *heldKeys) busy(key string) bool {
 }
 
 // openNow are the open transactions of the server that write: all have numbers from Oldest on, and
-// below Next.
-type openNow struct{ Oldest, Next int64 }
+// below Next. Seen is who has each key.
+type openNow struct {
+	Oldest, Next int64
+	Seen         []string
+}
 
 // decide returns the error of a record of some age whose key was held at a time.
-func (h *heldKeys) decide(key string, at time.Time, age time.Duration, raced bool, open openNow) error {
+func (h *heldKeys) decide(key string, at time.Time, age time.Duration, raced bool, open openNow, seen string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -77,10 +80,10 @@ func (h *heldKeys) decide(key string, at time.Time, age time.Duration, raced boo
 	k := h.keys[key]
 	switch {
 	case k == nil:
-		k = &heldKey{since: at, before: open.Next, busy: raced}
+		k = &heldKey{since: at, before: open.Next, seen: seen, busy: raced}
 		h.keys[key] = k
-	case raced || open.Oldest >= k.before: // all that were open have ended
-		k.since, k.before, k.busy = at, open.Next, true
+	case raced || open.Oldest >= k.before || seen != k.seen: // all that were open have ended, or that which had the key
+		k.since, k.before, k.seen, k.busy = at, open.Next, seen, true
 	case now.Sub(k.since) >= patience:
 		k.busy = false
 	}
@@ -109,8 +112,13 @@ func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []er
 	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, held.Err) }) {
 		return
 	}
-	open, err := ask(ctx, e, pgx.RowToStructByPos[openNow],
-		"select pg_snapshot_xmin(s)::text::int8, pg_snapshot_xmax(s)::text::int8 from pg_current_snapshot() as s", nil)
+	keys := make([]string, len(recs))
+	for i, err := range errs {
+		if errors.Is(err, held.Err) {
+			keys[i] = recs[i].Key
+		}
+	}
+	open, err := ask(ctx, e, pgx.RowToStructByPos[openNow], e.open, []any{keys}, hot)
 	if err != nil {
 		return // the Queue calls again
 	}
@@ -123,34 +131,23 @@ func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []er
 		if raced {
 			at = time.Now()
 		}
-		errs[i] = e.heldKeys.decide(recs[i].Key, at, now.Sub(recs[i].Born), raced, open[0])
+		errs[i] = e.heldKeys.decide(recs[i].Key, at, now.Sub(recs[i].Born), raced, open[0], open[0].Seen[i])
 	}
 }
 
-// lockKeys takes advisory locks of keys, until the transaction ends.
-const lockKeys = "select pg_advisory_xact_lock(k) from unnest($1::int8[]) as k"
-
-// lockOf returns the advisory lock of a key.
-func (e *engine) lockOf(key string) int64 {
-	h := fnv.New64a()
-	h.Write([]byte(e.schema + "\x00" + key))
-	return int64(h.Sum64())
-}
-
-// locksOf returns the locks of the keys that are left, in an order that is the same for all.
-func (e *engine) locksOf(m *meeting) []int64 {
-	locks := make([]int64, len(m.left))
+// keysOf returns the keys that are left.
+func (m *meeting) keysOf() []string {
+	keys := make([]string, len(m.left))
 	for k, i := range m.left {
-		locks[k] = e.lockOf(m.recs[i].Key)
+		keys[k] = m.recs[i].Key
 	}
-	slices.Sort(locks)
-	return slices.Compact(locks)
+	return keys
 }
 
 // askLocked is ask of a statement that may have to wait for keys: it waits briefly, or under the
-// locks of busy keys longer.
-func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], locks []int64, statement string, args []any, settings ...string) (all []T, err error) {
-	if len(locks) == 0 {
+// advisory locks of busy keys longer.
+func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], keys []string, statement string, args []any, settings ...string) (all []T, err error) {
+	if len(keys) == 0 {
 		return ask(ctx, e, row, statement, args, append(settings, brief)...)
 	}
 	if err := e.usable(); err != nil {
@@ -161,7 +158,7 @@ func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], lock
 		b.Queue(s)
 	}
 	locked := false
-	b.Queue(lockKeys, locks).Query(func(rows pgx.Rows) error {
+	b.Queue(e.lockKeys, keys).Query(func(rows pgx.Rows) error {
 		rows.Close()
 		locked = rows.Err() == nil
 		return rows.Err()

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -97,9 +98,9 @@ func (e *engine) insertOnKeys(ctx context.Context, m *meeting, waited map[string
 		}
 		return was
 	})
-	most, locks := freeTries, []int64(nil)
+	most, locks := freeTries, []string(nil)
 	if busy {
-		most, locks = busyTries, e.locksOf(m)
+		most, locks = busyTries, m.keysOf()
 	}
 	for lost := 0; len(m.left) > 0; {
 		rows, err := e.meet(ctx, m.next(), locks)
@@ -158,7 +159,7 @@ func (e *engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
 }
 
 // meet is one turn, under the locks of busy keys.
-func (e *engine) meet(ctx context.Context, args []any, locks []int64) ([]metRow, error) {
+func (e *engine) meet(ctx context.Context, args []any, locks []string) ([]metRow, error) {
 	uncertain := false
 	return retry(ctx, e, true, func() ([]metRow, error) {
 		rows, err := askLocked(ctx, e, pgx.RowToStructByPos[metRow], locks, e.insertOnKey, args)
@@ -175,7 +176,7 @@ func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 	for began, lost := time.Now(), 0; len(m.left) > 0; {
 		before := len(m.left)
 		if lost >= freeTries {
-			if err := tx.run(ctx, asked{text: lockKeys, args: []any{e.locksOf(m)}}); err != nil {
+			if err := e.takeTurn(ctx, tx, m.keysOf()); err != nil {
 				return err
 			}
 		}
@@ -199,13 +200,23 @@ func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 	return nil
 }
 
+// takeTurn takes the locks of busy keys within a caller's transaction, or waits for a moment.
+func (e *engine) takeTurn(ctx context.Context, tx caller, keys []string) error {
+	has := false
+	err := tx.run(ctx, asked{text: e.tryKeys, args: []any{keys}, row: one(&has)})
+	if err == nil && !has {
+		sleep(ctx, heldPause+rand.N(heldPause))
+	}
+	return err
+}
+
 // Signal makes the job that waits under a key due, with a payload.
 func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
 	kinds, err := signaled(ctx, func(busy bool) ([]string, error) {
 		return retry(ctx, e, false, func() ([]string, error) {
-			var locks []int64
+			var locks []string
 			if busy {
-				locks = []int64{e.lockOf(key)}
+				locks = []string{key}
 			}
 			return askLocked(ctx, e, pgx.RowTo[string], locks, e.signal, []any{key, notNull(payload), &at}, hot)
 		})
@@ -261,7 +272,7 @@ func (e *engine) signalTx(ctx context.Context, tx caller, name, key string, payl
 	}
 	kinds, err := signaled(ctx, func(busy bool) (kinds []string, err error) {
 		if busy {
-			if err := tx.run(ctx, asked{text: lockKeys, args: []any{[]int64{e.lockOf(key)}}}); err != nil {
+			if err := e.takeTurn(ctx, tx, []string{key}); err != nil {
 				return nil, err
 			}
 		}

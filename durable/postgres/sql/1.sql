@@ -299,6 +299,7 @@ declare
     told bytea; -- signal
     soonest timestamptz := first; -- due; with a signal of the job that it ends, as soon as that
     waits record;
+    tries int4 := 0;
     micros constant int8 := extract(epoch from date_trunc('second', born))::int8 * 1000000
         + extract(microseconds from born)::int8 % 1000000;
     given_key constant text := nullif(key, '');
@@ -333,7 +334,12 @@ begin
     if wrong is not null then
         raise exception 'tickwheel: invalid: %', wrong using errcode = 'invalid_parameter_value';
     end if;
-    for try in 1 .. 20 loop -- others may take and leave the key meanwhile
+    loop -- others may take and leave the key meanwhile: after two tries it is busy, and they take turns, by a lock
+        -- for which nobody waits, since this transaction may have locked rows (try_keys.sql)
+        tries := tries + 1;
+        if tries > 2 and not pg_try_advisory_xact_lock(hashtextextended('tickwheel' || chr(10) || add_job.key, 0)) then
+            perform pg_sleep(0.002 + 0.02 * random());
+        end if;
         if given_key is not null then -- a job that has expired leaves it
             update tickwheel.job j set key = null, ord = null where j.key = add_job.key and j.state = 0 and j.expires <= clock_timestamp();
         end if;

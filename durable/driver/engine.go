@@ -49,10 +49,13 @@ type Engine interface {
 	// ErrStorage. The Ref of a record with an error is empty.
 	//
 	// Record.OnKey decides about a job that waits under the key. A claimed job that still
-	// has the key is ErrExists, for any OnKey. Replace and Later end the waiting job as
-	// Cancel does, in the commit that stores the record, which takes the key over; with
-	// Later, Record.Succeed changes the record first. Keep stores nothing and returns the
-	// Ref of the waiting job.
+	// has the key is ErrExists, for any OnKey. Replace and Later end a waiting job that is
+	// not due as Cancel does, in the commit that stores the record, which takes the key over;
+	// with Later, Record.Succeed changes the record first. If the waiting job is due
+	// (Record.IsDueFor), the record goes into it (Record.GoInto), and Insert returns its Ref.
+	// That is another version, so a claim that is under way fails. So after the first time it
+	// waits with the next one, until the job is claimed or for a second. Keep stores nothing
+	// and returns the Ref of the waiting job.
 	Insert(ctx context.Context, recs []Record) ([]Ref, []error)
 
 	// Cancel ends waiting jobs. True: no attempt begins any more. False without an error:

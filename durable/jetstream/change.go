@@ -192,19 +192,23 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 func (p *part) moveGroup(r *driver.Record, was []byte, at location, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
+	return p.versionGroup(&next, was, at, s, token, p.openFor(to), now)
+}
+
+// versionGroup is moveGroup of a version that is to be stored in a bucket.
+func (p *part) versionGroup(next *driver.Record, was []byte, at location, s status, token string, bucket int64, now time.Time) group {
 	if s.fate == freed {
 		next.Attempt, next.Crashes = s.attempt, s.crashes
 	}
-	bucket := p.openFor(to)
 	end := status{fate: moved, token: token, bucket: bucket, attempt: s.attempt}
-	forward := p.forwardWrite(&next, bucket)
+	forward := p.forwardWrite(next, bucket)
 	if s.seq == 0 {
 		forward.last, forward.guard = seq(0), p.nearMark(at.bucket)
 	}
 	g := group{
 		{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)},
 		forward,
-		p.recordWrite(&next, was, bucket, now, true),
+		p.recordWrite(next, was, bucket, now, true),
 	}
 	return append(g, p.leave(s)...)
 }

@@ -35,8 +35,10 @@
 //
 // # Keys
 //
-// An Add with a key is an atomic batch of two messages, and one that replaces the waiting job
-// (OnKey) of four or five. The status of a replaced job stays until its 5 s are removed, after it
+// An Add with a key writes two messages, and one that replaces the waiting job, or goes into it
+// (OnKey), four or five. Adds of a process that come at one time share an atomic batch. Of
+// those that follow one another under one key with Replace or Later only the last job is stored.
+// The status of a replaced job stays until its 5 s are removed, after it
 // would have been due: 200 bytes on disk for each Add that pushes a job back. A claim with
 // FreeWhenBegun, which frees the key, is a batch of two messages, and the end is one.
 //
@@ -104,7 +106,8 @@ package jetstream
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A job that replaces another is stored in the commit that cancels the other, which
-//     waits, and takes its key. A claim that frees the key writes the key's tombstone in its
+//     waits, and takes its key. One that goes into another, which is due, is stored as its next
+//     version, in the commit that ends the version before; the key stays. A claim that frees the key writes the key's tombstone in its
 //     commit. So a key names a job that waits, or that runs and keeps it: if the job is
 //     claimed, the key is read once more after that.
 //   - An insert that finds the key with another job may be a repeat: it looks for the forward
@@ -147,5 +150,5 @@ package jetstream
 //
 // Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), insert.go, keys.go, fetch.go, worker.go (claim and end), permits.go, limits.go and flowcontrol.go (limits,
+// redrive), insert.go, keys.go, keyed.go (inserts with keys), fetch.go, worker.go (claim and end), permits.go, limits.go and flowcontrol.go (limits,
 // pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

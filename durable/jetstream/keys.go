@@ -1,15 +1,12 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -111,124 +108,6 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 	}
 	w.last = seq(m.Seq)
 	return group{w}, nil
-}
-
-// insertKeyed stores a record and takes its key, in one commit, which also ends the job that
-// the record replaces. If that is refused though nobody has touched the key, it is the bucket
-// that is closed.
-func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Ref, err error) {
-	if r.OnKey != driver.KeyRefuse { // else all of this process but one would be refused, and begin anew
-		turn := p.turns[crc32.ChecksumIEEE([]byte(r.Key))%uint32(len(p.turns))]
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
-	}
-	refused, before := false, uint64(0) // the last try, and the key's sequence at that time
-	var found driver.Ref
-	err = p.change(ctx, "the key", func(lost error) (bool, error) {
-		h, err := p.keyHolder(ctx, r.Key)
-		if err != nil {
-			return false, err
-		}
-		if h.job.id == r.ID {
-			ref = h.ref
-			return true, nil // an earlier try has stored it; it may have ended since
-		}
-		if lost != nil || r.OnKey != driver.KeyRefuse && (h.alive || r.MaxWait > 0) {
-			if is, err := p.isStored(ctx, r); is || err != nil {
-				if ref = p.refOf(r); lost == nil {
-					found = ""
-				}
-				return is, err
-			}
-		}
-		switch {
-		case h.alive && (r.OnKey == driver.KeyRefuse || h.s.fate == claimed):
-			return true, cmp.Or(lost, driver.ErrExists)
-		case h.alive && r.OnKey == driver.KeyKeep:
-			ref, found = h.ref, h.ref
-			return true, nil
-		case refused && h.seq == before && (lost != nil || !p.fresh(r)):
-			return true, errTooLate // an earlier try may have stored it, and it have run
-		}
-		ref, found, err = p.takeKey(ctx, r, &h)
-		refused, before = errors.Is(err, errConflict), h.seq
-		return false, err
-	})
-	if err != nil {
-		ref, found = "", ""
-	}
-	if r.Found != nil {
-		*r.Found = found
-	}
-	return ref, err
-}
-
-// isStored reports whether an earlier call has stored a record, though it does not have its key
-// any more. To store it again would end the job that has the key now. With MaxWait nobody knows
-// when the stored record is due, and so its Ref; and after half a minute, whether it was stored:
-// the forward that takeKey writes lasts for a minute.
-func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
-	var uncertain error
-	if r.MaxWait > 0 {
-		if uncertain = errTooLate; !p.now().Before(r.Born.Add(graveTTL / 2)) {
-			return true, uncertain
-		}
-	}
-	forward, fate := p.forward(r.ID), p.fateSubject(location{id: r.ID, bucket: p.nearOf(r.At)})
-	last, err := p.lastOf(ctx, forward, fate)
-	if err != nil {
-		return false, err
-	}
-	for _, subject := range []string{forward, fate} {
-		if m, err := last(subject); err != nil || m.Seq > 0 {
-			return err == nil, cmp.Or(err, uncertain)
-		}
-	}
-	return false, nil
-}
-
-// takeKey stores a record, takes the key over from its holder, and ends that if it waits. It
-// returns the Ref of the record, and that of the job which it has ended. If MaxWait has changed the
-// bucket of the record, a forward to where it is tells isStored so.
-func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder) (ref, found driver.Ref, err error) {
-	next, ends, was := *r, group(nil), stored{}
-	if h.alive {
-		var waits driver.Record
-		if waits, was, ends, err = p.cancelGroup(ctx, h); err != nil {
-			return "", "", err
-		}
-		found = h.ref
-		next.Succeed(waits.FirstBorn())
-	}
-	stores := p.storeKeyed(&next)
-	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
-		if len(stores) == 1 {
-			known := p.forwardWrite(&next, bucket)
-			known.ttl = graveTTL
-			stores = group{known, stores[0]}
-		}
-		stores[0].last = seq(0)
-	}
-	err = p.write(ctx, slices.Concat(ends, stores, group{p.keyWrite(&next, h.seq)})...)
-	if err == nil && found != "" && was.Subject == p.farSubject(p.farOf(h.at.bucket)) {
-		p.remove(ctx, was) // as in leaveFar
-	}
-	return p.refOf(&next), found, err
-}
-
-// storeKeyed returns what stores a record for the first time with its key, whose condition is
-// that of both. An earlier try may have stored it.
-func (p *part) storeKeyed(r *driver.Record) group {
-	in := p.insertion(r)
-	if in.displaced {
-		in.group[0].last = nil
-	}
-	in.repeat(p)
-	return in.group
 }
 
 // cancelGroup returns the waiting job that has a key, its message, and what cancels it. As in

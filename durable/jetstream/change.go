@@ -63,7 +63,7 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (ok bool, 
 			ok, err = p.confirmCancel(ctx, a, at, forward, s.seq)
 			return true, err
 		case s.fate == claimed || s.fate.final():
-			return true, nil
+			return p.ifStands(ctx, p.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
 		}
 		end := status{fate: canceled, token: token}
 		written, err := p.writeSeq(ctx, write{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)})
@@ -164,14 +164,17 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 			return true, lost // its bucket was closed, or it came meanwhile
 		}
 		if !h.alive || h.s.fate == claimed {
-			return true, nil
+			return p.ifStands(ctx, p.readingOf(&h), nil)
 		}
 		r, m, err := p.findHeld(ctx, &h)
 		if missed++; errors.Is(err, driver.ErrNotFound) && missed <= 5 {
 			return false, errBusy // it ended in between, or another server is a moment behind
 		}
-		if err != nil || !edit(&r) {
+		if err != nil {
 			return true, err
+		}
+		if !edit(&r) {
+			return p.ifStands(ctx, p.readingOf(&h), nil)
 		}
 		if err = p.write(ctx, p.moveGroup(&r, m.Data, h.at, h.s, token, to, p.now())...); err != nil {
 			return false, err
@@ -229,7 +232,7 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		}
 		h, err := p.keyHolder(ctx, r.Key)
 		if err == nil && h.alive {
-			err = driver.ErrExists
+			err = p.ifHeld(ctx, &h)
 		}
 		return append(g, p.keyWrite(&r, h.seq)), err
 	})
@@ -245,15 +248,15 @@ func (p *part) deleteDead(ctx context.Context, a address) error {
 func (p *part) replaceDead(ctx context.Context, a address, by func(dead stored) (group, error)) error {
 	return p.change(ctx, "the job", func(lost error) (bool, error) {
 		dead, err := p.last(ctx, p.deadSubject(a.id))
-		if err == nil && len(dead.Data) == 0 {
-			err = driver.ErrNotFound
+		if err == nil && lost == nil && len(dead.Data) == 0 {
+			return p.ifStands(ctx, reading{p.deadSubject(a.id): dead.Seq}, driver.ErrNotFound)
 		}
 		if err != nil || lost != nil {
 			return true, cmp.Or(lost, err)
 		}
 		g, err := by(dead)
 		if err != nil {
-			return true, err
+			return !errors.Is(err, errBusy), err
 		}
 		tombstone := grave(p.deadSubject(a.id))
 		tombstone.last = seq(dead.Seq)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -100,7 +101,9 @@ func (p *part) storeAll(ctx context.Context, all []*keyedInsert) {
 		if len(left) == 0 {
 			return
 		}
-		inParallel(left, func(c *keyedInsert) { c.group, c.err = c.plan(ctx) })
+		once := sync.OnceValues(func() (witness, error) { return p.testify(ctx) })
+		testify := func(context.Context) (witness, error) { return once() }
+		inParallel(left, func(c *keyedInsert) { c.testify = testify; c.group, c.err = c.plan(ctx) })
 		var groups []group
 		for _, c := range left {
 			if c.group != nil {
@@ -159,6 +162,7 @@ type keyedInsert struct {
 
 	// Of the step that is under way.
 	step    []int
+	testify func(context.Context) (witness, error) // once for all keys of a step
 	group   group
 	h       holder
 	was     stored // the job that the step ends
@@ -238,9 +242,15 @@ func (c *keyedInsert) plan(ctx context.Context) (group, error) {
 	last := c.recs[c.step[len(c.step)-1]]
 	switch {
 	case h.alive && (last.OnKey == driver.KeyRefuse || h.s.fate == claimed):
-		c.settle(cmp.Or(c.lost, driver.ErrExists))
-		return nil, nil
+		err := p.stands(ctx, p.readingOf(&h), c.testify)
+		if err == nil {
+			c.settle(cmp.Or(c.lost, driver.ErrExists))
+		}
+		return nil, err
 	case h.alive && last.OnKey == driver.KeyKeep:
+		if err := p.stands(ctx, p.readingOf(&h), c.testify); err != nil {
+			return nil, err
+		}
 		c.refs[c.step[0]], c.found[c.step[0]] = h.ref, h.ref
 		c.settle(nil)
 		return nil, nil

@@ -37,6 +37,7 @@ func grave(subject string) write {
 
 // holder is the job that has a key, or had it last.
 type holder struct {
+	key   string     // "" of a job that was read by itself
 	ref   driver.Ref // "" for none
 	seq   uint64     // of the key's message; 0 for none
 	alive bool
@@ -63,14 +64,14 @@ func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) 
 func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	m, err := p.last(ctx, p.keySubject(key))
 	if err != nil || len(m.Data) == 0 {
-		return holder{seq: m.Seq}, err
+		return holder{key: key, seq: m.Seq}, err
 	}
 	a, err := parseRef(driver.Ref(m.Data), p.salt, p.of)
 	if err != nil {
 		return holder{}, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
 	h, err := p.jobOf(ctx, a)
-	h.ref, h.seq = driver.Ref(m.Data), m.Seq
+	h.key, h.ref, h.seq = key, driver.Ref(m.Data), m.Seq
 	return h, err
 }
 

@@ -42,6 +42,9 @@
 // would have been due: 200 bytes on disk for each Add that pushes a job back. A claim with
 // FreeWhenBegun, which frees the key, is a batch of two messages, and the end is one.
 //
+// On several replicas an answer that writes nothing, such as that of Keep, ErrExists, or a false
+// of Cancel or Signal, costs a commit: a leader that was cut off must not give it.
+//
 // # Limits
 //
 // A claim or an end under a limit is an atomic batch of two messages, where others are one
@@ -143,7 +146,9 @@ package jetstream
 //     that is marked. A worker that has created a status reads the mark after that, and
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
-//     deposed leader that does not know it answers with old data (stream.go, lastSince).
+//     deposed leader that does not know it answers with old data (stream.go, lastSince). An
+//     answer that writes nothing rests on what was read before, and a witness confirms it
+//     (stands.go).
 //   - No consumer is trusted: it may hand out anything any number of times. But its ack
 //     position is right, since only ended messages are acknowledged, and only those are
 //     removed.

@@ -51,11 +51,12 @@ type Engine interface {
 	// Record.OnKey decides about a job that waits under the key. A claimed job that still
 	// has the key is ErrExists, for any OnKey. Replace and Later end a waiting job that is
 	// not due as Cancel does, in the commit that stores the record, which takes the key over;
-	// with Later, Record.Succeed changes the record first. If the waiting job is due
+	// with both, Record.Succeed changes the record first. If the waiting job is due
 	// (Record.IsDueFor), the record goes into it (Record.GoInto), and Insert returns its Ref.
 	// That is another version, so a claim that is under way fails. So after the first time it
 	// waits with the next one, until the job is claimed or for a second. Keep stores nothing
-	// and returns the Ref of the waiting job.
+	// and returns the Ref of the waiting job. A waiting job that has expired (Record.Expired)
+	// does not have the key: the record takes it, and the job dies when its turn comes.
 	Insert(ctx context.Context, recs []Record) ([]Ref, []error)
 
 	// Cancel ends waiting jobs. True: no attempt begins any more. False without an error:
@@ -69,7 +70,7 @@ type Engine interface {
 
 	// Signal makes the job that waits under the key due at once and stores the payload as
 	// its Record.Signal, in one commit. It returns false without an error if no job waits
-	// there, or if the job takes no signals or already has one. If Signal, Cancel, Move
+	// there, or if the job takes no signals, already has one, or has expired. If Signal, Cancel, Move
 	// and Claim of one job overlap, one comes first, and the others see its result.
 	// ErrFull: as for Move.
 	Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error)
@@ -211,6 +212,8 @@ type Worker interface {
 	//   - Suspects: a job with such a claim is a suspect, and is claimed exactly or not at
 	//     all. Crashes counts its claims that never ended since the last attempt that ended.
 	//   - Keys: an exact claim of a job with FreeWhenBegun frees its key, in the same commit.
+	//     A claim of a job that has freed its key before is Gone if a newer job of the key
+	//     supersedes it, as in Finish; the job ends.
 	//   - Limits: a job that a limit covers, or that is paused (FlowControl.Covering), is
 	//     claimed exactly or not at all. Without Exact the answer is Throttled, with After 0,
 	//     or Suspect if the job is one. A paused job is Throttled, with After RetryInterval
@@ -227,8 +230,9 @@ type Worker interface {
 
 	// Finish stores the ends of claimed jobs. It is all or nothing for each job: the end,
 	// the next attempt, the key, the next occurrence. The job is no longer a suspect. With
-	// Retry, a job that has freed its key takes it again; if another job has the key by
-	// then, the job ends as with Done. ErrLeaseLost: another worker has taken over, and
+	// Retry, a job that has freed its key takes it again. If a newer job took the key since,
+	// and was not canceled before it began, the job ends as with Done. Newer is the order in
+	// which jobs took the key, not the order of Born. ErrLeaseLost: another worker has taken over, and
 	// nothing was changed. ErrChanged: the job is an occurrence (see Record.IsOccurrence),
 	// the revision of its schedule, 0 without one, is not that of the Completion, and
 	// nothing was changed. For an error that wraps ErrClosed or ErrVersion see Fetch. On any

@@ -31,7 +31,8 @@ type Job struct {
 
 	// MaxWait, with Later, is the longest time from the first Add until the job is due,
 	// however often it is pushed back; 0 means no bound. From then on the job is not pushed back,
-	// whatever the rate of Adds: see [OnKey]. Whole microseconds, rounded up. The
+	// whatever the rate of Adds: see [OnKey]. A job that waits for a retry counts
+	// as added when that is due. Whole microseconds, rounded up. The
 	// word is that of the debounce of JavaScript's lodash.
 	MaxWait time.Duration
 
@@ -45,15 +46,19 @@ type Job struct {
 	// waits under the key, as another job. Both may run at one time; a Limit PerLane with
 	// Running 1 makes the second wait for the first. After an attempt that
 	// failed, or that WithGrace cut off, the job takes the key again and waits for its
-	// next attempt. If another job has the key by then, the newer job supersedes this one,
-	// which ends as if it were done. A job whose process died runs again without the key.
+	// next attempt. If a newer job of the key was added since, that supersedes this one,
+	// which ends as if it were done, even if the newer one has begun or ended. The same
+	// holds when another worker takes over a job whose process died. So an older value
+	// does not begin again after a newer one. A newer job that was canceled before it
+	// began supersedes none.
 	//
 	// The job is claimed when it begins, not 75 to 300 ms before it is due. Until then it
 	// can be canceled and replaced. It begins later by a commit.
 	FreeWhenBegun bool
 
 	// Signals allows a signal: see Signal of a Queue. The job is claimed as with
-	// FreeWhenBegun.
+	// FreeWhenBegun. A job that replaces one which has a signal takes the signal, if it
+	// has Signals too, and is due as soon as the other was.
 	Signals bool
 
 	// MaxAttempts is the largest number of attempts; the failure of the last makes the
@@ -81,7 +86,8 @@ type Job struct {
 	// Expires, if not zero, is until when an attempt may begin, by the engine's clock. No
 	// attempt begins from then on: the job is dead, with [ErrExpired] as its error. The
 	// end is stored when the job's turn comes, so a listing may show it as waiting for
-	// longer. Expires must be after the due time. Redrive clears Expires.
+	// longer. It leaves its key when it expires: Add accepts another job, and no signal reaches
+	// it. Expires must be after the due time. Redrive clears Expires.
 	Expires time.Time
 
 	schedule string // see OfSchedule

@@ -22,8 +22,10 @@ type Record struct {
 	// which sets Found, if not nil, to the Ref of the job that waited under the key, or to "".
 	Job
 
-	First  time.Time // Born of the first job of a chain that was pushed back; zero for the first itself.
-	Signal []byte    // The payload of the signal; nil without one.
+	// First is when the wait began that MaxWait bounds: Born of the first job of a chain that was
+	// pushed back, or the due time of a retry. Zero: Born.
+	First  time.Time
+	Signal []byte // The payload of the signal; nil without one.
 
 	Due  time.Time // The time of the next attempt.
 	Born time.Time // The time of the call of Add.
@@ -82,17 +84,25 @@ func (r *Record) kept() Job {
 	return j
 }
 
-// Succeed changes a record before it is stored. First is the FirstBorn of the job that it
-// ends: with Later the record is due no later than MaxWait after that. Other records stay.
-func (r *Record) Succeed(first time.Time) {
-	if r.OnKey != KeyLater {
-		return
+// Succeed changes a record before it is stored in place of a job that waits under its key. With
+// Later the record is due no later than MaxWait after the FirstBorn of that job. A record with
+// Signals takes the job's signal, and is due no later than the job. Other records stay.
+func (r *Record) Succeed(was *Record) {
+	if r.OnKey == KeyLater {
+		r.pushBack(was.FirstBorn())
 	}
-	r.First = first
-	if last := first.Add(r.MaxWait); r.MaxWait > 0 && last.Before(r.Due) {
-		if last.Before(r.Born) {
-			last = r.Born
-		}
+	if r.Signals && was.Signal != nil {
+		r.Signal = was.Signal
+		r.Due = earlier(r.Due, later(was.Due, r.Born)) // At stays, and so an engine's Ref
+	}
+}
+
+// pushBack is Succeed with Later. After the clock was set back, first lies in the future: then
+// nothing is known of it but that it has passed.
+func (r *Record) pushBack(first time.Time) {
+	r.First = earlier(first, r.Born)
+	if last := r.First.Add(r.MaxWait); r.MaxWait > 0 && last.Before(r.Due) {
+		last = later(last, r.Born)
 		r.Due, r.At = last, last
 	}
 }
@@ -108,7 +118,38 @@ func (r *Record) IsDueFor(next *Record, now time.Time) bool {
 // signal, and no attempts.
 func (r *Record) GoInto(due *Record) {
 	r.ID, r.Born, r.First, r.At, r.Due, r.Version = due.ID, due.Born, due.First, due.At, due.Due, due.Version+1
-	r.Signal, r.Attempt, r.Crashes = due.Signal, 0, due.Crashes
+	r.Attempt, r.Crashes = 0, due.Crashes
+	if r.Signals {
+		r.Signal = due.Signal
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// Expired reports whether no attempt may begin any more at a time. A waiting job that has
+// expired does not have its key any more.
+func (r *Record) Expired(now time.Time) bool {
+	return !r.Expires.IsZero() && !now.Before(r.Expires)
+}
+
+// Retried changes a record with a key that waits for another attempt, due at a time: a job that
+// pushes it back counts MaxWait from then, if that has passed.
+func (r *Record) Retried(at time.Time) {
+	if r.Key != "" {
+		r.First = at
+	}
 }
 
 // FirstBorn returns First, or Born if that is zero.

@@ -189,6 +189,31 @@ func pushedBack(t *testing.T, s Store) {
 	empties(t, r)
 }
 
+// A job that was tried begins the wait anew that MaxWait bounds: a job that pushes it back
+// is not due at once.
+func pushedBackAfterFailure(t *testing.T, s Store) {
+	r := open(t, s.Open(t), backoff(time.Hour)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if string(a.Job.Payload) == "snoozed" {
+			return durable.Snooze(time.Hour)
+		}
+		return errTest
+	}).start()
+	const most = 500 * time.Millisecond
+	for n, how := range []string{"failed", "snoozed"} {
+		ref := r.add(durable.Job{Kind: kind, Key: "k", Payload: []byte(how)})[0]
+		r.awaitRuns(n + 1)
+		await(t, "it has ended", func() bool { return r.get(ref).State != durable.Running })
+		time.Sleep(most)
+		before := r.now()
+		j := keyed(durable.Later, "")
+		j.MaxWait = most
+		r.add(j)
+		require.GreaterOrEqual(t, r.lookup("k").Due.Sub(before), most/2, how)
+		r.cancelKey("k", true)
+	}
+	empty(t, r)
+}
+
 // With FreeWhenBegun a key is free when its job begins. A job that is added then waits, and
 // supersedes the next attempt of the other.
 func freeWhenBegun(t *testing.T, s Store) {
@@ -270,6 +295,91 @@ func signal(t *testing.T, s Store) {
 	await(t, "it takes one before its next attempt, or that has begun", func() bool { return attempts(r) > 3 || signals("k", "late") })
 	r.awaitRuns(4)
 	proceed <- nil
+	empty(t, r)
+}
+
+// A waiting job that has expired does not have its key any more: no signal reaches it, and no Add meets it. It
+// dies when its turn comes.
+func expiredHolder(t *testing.T, s Store) {
+	r := open(t, s.Open(t), backoff(0))
+	expired := func(j durable.Job) durable.Ref {
+		j.Kind, j.Key, j.Signals, j.Expires = kind, "k", true, r.now().Add(100*time.Millisecond)
+		return r.add(j)[0]
+	}
+	var dead []durable.Ref
+	for _, on := range []durable.OnKey{durable.Refuse, durable.Replace, durable.Later, durable.Keep} {
+		dead = append(dead, expired(durable.Job{FreeWhenBegun: on == durable.Keep}))
+		time.Sleep(200 * time.Millisecond)
+		require.False(t, r.is(r.Signal(within(t), "k", nil)), "it has expired")
+		found, next := durable.Ref("x"), keyed(on, "next")
+		if next.Found = &found; on == durable.Later {
+			next.MaxWait = time.Millisecond
+			next.After = 0
+		}
+		ref := r.add(next)[0]
+		require.NotEqual(t, dead[len(dead)-1], ref)
+		require.Empty(t, found)
+		require.Equal(t, ref, r.lookup("k").Ref)
+		r.cancelKey("k", true)
+	}
+	killed := r.add(keyed(durable.Refuse, "killed"))[0]
+	r.handle(kind, fails(durable.Discard(errTest))).start()
+	r.reschedule(killed, time.Now(), true)
+	state := func(ref durable.Ref) {
+		await(t, "it is dead", func() bool { return r.get(ref).State == durable.Dead })
+	}
+	state(killed)
+	for _, ref := range dead {
+		state(ref)
+		require.Equal(t, durable.ErrExpired.Error(), r.get(ref).LastError)
+	}
+	require.Equal(t, 1, attempts(r))
+	r.drain()
+	dead = append(dead, expired(durable.Job{}))
+	time.Sleep(200 * time.Millisecond)
+	r.redrive(killed)
+	require.Equal(t, killed, r.lookup("k").Ref)
+	r.cancelKey("k", true)
+	r.start()
+	for _, ref := range dead {
+		state(ref)
+		r.delete(ref)
+	}
+	empty(t, r)
+}
+
+// A job that has a signal passes it on to the job that replaces it, which is due as soon, if that takes signals.
+func signalReplaced(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	for n, next := range []durable.Job{{OnKey: durable.Replace}, {OnKey: durable.Later}, {OnKey: durable.Later, MaxWait: time.Minute}} {
+		next.Kind, next.Key, next.Signals, next.After = kind, fmt.Sprint(n), true, time.Hour
+		first := next
+		first.OnKey, first.MaxWait = durable.Refuse, 0
+		r.add(first)
+		require.True(t, r.is(r.Signal(within(t), next.Key, []byte("payload"))))
+		for range 2 {
+			ref := r.add(next)[0]
+			i := r.lookup(next.Key)
+			require.Equal(t, ref, i.Ref)
+			require.WithinDuration(t, time.Now(), i.Due, time.Minute/2)
+			require.False(t, r.is(r.Signal(within(t), next.Key, nil)), "it has one")
+		}
+	}
+	// One that takes none goes into the job, which is due, without the signal.
+	deaf := keyed(durable.Refuse, "")
+	deaf.Signals = true
+	r.add(deaf)
+	require.True(t, r.is(r.Signal(within(t), "k", nil)))
+	deaf.Signals, deaf.OnKey = false, durable.Replace
+	r.add(deaf)
+	require.WithinDuration(t, time.Now(), r.lookup("k").Due, time.Minute/2)
+	r.cancelKey("k", true)
+
+	r.handle(kind, nil).start()
+	for _, run := range r.awaitRuns(3) {
+		require.True(t, run.Signaled)
+		require.Equal(t, "payload", string(run.Signal))
+	}
 	empty(t, r)
 }
 
@@ -440,8 +550,118 @@ func claimedKey(r *rig, w *crashing) (durable.Ref, *driver.Delivery) {
 	return ref, h
 }
 
+// Of two jobs of one key whose attempts fail, the one that was added later waits for another attempt,
+// whichever fails first. The other has ended by then, also if the later one has run meanwhile, but not
+// if the later one was canceled before it began.
+func newerStays(t *testing.T, s Store) {
+	ends := map[string]chan error{"1": make(chan error), "2": make(chan error)}
+	r := open(t, s.Open(t), backoff(time.Hour), durable.WithConcurrency(4)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		return <-ends[string(a.Job.Payload)]
+	}).start()
+	runs := 0
+	begin := func(value string) durable.Ref {
+		ref := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Payload: []byte(value)})[0]
+		runs++
+		r.awaitRuns(runs)
+		return ref
+	}
+	has := func(ref durable.Ref) {
+		await(t, "it waits under the key", func() bool {
+			i, err := r.Lookup(within(t), "k")
+			return err == nil && i.Ref == ref && i.State == durable.Waiting
+		})
+	}
+	for _, first := range []string{"1", "2"} {
+		one, two := begin("1"), begin("2")
+		for _, value := range []string{first, map[string]string{"1": "2", "2": "1"}[first]} {
+			ends[value] <- errTest
+			if value == "1" {
+				r.awaitGone(one)
+			} else {
+				has(two)
+			}
+		}
+		has(two)
+		r.cancelKey("k", true)
+	}
+
+	one, two := begin("1"), begin("2")
+	ends["2"] <- nil
+	r.awaitGone(two)
+	ends["1"] <- errTest
+	r.awaitGone(one)
+	r.lacks("k")
+
+	one = begin("1")
+	later := keyed(durable.Replace, "2")
+	r.add(later)
+	r.add(later)
+	r.cancelKey("k", true)
+	ends["1"] <- errTest
+	has(one)
+	r.cancelKey("k", true)
+	empty(t, r)
+}
+
+// The same of two that are cut off in one call.
+func newerStaysAfterGrace(t *testing.T, s Store) {
+	for range 4 {
+		r := open(t, s.Open(t), durable.WithGrace(time.Millisecond), durable.WithConcurrency(4)).handle(kind, func(ctx context.Context, _ *durable.Attempt) error {
+			<-ctx.Done()
+			return errTest
+		}).start()
+		var refs []durable.Ref
+		for n := range 3 {
+			refs = append(refs, r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true})[0])
+			r.awaitRuns(n + 1)
+		}
+		r.drain()
+		c := open(t, s.Open(t))
+		c.awaitGone(refs[:2]...)
+		i := c.lookup("k")
+		require.Equal(t, refs[2], i.Ref)
+		require.Equal(t, durable.Waiting, i.State)
+		require.Zero(t, i.Attempt)
+		empties(t, c)
+	}
+}
+
+// If the process of an attempt that has freed its key dies, or hands the job back, and a newer job of
+// the key was stored since, the job ends: it does not run after the newer one. Limited jobs free their permits.
+func newerAfterTakeover(t *testing.T, s Store) {
+	for _, limited := range []bool{false, true} {
+		r := open(t, s.Open(t)).handle(kind, nil)
+		if limited {
+			r.limit("one", durable.Limit{PerLane: true, Running: 1})
+		}
+		e := s.Open(t)
+		w := newCrashing(t, e, fmt.Sprint("dies-", limited))
+		job := durable.Job{Kind: kind, Key: "k", Lane: "k", FreeWhenBegun: true}
+		one := r.add(job)[0]
+		w.granted(w.take(one))
+		w.stop()
+		two := r.add(job)[0]
+		r.start()
+		if !limited { // else it waits for the permit of the dead
+			r.awaitRuns(1)
+		}
+		require.NoError(t, w.Close(within(t)))
+		require.NoError(t, e.Close())
+		r.awaitGone(one, two)
+		for _, run := range r.ran() {
+			require.Equal(t, two, run.Ref)
+		}
+		if limited {
+			await(t, "no permit is taken", func() bool { return r.taken() == 0 })
+			r.unlimit("one")
+		}
+		empty(t, r)
+		r.drain()
+	}
+}
+
 // If the process of an attempt that has freed its key dies, a job that waits under the key by then
-// stays, and both run.
+// stays, and runs alone.
 func keyLeftByTheDead(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	e := s.Open(t)
@@ -453,8 +673,11 @@ func keyLeftByTheDead(t *testing.T, s Store) {
 	two := r.add(durable.Job{Kind: kind, Key: "k", OnKey: durable.Replace, Found: &found})[0]
 	require.Empty(t, found)
 	r.handle(kind, nil).start()
-	runs := r.awaitRuns(2)
-	require.ElementsMatch(t, []durable.Ref{one, two}, []durable.Ref{runs[0].Ref, runs[1].Ref})
+	require.Equal(t, two, r.awaitRuns(1)[0].Ref)
+	r.awaitGone(one)
+	for _, run := range r.ran() {
+		require.Equal(t, two, run.Ref)
+	}
 	empty(t, r)
 }
 

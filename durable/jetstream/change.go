@@ -132,7 +132,7 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 // signal moves the job that waits under a key to now, with the payload of its signal.
 func (p *part) signal(ctx context.Context, key string, payload []byte, now time.Time) (bool, error) {
 	return p.moveIf(ctx, now, func() (holder, error) { return p.keyHolder(ctx, key) }, func(r *driver.Record) bool {
-		takes := r.Signals && r.Signal == nil
+		takes := r.Signals && r.Signal == nil && !r.Expired(p.now())
 		r.Signal = append([]byte{}, payload...)
 		return takes
 	})
@@ -225,16 +225,21 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		}
 		r.Due, r.Attempt, r.Crashes, r.Version = at, 0, 0, r.Version+1
 		r.Expires = time.Time{}
+		r.Retried(at)
 		bucket := p.openFor(at)
 		g := group{p.forwardWrite(&r, bucket), p.recordWrite(&r, dead.Data, bucket, p.now(), true)}
 		if r.Key == "" {
 			return g, nil
 		}
 		h, err := p.keyHolder(ctx, r.Key)
-		if err == nil && h.alive {
+		if h.expired(p.now()) {
+			var aside group
+			aside, err = p.asideGroup(ctx, &h)
+			g = append(g, aside...)
+		} else if err == nil && h.alive {
 			err = p.ifHeld(ctx, &h)
 		}
-		return append(g, p.keyWrite(&r, h.seq)), err
+		return append(g, p.keyWriteAfter(&r, h.seq, h.after)), err
 	})
 }
 

@@ -40,7 +40,8 @@
 // those that follow one another under one key with Replace or Later only the last job is stored.
 // The status of a replaced job stays until its 5 s are removed, after it
 // would have been due: 200 bytes on disk for each Add that pushes a job back. A claim with
-// FreeWhenBegun, which frees the key, is a batch of two messages, and the end is one.
+// FreeWhenBegun, which frees the key, is a batch of two messages, and so is the end, unless a newer
+// job has the key.
 //
 // On several replicas an answer that writes nothing, such as that of Keep, ErrExists, or a false
 // of Cancel or Signal, costs a commit: a leader that was cut off must not give it.
@@ -110,8 +111,8 @@ package jetstream
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A job that replaces another is stored in the commit that cancels the other, which
 //     waits, and takes its key. One that goes into another, which is due, is stored as its next
-//     version, in the commit that ends the version before; the key stays. A claim that frees the key writes the key's tombstone in its
-//     commit. So a key names a job that waits, or that runs and keeps it: if the job is
+//     version, in the commit that ends the version before. A claim that frees the key writes so
+//     in the key's message, in its commit. So a key names a job that waits, or that runs and keeps it: if the job is
 //     claimed, the key is read once more after that.
 //   - An insert that finds the key with another job may be a repeat: it looks for the forward
 //     and the status of its own record first, and ends no other job then.

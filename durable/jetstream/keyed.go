@@ -239,15 +239,15 @@ func (c *keyedInsert) plan(ctx context.Context) (group, error) {
 	if err := c.settleKnown(ctx); err != nil || len(c.step) == 0 {
 		return nil, err
 	}
-	last := c.recs[c.step[len(c.step)-1]]
+	last, expired := c.recs[c.step[len(c.step)-1]], h.expired(p.now())
 	switch {
-	case h.alive && (last.OnKey == driver.KeyRefuse || h.s.fate == claimed):
+	case h.alive && !expired && (last.OnKey == driver.KeyRefuse || h.s.fate == claimed):
 		err := p.stands(ctx, p.readingOf(&h), c.testify)
 		if err == nil {
 			c.settle(cmp.Or(c.lost, driver.ErrExists))
 		}
 		return nil, err
-	case h.alive && last.OnKey == driver.KeyKeep:
+	case h.alive && !expired && last.OnKey == driver.KeyKeep:
 		if err := p.stands(ctx, p.readingOf(&h), c.testify); err != nil {
 			return nil, err
 		}
@@ -259,7 +259,14 @@ func (c *keyedInsert) plan(ctx context.Context) (group, error) {
 		return nil, nil
 	}
 	c.was = stored{}
-	if !h.alive {
+	switch {
+	case expired:
+		aside, err := p.asideGroup(ctx, &c.h)
+		if err != nil {
+			return nil, err
+		}
+		return c.replace(nil, aside), nil
+	case !h.alive:
 		return c.replace(nil, nil), nil
 	}
 	waits, m, ends, err := p.cancelGroup(ctx, &c.h)
@@ -319,7 +326,7 @@ func (c *keyedInsert) replace(waits *driver.Record, g group) group {
 		r := c.recs[i]
 		next = *r
 		if waits != nil {
-			next.Succeed(waits.FirstBorn())
+			next.Succeed(waits)
 		}
 		if c.refs[i], c.found[i] = p.refOf(r), found; k == len(c.step)-1 {
 			c.refs[i] = p.refOf(&next)
@@ -329,9 +336,14 @@ func (c *keyedInsert) replace(waits *driver.Record, g group) group {
 			end := status{fate: canceled, token: rand.Text()}
 			g = append(g, write{subject: p.fateSubject(location{id: r.ID, bucket: b}), data: end.encode(), last: seq(0)})
 		}
-		waits, found = &driver.Record{Born: next.Born, First: next.First}, c.refs[i]
+		before := next
+		waits, found = &before, c.refs[i]
 	}
 	r, stores := c.recs[c.step[len(c.step)-1]], p.storeKeyed(&next)
+	if next.Due.Before(next.At) { // by a signal
+		stores = p.elsewhere(&next, p.openFor(next.Due), true)
+		stores[0].last = seq(0)
+	}
 	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
 		if len(stores) == 1 {
 			known := p.forwardWrite(&next, bucket)
@@ -340,11 +352,10 @@ func (c *keyedInsert) replace(waits *driver.Record, g group) group {
 		}
 		stores[0].last = seq(0)
 	}
-	return slices.Concat(g, stores, group{p.keyWrite(&next, c.h.seq)})
+	return slices.Concat(g, stores, group{p.keyWriteAfter(&next, c.h.seq, c.h.after)})
 }
 
-// fill stores the last record of a step as the next version of a job that is due. The key stays: it
-// names the job as long as that waits. A forward of each record to the job tells isStored so.
+// fill stores the last record of a step as the next version of a job that is due. A forward of each record to the job tells isStored so.
 func (c *keyedInsert) fill(waits *driver.Record, m stored) group {
 	p, now := c.p, c.p.now()
 	next, s := *c.recs[c.step[len(c.step)-1]], c.h.s
@@ -357,7 +368,7 @@ func (c *keyedInsert) fill(waits *driver.Record, m stored) group {
 		g = append(g, write{subject: p.forward(c.recs[i].ID), data: []byte(c.h.ref), last: seq(0), rollup: true, ttl: graveTTL})
 	}
 	c.fills = true
-	return g
+	return append(g, p.keyWriteAfter(&next, c.h.seq, c.h.after)) // it says when the job expires
 }
 
 // fillEvery is how long a job that is due has to be claimed before the next record goes into it: a

@@ -13,18 +13,17 @@ import (
 )
 
 // A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
-// It is taken by a compare-and-set of its sequence. A job that ends, or begins with
-// FreeWhenBegun, leaves it with a tombstone in the same commit. A canceled job does not
-// have the key, though no tombstone is written.
+// It is taken by a compare-and-set of its sequence. A job that ends leaves it with a tombstone
+// in the same commit, and one that begins with FreeWhenBegun with its Ref after "- ". A canceled
+// job does not have the key, though no tombstone is written. order.go says which of several jobs of
+// a key is the newest.
 
 func (p *part) keySubject(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return p.subject("k." + hex.EncodeToString(sum[:16]))
 }
 
-func (p *part) keyWrite(r *driver.Record, last uint64) write {
-	return write{subject: p.keySubject(r.Key), data: []byte(p.refOf(r)), last: seq(last), rollup: true}
-}
+func (p *part) keyWrite(r *driver.Record, last uint64) write { return p.keyWriteAfter(r, last, "") }
 
 // graveTTL is how long a tombstone lasts.
 const graveTTL = time.Minute
@@ -39,6 +38,8 @@ func grave(subject string) write {
 type holder struct {
 	key   string     // "" of a job that was read by itself
 	ref   driver.Ref // "" for none
+	after driver.Ref // order.go
+	until time.Time  // when it expires; zero for never
 	seq   uint64     // of the key's message; 0 for none
 	alive bool
 
@@ -63,15 +64,19 @@ func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) 
 // holder reads a key, and then the status of the job that has it.
 func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	m, err := p.last(ctx, p.keySubject(key))
-	if err != nil || len(m.Data) == 0 {
-		return holder{key: key, seq: m.Seq}, err
+	if err != nil {
+		return holder{}, err
 	}
-	a, err := parseRef(driver.Ref(m.Data), p.salt, p.of)
+	k := parseKey(m)
+	if k.ref == "" || k.left {
+		return holder{key: key, seq: m.Seq, after: k.ref}, nil
+	}
+	a, err := parseRef(k.ref, p.salt, p.of)
 	if err != nil {
 		return holder{}, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
 	h, err := p.jobOf(ctx, a)
-	h.key, h.ref, h.seq = key, driver.Ref(m.Data), m.Seq
+	h.key, h.ref, h.after, h.until, h.seq = key, k.ref, k.after, k.until, m.Seq
 	return h, err
 }
 
@@ -100,7 +105,7 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 		return nil, nil
 	}
 	m, err := p.last(ctx, p.keySubject(r.Key))
-	if err != nil || driver.Ref(m.Data) != p.refOf(r) {
+	if err != nil || parseKey(m).ref != p.refOf(r) {
 		return nil, err
 	}
 	w := grave(p.keySubject(r.Key))
@@ -130,14 +135,4 @@ func (p *part) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m s
 	}
 	end := status{fate: canceled, token: rand.Text(), attempt: h.s.attempt}
 	return r, m, group{{subject: p.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
-}
-
-// retakeKey is what a job with FreeWhenBegun writes of its key when it waits again, and whether
-// another job has the key by now. Nothing, if the key is this job's.
-func (p *part) retakeKey(ctx context.Context, r *driver.Record) (g group, superseded bool, err error) {
-	h, err := p.keyHolder(ctx, r.Key)
-	if err != nil || h.job.id == r.ID {
-		return nil, false, err
-	}
-	return group{p.keyWrite(r, h.seq)}, h.alive, nil
 }

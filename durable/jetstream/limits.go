@@ -15,18 +15,19 @@ import (
 
 // claimRequest is a job that is to be claimed.
 type claimRequest struct {
-	h       *driver.Delivery
-	hd      *handle
-	barred  *driver.ClaimResult   // not nil: the limits or pauses do not let it be claimed
-	limits  []*driver.StoredLimit // that cover it
-	quotas  []string              // of each
-	basis   basis
-	result  driver.ClaimResult
-	permits []string // that its claim has
-	took    []string // those of them that are new
-	key     group    // that leaves the key of a job with FreeWhenBegun
-	seen    bool     // it was looked whether it has ended
-	refused bool     // its claim: what it was based on is to be read
+	h          *driver.Delivery
+	hd         *handle
+	barred     *driver.ClaimResult   // not nil: the limits or pauses do not let it be claimed
+	limits     []*driver.StoredLimit // that cover it
+	quotas     []string              // of each
+	basis      basis
+	result     driver.ClaimResult
+	permits    []string // that its claim has
+	took       []string // those of them that are new
+	key        group    // that leaves the key of a job with FreeWhenBegun
+	superseded bool     // and key is what tells that: order.go
+	seen       bool     // it was looked whether it has ended
+	refused    bool     // its claim: what it was based on is to be read
 }
 
 // draft is the counter of a quota as claims would change it, and the permits that they take.
@@ -84,14 +85,18 @@ func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claimRequest, to
 	swept := false
 	for tries := 0; len(jobs) > 0; {
 		some, err := w.survey(ctx, p, jobs, token)
+		var again []*claimRequest
+		if err == nil {
+			some, again = w.endSuperseded(ctx, p, some, token)
+		}
 		if err != nil || tries == claimTries {
-			for _, j := range some {
+			for _, j := range append(some, again...) {
 				j.result = driver.ClaimResult{Status: driver.RetryLater, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
 			}
 			return
 		}
 		drafts, won, full := w.planClaims(p, some)
-		jobs = w.commitClaims(ctx, p, drafts, won, token, tries == 0)
+		jobs = append(w.commitClaims(ctx, p, drafts, won, token, tries == 0), again...)
 		if len(jobs) > 0 {
 			tries++
 		}
@@ -130,8 +135,8 @@ func (p *part) readKeys(ctx context.Context, jobs []*claimRequest) error {
 	var failed error
 	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claimRequest) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
 	inParallel(leave, func(j *claimRequest) {
-		key, err := p.leaveKey(ctx, &j.h.Record, nil)
-		j.key = key
+		var err error
+		j.key, j.superseded, err = p.leaveAtBegin(ctx, &j.h.Record, j.basis.replaces)
 		mu.Lock()
 		defer mu.Unlock()
 		failed = cmp.Or(failed, err)

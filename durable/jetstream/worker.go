@@ -425,7 +425,7 @@ func (p *part) tidy(ctx context.Context, r *driver.Record, at location) error {
 	if err != nil || s.fate != canceled {
 		return err
 	}
-	g, err := p.leaveKey(ctx, r, nil)
+	g, err := p.leaveCanceled(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -463,10 +463,31 @@ func (h *handle) answer(s string) {
 func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
 	spread(w.e, len(outs), func(i int) *part { return outs[i].Delivery.Claim.(*handle).p }, func(p *part, indices []int) {
-		for k, err := range w.finish(ctx, p, pick(outs, indices)) {
+		for k, err := range w.finishKeyed(ctx, p, pick(outs, indices)) {
 			errs[indices[k]] = err
 		}
 	})
+	return errs
+}
+
+// finishKeyed is finish. An end of a job that has left its key may meet a newer job of the key, which is stored
+// or begins: then it is made once more.
+func (w *worker) finishKeyed(ctx context.Context, p *part, outs []driver.Completion) []error {
+	errs := w.finish(ctx, p, outs)
+	for range claimTries {
+		var again []int
+		for i, err := range errs {
+			if outs[i].Delivery.Record.FreeWhenBegun && errors.Is(err, errConflict) {
+				again = append(again, i)
+			}
+		}
+		if len(again) == 0 {
+			break
+		}
+		for k, err := range w.finish(ctx, p, pick(outs, again)) {
+			errs[again[k]] = err
+		}
+	}
 	return errs
 }
 
@@ -542,9 +563,10 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
 	}
+	var key group
+	superseded := false
 	if o.End == driver.Retry {
-		var key group
-		superseded := false
+		r.Retried(o.At)
 		if r.FreeWhenBegun {
 			var err error
 			if key, superseded, err = p.retakeKey(ctx, &r); err != nil {
@@ -566,9 +588,11 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	if hd.at.version > 0 {
 		g = append(g, grave(p.forward(r.ID)))
 	}
-	key, err := p.leaveKey(ctx, &r, o.Next)
-	if err != nil {
-		return nil, err
+	if !superseded {
+		var err error
+		if key, err = p.leaveKey(ctx, &r, o.Next); err != nil {
+			return nil, err
+		}
 	}
 	schedule, err := p.endSchedule(ctx, o)
 	if err != nil {

@@ -29,6 +29,8 @@ type Store struct {
 	schedules map[string]driver.Schedule
 	flow      *driver.FlowControl
 	counted   map[driver.LimitKey]*driver.Counter
+	stored    int                // counts the jobs that have taken a key, in their order
+	begun     map[string]int     // the order of the newest job of each key that has begun
 	workers   map[string]*worker // that are there, and those that died without Close
 	changed   chan struct{}      // closed, and made anew, when a Fetch may have something to do
 	ended     chan struct{}      // the same, when a job is due no more
@@ -47,6 +49,7 @@ type entry struct {
 	ending  bool              // CancelRunning was called for the claim
 	left    bool              // it has left its key
 	filled  time.Time         // when a record went into it
+	order   int               // of its key: a job with a higher one was added later
 }
 
 type engine struct {
@@ -66,7 +69,7 @@ type worker struct {
 func New(c *Clock) *Store {
 	m := &Store{
 		clock: c, jobs: map[driver.Ref]*entry{}, over: map[driver.Ref]bool{}, schedules: map[string]driver.Schedule{}, counted: map[driver.LimitKey]*driver.Counter{},
-		workers: map[string]*worker{},
+		begun: map[string]int{}, workers: map[string]*worker{},
 		changed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if c != nil {
@@ -197,7 +200,8 @@ func (m *Store) insert(r driver.Record, since time.Time) (driver.Ref, error) {
 			return there, nil
 		}
 	}
-	m.jobs[ref] = &entry{rec: stored(&r), state: driver.Waiting, claim: 1}
+	m.stored++
+	m.jobs[ref] = &entry{rec: stored(&r), state: driver.Waiting, claim: 1, order: m.stored}
 	m.change()
 	return ref, nil
 }
@@ -226,7 +230,7 @@ func (m *Store) meet(there driver.Ref, r *driver.Record, since time.Time) (kept 
 	if j.rec.IsDueFor(r, m.now()) {
 		return true, m.fill(j, r, since)
 	}
-	r.Succeed(j.rec.FirstBorn())
+	r.Succeed(&j.rec)
 	m.forget(there, j)
 	return false, nil
 }
@@ -244,17 +248,37 @@ func (m *Store) fill(j *entry, r *driver.Record, since time.Time) error {
 	return nil
 }
 
-// holder returns the job that has the key, or "".
+// holder returns the job that has the key, or "". One that waits and has expired leaves it.
 func (m *Store) holder(key string) driver.Ref {
 	if key == "" {
 		return ""
 	}
 	for ref, j := range m.jobs {
-		if j.rec.Key == key && !j.left && (j.state == driver.Waiting || j.state == driver.Running) {
+		switch {
+		case j.rec.Key != key || j.left || j.state != driver.Waiting && j.state != driver.Running:
+		case j.state == driver.Waiting && j.rec.Expired(m.now()):
+			j.left = true
+		default:
 			return ref
 		}
 	}
 	return ""
+}
+
+// superseded reports whether a job that has left its key has ended by that: a newer job of the key
+// waits, or has begun. A newer job that was canceled before is none.
+func (m *Store) superseded(j *entry) bool {
+	if !j.left {
+		return false
+	}
+	return m.begun[j.rec.Key] > j.order || m.holder(j.rec.Key) != ""
+}
+
+// begins notes that a job with a key has begun.
+func (m *Store) begins(j *entry) {
+	if j.rec.Key != "" {
+		m.begun[j.rec.Key] = max(m.begun[j.rec.Key], j.order)
+	}
 }
 
 // find returns a job, and whether there was one. One that has ended has no state.
@@ -347,9 +371,11 @@ func (e *engine) Redrive(_ context.Context, ref driver.Ref, at time.Time) error 
 	case e.m.holder(j.rec.Key) != "":
 		return driver.ErrExists
 	}
-	j.left = false
+	e.m.stored++
+	j.left, j.order = false, e.m.stored
 	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, driver.Waiting, ""
 	j.rec.Expires = time.Time{}
+	j.rec.Retried(at)
 	j.rec.Version++
 	e.m.change()
 	return nil
@@ -641,7 +667,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	}
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
-		j.left = j.left || h.Exact && j.rec.FreeWhenBegun
+		m.leave(j)
 		h.Claim = j.claim
 		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
 		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}
@@ -650,6 +676,11 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 		if left := m.lease(j.by); left > 0 {
 			return driver.ClaimResult{Status: driver.RetryLater, After: left}
 		}
+	}
+	if m.superseded(j) && !j.rec.Expired(m.now()) {
+		m.free(j)
+		m.forget(h.Ref, j)
+		return driver.ClaimResult{Status: driver.Gone}
 	}
 	begun, crashes := j.begun()
 	if crashes > 0 && !h.Exact {
@@ -661,10 +692,18 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	}
 	j.state, j.by, j.exact, j.ending = driver.Running, w.c.Name, h.Exact, false
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
-	j.left = j.left || h.Exact && j.rec.FreeWhenBegun
+	m.leave(j)
 	j.claim++
 	h.Claim = j.claim
 	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
+}
+
+// leave frees the key of a claimed job that begins, with FreeWhenBegun.
+func (m *Store) leave(j *entry) {
+	if j.exact && j.rec.FreeWhenBegun {
+		j.left = true
+		m.begins(j)
+	}
 }
 
 // take takes the permits and tokens of a claim, or says what it has to wait for.
@@ -882,14 +921,18 @@ func (w *worker) finish(o *driver.Completion) error {
 		j.rec.Attempt--
 	}
 	end := o.End
-	if end == driver.Retry && j.left && w.e.m.holder(j.rec.Key) != "" {
+	if end == driver.Retry && w.e.m.superseded(j) {
 		end = driver.Done
+	}
+	if end != driver.Retry {
+		w.e.m.begins(j)
 	}
 	switch end {
 	case driver.Done:
 		w.e.m.forget(o.Delivery.Ref, j)
 	case driver.Retry:
 		j.state, j.by, j.left, j.rec.Due = driver.Waiting, "", false, o.At
+		j.rec.Retried(o.At)
 		j.rec.Version++
 		w.e.m.change()
 	case driver.DeadLetter:
@@ -915,7 +958,7 @@ func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.
 			j.state = driver.Waiting
 			j.rec.Attempt--
 			j.claim++
-			j.left = j.left && m.holder(j.rec.Key) != ""
+			j.left = m.superseded(j)
 			m.free(j)
 		} else if !ok || j.state != driver.Waiting || j.by != w.c.Name {
 			continue

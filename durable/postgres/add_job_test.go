@@ -48,7 +48,7 @@ func (s *store) addJob(t testing.TB, pool *pgxpool.Pool, j durable.Job) (durable
 // row is what is stored of a job, but for its identity and its age.
 func (s *store) row(t testing.TB, pool *pgxpool.Pool, ref durable.Ref) (row string) {
 	id := string(ref[:strings.LastIndexByte(string(ref), '.')])
-	require.NoError(t, pool.QueryRow(t.Context(), "select to_jsonb(j) - 'id' - 'born' - 'key' - 'given_key' from "+
+	require.NoError(t, pool.QueryRow(t.Context(), "select to_jsonb(j) - 'id' - 'born' - 'key' - 'given_key' - 'ord' from "+
 		s.schema+".job j where id = $1", id).Scan(&row))
 	return row
 }

@@ -43,6 +43,9 @@ func (e *engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, 
 // Redrive makes a dead job wait again.
 func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
 	n, err := e.change(ctx, ref, e.redrive, at)
+	if isCode(err, uniqueViolation) && e.freeFor(ctx, ref) {
+		n, err = e.change(ctx, ref, e.redrive, at)
+	}
 	switch {
 	case isCode(err, uniqueViolation):
 		return driver.ErrExists
@@ -50,6 +53,18 @@ func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) erro
 		return driver.ErrNotFound
 	}
 	return err
+}
+
+// freeFor takes its key from a job that has expired, for another job, and reports whether it has.
+func (e *engine) freeFor(ctx context.Context, ref driver.Ref) bool {
+	id, err := e.parse(ref)
+	if err != nil {
+		return false
+	}
+	aside, err := retry(ctx, e, true, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], e.aside, []any{id}, hotBrief)
+	})
+	return err == nil && len(aside) > 0
 }
 
 // Delete removes a dead job.

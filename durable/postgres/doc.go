@@ -87,6 +87,9 @@
 //
 //   - A job that waits has its key in a unique index, and so has one that runs, unless
 //     FreeWhenBegun has freed the key. A job that is dead or has ended has not.
+//   - The rows of one key have the order in which they took it, in ord. Where one with a higher ord is
+//     there, a job that has freed its key neither takes it again nor is taken over. A row that has
+//     begun and ended stays for that, until no older one waits or runs.
 //   - A claim stores in the row whether it is exact, and how many before it never ended,
 //     so that a worker that takes over knows whether an attempt counts. A takeover locks
 //     the row of the worker whose lease has ended, so that a late heartbeat sees the

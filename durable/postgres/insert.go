@@ -149,7 +149,7 @@ func (e *engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.
 		if len(indices) == 0 {
 			continue
 		}
-		for k, err := range e.insertAll(ctx, pick(recs, indices), waited) {
+		for k, err := range e.insertFreeing(ctx, pick(recs, indices), waited) {
 			if i := indices[k]; err == nil {
 				refs[i] = e.refOf(idOf(&recs[i]))
 			} else {
@@ -175,6 +175,34 @@ func pick[T any](s []T, indices []int) []T {
 		picked[k] = s[i]
 	}
 	return picked
+}
+
+// errHolderExpired is that of a record whose key has a waiting job that has expired.
+var errHolderExpired = fmt.Errorf("%w: it has expired", driver.ErrExists)
+
+// insertFreeing is insertAll that frees the keys of jobs which have expired, and stores their records then.
+func (e *engine) insertFreeing(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
+	errs := e.insertAll(ctx, recs, waited)
+	var again []int
+	var keys []string
+	for i, err := range errs {
+		if errors.Is(err, errHolderExpired) {
+			again, keys = append(again, i), append(keys, recs[i].Key)
+		}
+	}
+	if len(again) == 0 {
+		return errs
+	}
+	_, err := retry(ctx, e, true, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], e.freeExpired, []any{keys}, hotBrief)
+	})
+	if err != nil {
+		return errs
+	}
+	for k, err := range e.insertAll(ctx, pick(recs, again), waited) {
+		errs[again[k]] = err
+	}
+	return errs
 }
 
 // insertAll stores records in one commit. If that fails because of one of them, each half goes by
@@ -269,17 +297,21 @@ func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 // taken, or it is too late to tell.
 func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
 	there := setOf(stored)
-	var ids []string
+	var ids, keys []string
 	for i := range recs {
 		if id := idOf(&recs[i]); !there[id] {
 			ids = append(ids, id)
+			if recs[i].Key != "" {
+				keys = append(keys, recs[i].Key)
+			}
 		}
 	}
 	type answer struct {
-		There []string
-		Now   time.Time
+		There   []string
+		Now     time.Time
+		Expired []string
 	}
-	known, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.known, []any{ids})
+	known, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.known, []any{ids, keys})
 	if err != nil {
 		return nil, err
 	}
@@ -294,6 +326,8 @@ func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []str
 		case there[idOf(r)]:
 		case r.Key == "" || !r.Born.After(now.Add(-repeatable)):
 			errs[i] = fmt.Errorf("%w: it was added %v ago, too long to know whether it was stored before", driver.ErrUncertain, now.Sub(r.Born))
+		case slices.Contains(known[0].Expired, r.Key):
+			errs[i] = errHolderExpired
 		default:
 			errs[i] = driver.ErrExists
 		}
@@ -313,7 +347,7 @@ func (e *engine) announceSoon(recs []driver.Record, refs []driver.Ref, errs []er
 	for i := range recs {
 		switch r := &recs[i]; {
 		case errs[i] != nil:
-		case r.MaxWait > 0, // and it may be over: the job is due earlier then
+		case r.MaxWait > 0, r.Signals && r.OnKey != driver.KeyRefuse, // MaxWait may be over, or a signal have come: the job is due earlier then
 			mayReplace(r) && refs[i] != e.refOf(idOf(r)): // it has gone into a job that is due
 			a.add(r.Kind, time.Time{})
 		case r.Due.Before(soon):

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -87,7 +88,7 @@ func (e *engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 	var recs []driver.Record
 	var of, plain []int // which job one of recs is, and one of c
 	for i, rec := range all {
-		if rec.Due.Before(now.Add(window)) || mayReplace(&rec) { // the job of its key may be due
+		if rec.Due.Before(now.Add(window)) || mayReplace(&rec) { // the job of its key may be due, or have a signal
 			soon = append(soon, rec.Kind)
 		}
 		if onKeys && rec.Key != "" {
@@ -98,6 +99,9 @@ func (e *engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 		plain = append(plain, i)
 	}
 	stored, err := e.insertTx(ctx, tx, &c, soon)
+	if err == nil && len(stored) < len(c.id) {
+		err = e.insertFreeingTx(ctx, tx, all, plain, stored)
+	}
 	if err != nil {
 		return refs, e.translate(err)
 	}
@@ -135,6 +139,35 @@ func (e *engine) insertTx(ctx context.Context, tx caller, c *columns, soon []str
 		all = append(all, e.announceTx(soon))
 	}
 	return stored, tx.run(ctx, all...)
+}
+
+// insertFreeingTx stores those records that were not stored since jobs have their keys which have expired.
+func (e *engine) insertFreeingTx(ctx context.Context, tx caller, recs []driver.Record, indices []int, stored map[string]bool) error {
+	var keys []string
+	for _, i := range indices {
+		if !stored[idOf(&recs[i])] {
+			keys = append(keys, recs[i].Key)
+		}
+	}
+	freed := map[string]bool{}
+	err := tx.run(ctx, asked{text: e.freeExpired, args: []any{keys}, row: func(scan func(...any) error) error {
+		var key string
+		err := scan(&key)
+		freed[key] = true
+		return err
+	}})
+	if err != nil || len(freed) == 0 {
+		return err
+	}
+	var c columns
+	for _, i := range indices {
+		if r := &recs[i]; freed[r.Key] && !stored[idOf(r)] {
+			c.add(r)
+		}
+	}
+	again, err := e.insertTx(ctx, tx, &c, nil)
+	maps.Copy(stored, again)
+	return err
 }
 
 // announceTx has a commit announce kinds. A job that is due soon may be long due by then, if the

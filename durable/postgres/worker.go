@@ -217,6 +217,7 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 		c.stale = halves(c.index, func(half []int) []int { return w.claimBy(ctx, flow, held, half, results) })
 		return
 	}
+	var superseded []int
 	answers := make(map[string]answer, len(rows))
 	for _, a := range rows {
 		answers[a.id] = a
@@ -237,12 +238,32 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 				a.At = driver.TokenValidBy(limits, w.e.now())
 			}
 			results[i] = a.ClaimResult
-			handleOf(held[i]).learn(a)
+			if handleOf(held[i]).learn(a); a.superseded {
+				superseded = append(superseded, i)
+			}
 		}
 		if h := handleOf(held[i]); err == nil && (!ok || h.claim != unknown) {
 			w.lost.CompareAndDelete(h.id, h)
 		}
 	}
+	if len(superseded) > 0 {
+		w.endSuperseded(ctx, held, superseded, results)
+	}
+}
+
+// endSuperseded ends claimed jobs that were superseded before. The claim of one that cannot be ended now is asked
+// for again.
+func (w *worker) endSuperseded(ctx context.Context, held []*driver.Delivery, indices []int, results []driver.ClaimResult) {
+	outs := make([]driver.Completion, len(indices))
+	for k, i := range indices {
+		outs[k] = driver.Completion{Delivery: held[i], End: driver.Done}
+	}
+	for k, err := range w.finishAll(ctx, outs) {
+		if results[indices[k]] = (driver.ClaimResult{Status: driver.Gone}); err != nil {
+			results[indices[k]] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
+		}
+	}
+	w.notifyFreed(pick(held, indices))
 }
 
 // unanswered notes that a claim may be written or not.
@@ -277,6 +298,8 @@ type answer struct {
 	claim   int32
 	stale   bool // the limits or pauses were changed
 	limited bool
+
+	superseded bool // a newer job of its key is there, or was and has begun
 }
 
 func readPlain(row pgx.CollectableRow) (answer, error) { return readAnswer(row) }
@@ -298,7 +321,7 @@ func readAnswer(row pgx.CollectableRow, more ...any) (a answer, err error) {
 	var gone, mine bool
 	var attempt, crashes int
 	var rest float64
-	err = row.Scan(append([]any{&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes, &a.stale, &a.limited}, more...)...)
+	err = row.Scan(append([]any{&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes, &a.stale, &a.limited, &a.superseded}, more...)...)
 	switch {
 	case gone:
 		a.ClaimResult = driver.ClaimResult{Status: driver.Gone}
@@ -435,7 +458,7 @@ func retakes(o *driver.Completion) bool {
 }
 
 // finishAll stores ends in one commit. If that fails because of one of them, it stores each half by
-// itself. If another job has the key that a retried job takes again, the retried job ends.
+// itself. If another job has the key that a retried job takes again, the newer of the two has it.
 func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []error {
 	errs, err := w.finishOnce(ctx, outs)
 	switch {
@@ -443,9 +466,15 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	case len(outs) > 1:
 		return halves(outs, func(half []driver.Completion) []error { return w.finishAll(ctx, half) })
 	case isCode(err, uniqueViolation) && retakes(&outs[0]):
-		done := outs[0]
-		done.End = driver.Done
-		errs, _ = w.finishOnce(ctx, []driver.Completion{done})
+		aside, failed := ask(ctx, w.e, pgx.RowTo[string], w.e.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
+		if failed != nil {
+			return []error{failed}
+		}
+		out := outs[0]
+		if len(aside) == 0 {
+			out.End = driver.Done
+		}
+		errs, _ = w.finishOnce(ctx, []driver.Completion{out})
 	}
 	return errs
 }

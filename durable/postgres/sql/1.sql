@@ -36,6 +36,8 @@ create table tickwheel.job (
     expires      timestamptz,              -- no attempt begins at or after this time
     first_born   timestamptz,              -- when the first job of a chain was added that was pushed back;
                                            -- null: this is the first
+    ord          int8,                     -- with a given_key: orders the jobs of the key, as they took it. Null once the
+                                           -- job has ended, unless it has begun and an older one of the key has not ended
     timeout      int8,                     -- of an attempt, in microseconds
     priority     int2,                     -- 1 high, -1 low; null: normal
     flags        int2,                     -- 1: leaves its key when it begins; 2: takes signals; null: neither
@@ -62,6 +64,7 @@ create table tickwheel.job (
     toast.autovacuum_vacuum_cost_delay = 0
 );
 create unique index job_key on tickwheel.job (key) where key is not null;
+create index job_order on tickwheel.job (given_key, ord) where ord is not null;
 create index job_kind on tickwheel.job (kind, due); -- a worker reads only the kinds that it has handlers for
 create index job_meta on tickwheel.job using gin (meta jsonb_path_ops) where meta is not null;
 
@@ -289,8 +292,10 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     born constant timestamptz := clock_timestamp();
     asked constant timestamptz := coalesce(due, born);
-    first timestamptz := greatest(asked, born); -- due
+    first timestamptz := greatest(asked, born); -- at
     since timestamptz; -- first_born
+    told bytea; -- signal
+    soonest timestamptz := first; -- due; with a signal of the job that it ends, as soon as that
     waits record;
     micros constant int8 := extract(epoch from date_trunc('second', born))::int8 * 1000000
         + extract(microseconds from born)::int8 % 1000000;
@@ -333,8 +338,12 @@ begin
         perform pg_sleep(0.02);
     end loop;
     for try in 1 .. 20 loop -- others may take and leave the key meanwhile
+        if given_key is not null then -- a job that has expired leaves it
+            update tickwheel.job j set key = null, ord = null where j.key = add_job.key and j.state = 0 and j.expires <= clock_timestamp();
+        end if;
         if on_key <> 'refuse' then
-            select j.id, coalesce(j.first_born, j.born) as first_born, j.due into waits from tickwheel.job j where j.key = add_job.key and j.state = 0 for update;
+            select j.id, coalesce(j.first_born, j.born) as first_born, j.due, j.signal into waits
+            from tickwheel.job j where j.key = add_job.key and j.state = 0 for update;
             if found and on_key = 'keep' then
                 return tickwheel.ref_of(waits.id);
             elsif found and waits.due <= clock_timestamp() then
@@ -344,37 +353,43 @@ begin
                     timeout = nullif((extract(epoch from add_job.timeout) * 1000000)::int8, 0), expires = add_job.expires,
                     flags = nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0),
                     version = j.version + 1, attempt = 0, last_error = '', errors = null, holder = null, held_until = null,
-                    filled = clock_timestamp()
+                    signal = case when signals then j.signal end, filled = clock_timestamp()
                 where j.id = waits.id;
                 stored := waits.id;
                 first := waits.due;
                 exit;
             elsif found then
                 update tickwheel.job j
-                set state = 3, holder = null, held_until = null, key = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+                set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
                 where j.id = waits.id;
                 if on_key = 'later' then
-                    since := waits.first_born;
+                    since := least(waits.first_born, born);
                     if max_wait > interval '0' then
                         first := greatest(born, least(first, since + max_wait));
                     end if;
+                end if;
+                soonest := first;
+                if signals and waits.signal is not null then
+                    told := waits.signal;
+                    soonest := least(first, greatest(waits.due, born));
                 end if;
             end if;
         end if;
         insert into tickwheel.job (
             id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
-            lane, priority, meta, timeout, expires, flags, first_born)
+            lane, priority, meta, timeout, expires, flags, first_born, signal, ord)
         values (
             lpad(tickwheel.base36(micros), 11, '0') || '.' || replace(gen_random_uuid()::text, '-', ''),
-            given_key, given_key, kind, coalesce(payload, ''), first, first, born, coalesce(nullif(max_attempts, 0), 25), 0, 0, '', '',
+            given_key, given_key, kind, coalesce(payload, ''), first, soonest, born, coalesce(nullif(max_attempts, 0), 25), 0, 0, '', '',
             nullif(lane, ''), nullif(priority, 0), nullif(meta, '{}'), nullif((extract(epoch from timeout) * 1000000)::int8, 0), expires,
-            nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0), since)
+            nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0), since, told,
+            case when given_key is not null then 1 + coalesce((select max(o.ord) from tickwheel.job o where o.given_key = add_job.key), 0) end)
         on conflict do nothing
         returning job.id into stored;
         exit when stored is not null or coalesce(on_key, 'refuse') = 'refuse'
             or exists (select from tickwheel.job j where j.key = add_job.key and j.state = 1);
     end loop;
-    if stored is not null and first < born + interval '1 second' and current_setting('max_prepared_transactions')::int4 = 0 then
+    if stored is not null and soonest < born + interval '1 second' and current_setting('max_prepared_transactions')::int4 = 0 then
         perform pg_notify('tickwheel', jsonb_build_object('old', true, 'kinds', jsonb_build_array(kind))::text);
     end if;
     return tickwheel.ref_of(stored);

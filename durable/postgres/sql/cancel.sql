@@ -1,16 +1,18 @@
 -- Ends jobs that wait, and returns them. For what is removed and what is left see
 -- finish.sql.
 with locked as (
-    select id, born < clock_timestamp() - $2::int8 * interval '1 microsecond' as old
-    from tickwheel.job
+    select id, born < clock_timestamp() - $2::int8 * interval '1 microsecond' as old,
+        j.claim > 0 and j.ord is not null and exists (
+            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
+    from tickwheel.job j
     where id = any($1::text[]) and state = 0
     order by id
     for update
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, holder = null, held_until = null, key = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
-    from locked l where j.id = l.id and not l.old
+    set state = 3, holder = null, held_until = null, key = null, ord = case when l.last then j.ord end, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+    from locked l where j.id = l.id and (l.last or not l.old)
 ), gone as (
-    delete from tickwheel.job j using locked l where j.id = l.id and l.old
+    delete from tickwheel.job j using locked l where j.id = l.id and l.old and not l.last
 )
 select id from locked

@@ -8,6 +8,9 @@
 -- suspect, and claimed only if that is asked exactly ($4). The attempt after the last one
 -- has the number after that, however often it is claimed.
 --
+-- What is returned as superseded has been claimed before, and has left its key to a newer job: see finish.sql. The
+-- caller ends it.
+--
 -- Nothing is claimed if the limits and pauses are no longer of revision $5, by which the caller has told
 -- the jobs that a limit covers from the others. What is between "with limits" and "end" is for
 -- these alone: others have a statement without that.
@@ -17,7 +20,9 @@ with asked as (
     select revision = $5::int8 as known from tickwheel.flow_control
 ), locked as (
     select j.id, j.state, j.holder, j.attempt, j.claim, j.crashes, j.exact as was_exact, j.max_attempts, j.permits, a.ord,
-        a.exact, j.version = a.version and j.state < 2 as there
+        a.exact, j.version = a.version and j.state < 2 as there,
+        j.flags & 1 <> 0 and j.claim > 0 and exists (
+            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) > (j.ord, j.id)) as superseded
     from tickwheel.job j join asked a on a.id = j.id
     order by j.id
     for update of j skip locked
@@ -121,7 +126,8 @@ select a.id,
     k.id is not null as mine,
     coalesce(k.attempt, g.attempt, 0), coalesce(k.claim, g.claim, -1), coalesce(g.rest, 0),
     case when k.id is null and not a.exact then coalesce(c.crashes, 0) else 0 end as suspect,
-    not (select known from flow_control) as stale, coalesce(k.limited, false) as limited
+    not (select known from flow_control) as stale, coalesce(k.limited, false) as limited,
+    k.id is not null and coalesce(g.superseded, false) as superseded
 -- with limits
     , case when k.id is not null then coalesce(d.at, 0) else 0 end as at, coalesce(r.limit_id, 0) as limit_id, coalesce(r.rest, 0) as rest
 -- end

@@ -7,11 +7,19 @@
 -- occurrence whose schedule has not the revision by which the end was made: it is
 -- left out, and returned as changed. What is between "with limits and schedules" and "end" is for
 -- claims with permits and for jobs of schedules: see claim.sql.
+--
+-- A job that would take its key again is done instead if a newer one of the key is there, or was and has begun.
+-- Last is a job that is to be remembered for that, since an older one has not ended.
 with ends as (
     select * from unnest($2::text[], $3::int4[], $4::int2[], $5::jsonb[]) as e(id, claim, fate, m)
 ), held as (
-    select j.id, e.fate, e.m, case when (e.m->>'uncounted')::bool then 1 else 0 end as less,
-        j.born < clock_timestamp() - $6::int8 * interval '1 microsecond' as old
+    select j.id, e.m, case when (e.m->>'uncounted')::bool then 1 else 0 end as less,
+        j.born < clock_timestamp() - $6::int8 * interval '1 microsecond' as old,
+        case when e.fate = 1 and j.flags & 1 <> 0 and exists ( -- an expired one is to leave the key: aside.sql
+            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) > (j.ord, j.id)
+                and (o.state <> 0 or o.claim > 0 or o.expires is null or o.expires > clock_timestamp())) then 0 else e.fate end as fate,
+        j.ord is not null and exists (
+            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
 -- with limits and schedules
         , case when j.schedule <> '' and j.key = 'every/' || j.schedule and e.fate <> 1 then j.schedule end as schedule,
         j.permits, coalesce(j.lane, '') as lane
@@ -51,7 +59,7 @@ with ends as (
 -- end
 ), again as (
     update tickwheel.job j
-    set state = 0, holder = null, key = j.given_key, due = (l.m->>'at')::timestamptz, version = j.version + 1,
+    set state = 0, holder = null, key = j.given_key, due = (l.m->>'at')::timestamptz, first_born = case when j.given_key is not null then (l.m->>'at')::timestamptz end, version = j.version + 1,
         last_error = coalesce(l.m->>'error', ''), errors = (l.m->>'errors')::jsonb, attempt = j.attempt - l.less, crashes = 0, exact = false
 -- with limits and schedules
         , permits = null
@@ -59,7 +67,8 @@ with ends as (
     from locked l where j.id = l.id and l.fate = 1
 ), buried as (
     update tickwheel.job j
-    set state = 2, holder = null, key = null, last_due = j.due, last_error = coalesce(l.m->>'error', ''), errors = (l.m->>'errors')::jsonb,
+    set state = 2, holder = null, key = null, last_due = j.due, ord = case when l.last then j.ord end,
+        last_error = coalesce(l.m->>'error', ''), errors = (l.m->>'errors')::jsonb,
         attempt = least(j.attempt - l.less, j.max_attempts), crashes = 0, exact = false,
         due = clock_timestamp() + $7::int8 * interval '1 microsecond'
 -- with limits and schedules
@@ -69,14 +78,14 @@ with ends as (
     returning j.id
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, holder = null, key = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+    set state = 3, holder = null, key = null, ord = case when l.last then j.ord end, payload = '', last_error = '', errors = null, occurrence = null, signal = null
 -- with limits and schedules
         , permits = null
 -- end
-    from locked l where j.id = l.id and l.fate = 0 and not l.old
+    from locked l where j.id = l.id and l.fate = 0 and (l.last or not l.old)
     returning j.id
 ), gone as (
-    delete from tickwheel.job j using locked l where j.id = l.id and l.fate = 0 and l.old
+    delete from tickwheel.job j using locked l where j.id = l.id and l.fate = 0 and l.old and not l.last
     returning j.id
 -- with limits and schedules
 ), followed as ( -- the key of a next occurrence is that of the job that has ended here

@@ -8,13 +8,13 @@
 -- fetch in step would hand it to the one that cannot run it each time. Its held_until tells it from
 -- a claim of a living worker, which has none.
 --
--- A job with FreeWhenBegun whose attempt did not begin takes its key again, unless another has it. Of
--- several with one key, the newest takes it.
+-- A job with FreeWhenBegun whose attempt did not begin takes its key again, unless a newer one of the key is
+-- there, or was and has begun: see finish.sql.
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (
     select j.id, j.holder = $1::int8 as own, j.permits, coalesce(j.lane, '') as lane,
-        case when j.holder = $1::int8 and j.key is null and j.flags & 1 <> 0 then j.given_key end as left_key, j.born
+        case when j.holder = $1::int8 and j.key is null and j.flags & 1 <> 0 then j.given_key end as left_key, j.ord
     from tickwheel.job j join back b on b.id = j.id
     where j.holder = $1::int8
         and (j.state = 0 and b.claim <= 0 or j.state = 1 and (j.claim = b.claim or b.claim = -1))
@@ -34,9 +34,9 @@ with back as (
 ), counts as (
     update tickwheel.counter c set taken = c.taken - n.n from counters n where c.limit_id = n.limit_id and c.lane = n.lane
 ), heirs as (
-    select distinct on (l.left_key) l.id from locked l
-    where l.left_key is not null and not exists (select from tickwheel.job o where o.key = l.left_key)
-    order by l.left_key, l.born desc, l.id
+    select l.id from locked l
+    where l.left_key is not null and l.ord is not null and not exists (select from tickwheel.job o where o.key = l.left_key)
+        and not exists (select from tickwheel.job o where o.given_key = l.left_key and (o.ord, o.id) > (l.ord, l.id))
 ), freed as (
     update tickwheel.job j
     set attempt = j.attempt - case when l.own and j.state = 1 then 1 else 0 end,

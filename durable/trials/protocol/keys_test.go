@@ -17,7 +17,8 @@ import (
 // What is promised: a job that is due is not replaced, so that it begins however often others add to its
 // key; a job that was replaced or canceled does not begin; never do two wait under the
 // key; the value that was stored last is seen by a run; with FreeWhenBegun no Add is refused; an
-// attempt has the signal of a Signal that returned true, and none of one that returned false. And if
+// attempt has the signal of a Signal that returned true, and none of one that returned false; a job is not
+// claimed after a newer one of the key, and ends as superseded only if there is a newer one. And if
 // nothing more goes wrong all jobs end.
 //
 // What the steps are of the engine:
@@ -25,8 +26,8 @@ import (
 //	reads, stores    keys.go: keyHolder, cancelGroup; keyed.go: plan, replace, isStored
 //	fills            keyed.go: fill; that of a job is its next version
 //	signal, cancel   change.go: signal, moveIf; cancelAs
-//	claims           worker.go: claim; limits.go: readKeys, commitClaims
-//	ends             worker.go: end; keys.go: leaveKey, retakeKey
+//	claims           worker.go: claim; limits.go: readKeys, commitClaims; order.go: leaveAtBegin, endSuperseded
+//	ends             worker.go: end; keys.go: leaveKey; order.go: retakeKey
 
 const (
 	keyJobs = 4
@@ -60,8 +61,9 @@ type keyCall struct {
 
 // keyWorker is a worker, and what it has of a job.
 type keyWorker struct {
-	phase, job, stamp, key, other uint8
-	signal                        uint8
+	phase, job, stamp, key uint8
+	signal                 uint8
+	frees, superseded      bool // as the key was read
 }
 
 // What calls and workers do.
@@ -81,6 +83,9 @@ const (
 // keyState is all that there is.
 type keyState struct {
 	holder, stamp  uint8 // the job that the key leads to, from 1; the stamp of its message
+	gaveUp         bool  // holder has left the key
+	after          uint8 // the job that had left it before, if holder has not begun; or 0
+	claimed        uint8 // the largest value that was claimed
 	n              uint8 // jobs
 	jobs           [keyJobs + 1]keyJob
 	values, seen   uint8 // the value that was stored last, and the largest that was seen
@@ -96,6 +101,7 @@ type keyState struct {
 var keyPromises = []string{
 	"", "what was replaced or canceled begins", "an attempt has not the signal that was answered true",
 	"an attempt has a signal that was answered false", "an Add is refused though its key is free",
+	"an older value is claimed after a newer one", "a job is superseded by an older one",
 	"a job that is due is replaced",
 }
 
@@ -119,6 +125,8 @@ type keyFaults struct {
 	freesBlind    bool // the key is left whosever it is
 	freesLate     bool // and not in the commit of the claim
 	retriesBlind  bool // a retry takes the key, whoever has it
+	byHolder      bool // a retry is superseded by whoever has the key, and by nobody else
+	takesBlind    bool // a takeover does not look for a newer job
 	retryWins     bool // a retry ends the newer job
 }
 
@@ -170,8 +178,8 @@ func (m *keyMoves) call(s keyState, of func(*keyState) *keyCall, name string, co
 			m.do(n, "%s begins", name)
 		}
 	case keyAgain:
-		my.phase, my.key, my.job = keyRead, s.stamp, s.holder
-		m.do(n, "%s reads the key: job %d", name, s.holder)
+		my.phase, my.key, my.job = keyRead, s.stamp, s.has()
+		m.do(n, "%s reads the key: job %d", name, my.job)
 	case keyRead:
 		my.phase, my.status, my.stamp, my.due = jobRead, s.jobs[c.job].status, s.jobs[c.job].stamp, s.jobs[c.job].due
 		m.do(n, "%s reads the status of job %d: %d", name, c.job, my.status)
@@ -194,7 +202,43 @@ func (s *keyState) set(j, status, by uint8) {
 	q.stamp++
 }
 
-func (s *keyState) setKey(j uint8) { s.holder, s.stamp = j, s.stamp+1 }
+// setKey writes the key's message: that a job has it, which came after another or 0.
+func (s *keyState) setKey(j, after uint8) {
+	s.holder, s.after, s.gaveUp, s.stamp = j, after, false, s.stamp+1
+}
+
+// leaveKey writes that a job has begun and left the key.
+func (s *keyState) leaveKey(j uint8) {
+	s.setKey(j, 0)
+	s.gaveUp = true
+}
+
+// has returns the job that has the key, or 0.
+func (s *keyState) has() uint8 {
+	if s.gaveUp {
+		return 0
+	}
+	return s.holder
+}
+
+// before returns the job after which the next one comes.
+func (s *keyState) before() uint8 {
+	if s.gaveUp {
+		return s.holder
+	}
+	return s.after
+}
+
+// superseded reports whether a newer job has superseded one that has left the key.
+func (m *keyMoves) superseded(s *keyState, j uint8) bool {
+	switch {
+	case m.f.retriesBlind:
+		return false
+	case m.f.byHolder:
+		return s.has() != 0 && s.has() != j && s.jobs[s.holder].status != gone
+	}
+	return s.holder != j && !(s.after == j && s.jobs[s.holder].status == gone)
+}
 
 // store is the commit of an Add: it ends the job that waits, and stores another with the key.
 func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
@@ -225,7 +269,7 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 	}
 	if c.status == wait {
 		if c.due {
-			n.broken = 5
+			n.broken = 7
 		}
 		n.set(c.job, gone, 0)
 		n.jobs[c.job].ended = true
@@ -236,7 +280,11 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 		my.was = n.values
 	}
 	n.jobs[n.n] = keyJob{status: wait, value: my.was}
-	n.setKey(n.n)
+	if old := s.jobs[c.job]; c.status == wait && old.signal != 0 {
+		heir := &n.jobs[n.n]
+		heir.signal, heir.told, heir.due = old.signal, old.told, true
+	}
+	n.setKey(n.n, s.before())
 	lost := n
 	my.end()
 	m.do(n, "%s replaces job %d by job %d", name, c.job, n.n)
@@ -359,25 +407,34 @@ func (m *keyMoves) work(s keyState, w int) {
 		for j := uint8(1); j <= s.n; j++ {
 			if r := s.jobs[j]; r.status == wait && r.due || r.status == claim2 && r.by == died {
 				n := s
-				n.workers[w] = keyWorker{phase: toClaim, job: j, stamp: r.stamp, key: s.stamp, other: s.holder}
+				n.workers[w] = keyWorker{phase: toClaim, job: j, stamp: r.stamp, key: s.stamp}
+				n.workers[w].frees = s.free && (!m.superseded(&s, j) || m.f.freesBlind)
+				n.workers[w].superseded = s.free && !n.workers[w].frees && r.status == claim2 && !m.f.takesBlind
 				m.do(n, "%s reads job %d", name, j)
 			}
 		}
 		return
 	case toClaim:
 		*my = keyWorker{}
-		frees := s.free && (h.other == h.job || m.f.freesBlind)
-		if q.stamp != h.stamp || frees && s.stamp != h.key && !m.f.freesBlind {
+		if q.stamp != h.stamp || (h.frees || h.superseded) && s.stamp != h.key && !m.f.freesBlind {
 			m.do(n, "%s meets a conflict", name)
 			return
 		}
+		if h.superseded {
+			m.supersede(n, h.job, "%s finds that job %d is superseded", name, h.job)
+			return
+		}
+		if q.value < s.claimed {
+			n.broken = 5
+		}
+		n.claimed = max(s.claimed, q.value)
 		n.set(h.job, claim2, uint8(w+1))
 		*my = keyWorker{phase: toBegin, job: h.job, stamp: q.stamp, signal: q.signal}
 		switch {
-		case frees && m.f.freesLate:
+		case h.frees && m.f.freesLate:
 			my.phase = toFree
-		case frees:
-			n.setKey(0)
+		case h.frees:
+			n.leaveKey(h.job)
 		}
 		if m.f.takesSignal {
 			q.signal = 0
@@ -385,7 +442,7 @@ func (m *keyMoves) work(s keyState, w int) {
 		m.do(n, "%s claims job %d", name, h.job)
 	case toFree:
 		my.phase = toBegin
-		n.setKey(0)
+		n.leaveKey(h.job)
 		m.do(n, "%s leaves the key", name)
 	case toBegin:
 		my.phase = begun
@@ -416,44 +473,49 @@ func (m *keyMoves) ends(s keyState, w int) {
 		if mine {
 			n.set(h.job, gone, 0)
 			if s.holder == h.job {
-				n.setKey(0)
+				n.setKey(0, 0)
 			}
 		}
 		m.do(n, "%s ends job %d", name, h.job)
 		if s.left.fails > 0 && mine {
 			n = s
 			n.left.fails--
-			my.phase, my.key, my.other = toRetry, s.stamp, s.holder
+			my.phase, my.key, my.superseded = toRetry, s.stamp, m.superseded(&s, h.job)
 			m.wrong(n, "%s has failed job %d, and reads the key: job %d", name, h.job, s.holder)
 		}
 		return
 	}
-	other := h.other
-	superseded := other != 0 && other != h.job && s.jobs[other].status != gone && !m.f.retriesBlind
 	switch {
 	case !mine:
 		*my = keyWorker{}
 		m.do(n, "%s has lost job %d", name, h.job)
 		return
-	case s.stamp != h.key && !superseded:
-		my.key, my.other = s.stamp, s.holder
+	case s.stamp != h.key:
+		my.key, my.superseded = s.stamp, m.superseded(&s, h.job)
 		m.do(n, "%s reads the key again: job %d", name, s.holder)
 		return
-	case superseded && m.f.retryWins:
-		n.set(other, gone, 0)
-	case superseded:
+	case h.superseded && m.f.retryWins:
+		n.set(s.holder, gone, 0)
+	case h.superseded:
 		*my = keyWorker{}
-		n.set(h.job, gone, 0)
-		m.do(n, "%s ends job %d, which is superseded", name, h.job)
+		m.supersede(n, h.job, "%s ends job %d, which is superseded", name, h.job)
 		return
 	}
 	*my = keyWorker{}
 	n.set(h.job, wait, 0)
 	n.jobs[h.job].due = false
-	if s.holder != h.job {
-		n.setKey(h.job)
+	if s.has() != h.job {
+		n.setKey(h.job, 0)
 	}
 	m.do(n, "%s writes that job %d waits again", name, h.job)
+}
+
+// supersede ends a job since a newer one of the key was stored.
+func (m *keyMoves) supersede(n keyState, j uint8, format string, args ...any) {
+	if n.set(j, gone, 0); n.values <= n.jobs[j].value {
+		n.broken = 6
+	}
+	m.do(n, format, args...)
 }
 
 // canon returns one of the states that differ only in who is which worker.
@@ -522,6 +584,8 @@ func TestKeys(t *testing.T) {
 		{adds: 1, signals: 1, cancels: 1, left: mishaps{crashes: 1, fails: 1}},
 		{adds: 1, otherAdds: 1, signals: 1, left: mishaps{lost: 1}},
 		{adds: 1, otherAdds: 1, cancels: 1, free: true},
+		{adds: 1, otherAdds: 1, free: true, left: mishaps{fails: 2}},
+		{adds: 1, otherAdds: 1, cancels: 1, free: true, left: mishaps{fails: 1}},
 	} {
 		if broken, path, n := exploreKeys(w, keyFaults{}); broken != "" {
 			t.Fatalf("%+v: %s:\n%s", w, broken, strings.Join(path, "\n"))
@@ -539,16 +603,18 @@ func TestKeysFindsWhatIsWrong(t *testing.T) {
 		world   keyWorld
 		faults  keyFaults
 	}{
-		{keyPromises[5], keyWorld{adds: 1, otherAdds: 1}, keyFaults{replacesDue: true}},
+		{keyPromises[7], keyWorld{adds: 1, otherAdds: 1}, keyFaults{replacesDue: true}},
 		{keyPromises[1], keyWorld{adds: 1, otherAdds: 1, cancels: 1}, keyFaults{fillsBlind: true}},
 		{keyPromises[2], keyWorld{adds: 2, signals: 1}, keyFaults{losesSignal: true}},
 		{keyPromises[1], keyWorld{adds: 1, otherAdds: 1}, keyFaults{replacesBlind: true}},
 		{lastValue, keyWorld{adds: 1, otherAdds: 1, left: mishaps{lost: 1}}, keyFaults{repeatsBlind: true}},
 		{keyPromises[4], replaces, keyFaults{readsOnce: true}},
 		{keyPromises[4], replaces, keyFaults{freesLate: true}},
-		{twoWait, keyWorld{adds: 2, otherAdds: 1, free: true, left: mishaps{crashes: 1}}, keyFaults{freesBlind: true}},
+		{keyPromises[5], keyWorld{adds: 2, otherAdds: 1, free: true, left: mishaps{crashes: 1}}, keyFaults{freesBlind: true}},
 		{twoWait, replaces, keyFaults{retriesBlind: true}},
 		{lastValue, replaces, keyFaults{retryWins: true}},
+		{keyPromises[6], keyWorld{adds: 1, otherAdds: 1, free: true, left: mishaps{fails: 2}}, keyFaults{byHolder: true}},
+		{keyPromises[5], keyWorld{adds: 1, otherAdds: 1, free: true, left: mishaps{crashes: 1}}, keyFaults{takesBlind: true}},
 		{keyPromises[2], signals, keyFaults{signalsBlind: true}},
 		{keyPromises[3], signals, keyFaults{lostIsFalse: true}},
 		{keyPromises[1], signals, keyFaults{cancelsBlind: true}},

@@ -1,0 +1,198 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// With FreeWhenBegun several jobs of one key may run. The key's message names the newest: the one that has
+// the key, or the one that has left it by its begin. So a job that has left its key and no longer finds
+// its own name there was superseded by a newer one: it does not take the key again, and is not taken over.
+// No matter whether the newer one waits, runs, or has ended.
+//
+// A newer job that was canceled, or expired, before it began counts for nothing. So its message also names the job after
+// which it came, until it begins; a job that replaces it takes that over.
+//
+// The conditions of the writes tell whether the message still is as it was read. So a job ends as superseded
+// in a commit that writes the message of the newer one once more.
+
+// keyMessage is the message of a key.
+type keyMessage struct {
+	ref   driver.Ref // the newest job of the key; "" for none
+	left  bool       // it has left the key
+	after driver.Ref // the job that had left it before, if ref has not begun; or ""
+	until time.Time  // when ref expires; zero for never
+}
+
+func parseKey(m stored) (k keyMessage) {
+	text, left := strings.CutPrefix(string(m.Data), "- ")
+	f := append(strings.Split(text, " "), ".", "")
+	k = keyMessage{ref: driver.Ref(f[0]), left: left}
+	if f[1] != "." {
+		k.after = driver.Ref(f[1])
+	}
+	if n, err := parseInt(f[2]); err == nil {
+		k.until = fromMicros(n)
+	}
+	return k
+}
+
+// keyWriteAfter is keyWrite of a job that came after another.
+func (p *part) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
+	text := string(p.refOf(r))
+	switch {
+	case !r.Expires.IsZero():
+		text += " " + string(cmp.Or(after, ".")) + " " + itoa(r.Expires.UnixMicro())
+	case after != "":
+		text += " " + string(after)
+	}
+	return write{subject: p.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
+}
+
+// leftWrite is the message of a key that its newest job has left.
+func (p *part) leftWrite(key string, ref driver.Ref, last uint64) write {
+	return write{subject: p.keySubject(key), data: []byte("- " + string(ref)), last: seq(last), rollup: true}
+}
+
+// unchanged writes a message of a key once more, as it was read.
+func (p *part) unchanged(key string, m stored) write {
+	w := grave(p.keySubject(key))
+	if len(m.Data) > 0 {
+		w = write{subject: w.subject, data: m.Data, rollup: true}
+	}
+	w.last = seq(m.Seq)
+	return w
+}
+
+// newest reads the key of a job that may have left it, and reports whether a newer one has superseded the job.
+func (p *part) newest(ctx context.Context, r *driver.Record) (m stored, superseded bool, err error) {
+	for {
+		if m, err = p.last(ctx, p.keySubject(r.Key)); err != nil {
+			return m, false, err
+		}
+		k := parseKey(m)
+		if own := p.refOf(r); k.ref == own || k.after != own {
+			return m, k.ref != own, nil
+		}
+		// The newer one may have been canceled, or begin or be replaced just now: then the key's message is another.
+		h, err := p.holder(ctx, r.Key)
+		if err != nil || h.seq == m.Seq {
+			return m, h.alive && !h.expired(p.now()), err
+		}
+	}
+}
+
+// retakeKey is what a job with FreeWhenBegun writes of its key when it waits again, and whether a newer job
+// has superseded it: then it is what tells that this is so still.
+func (p *part) retakeKey(ctx context.Context, r *driver.Record) (g group, superseded bool, err error) {
+	m, superseded, err := p.newest(ctx, r)
+	switch k := parseKey(m); {
+	case err != nil:
+		return nil, false, err
+	case superseded:
+		return group{p.unchanged(r.Key, m)}, true, nil
+	case k.ref == p.refOf(r) && !k.left:
+		return nil, false, nil
+	}
+	return group{p.keyWrite(r, m.Seq)}, false, nil
+}
+
+// leaveAtBegin is what a job with FreeWhenBegun writes of its key when it begins; before is the status of its
+// claim before, if any. If a newer job has superseded it since that claim, it is what retakeKey returns.
+func (p *part) leaveAtBegin(ctx context.Context, r *driver.Record, before status) (g group, superseded bool, err error) {
+	m, superseded, err := p.newest(ctx, r)
+	switch {
+	case err != nil || superseded && (before.fate == none || r.Expired(p.now())): // that dies as expired
+		return nil, false, err
+	case superseded:
+		return group{p.unchanged(r.Key, m)}, true, nil
+	}
+	return group{p.leftWrite(r.Key, p.refOf(r), m.Seq)}, false, nil
+}
+
+// expired reports whether the job that has the key waits and has expired: it has it no longer.
+func (h *holder) expired(now time.Time) bool {
+	r := driver.Record{Job: driver.Job{Expires: h.until}}
+	return h.alive && h.s.fate != claimed && r.Expired(now)
+}
+
+// asideGroup is what tells that a job which has expired still waits, when another takes its key: its status is
+// that of a job which was handed back. It dies when its turn comes.
+func (p *part) asideGroup(ctx context.Context, h *holder) (group, error) {
+	s := h.s
+	if s.fate == none {
+		r, _, err := p.findHeld(ctx, h)
+		if errors.Is(err, driver.ErrNotFound) {
+			err = errBusy // as in cancelGroup
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.attempt, s.crashes = r.Attempt, r.Crashes
+	}
+	aside := status{fate: freed, token: rand.Text(), attempt: s.attempt, crashes: s.crashes}
+	return group{{subject: p.fateSubject(h.at), data: aside.encode(), last: seq(s.seq)}}, nil
+}
+
+// leaveCanceled is leaveKey of a job that was canceled while it waited: the job after which it came, if that
+// has not ended, is the newest again.
+func (p *part) leaveCanceled(ctx context.Context, r *driver.Record) (group, error) {
+	m, err := p.last(ctx, p.keySubject(r.Key))
+	k := parseKey(m)
+	if err != nil || k.ref != p.refOf(r) {
+		return nil, err
+	}
+	w := grave(p.keySubject(r.Key))
+	w.last = seq(m.Seq)
+	if a, err := parseRef(k.after, p.salt, p.of); err == nil {
+		h, err := p.jobOf(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if h.alive {
+			w = p.leftWrite(r.Key, k.after, m.Seq)
+		}
+	}
+	return group{w}, nil
+}
+
+// endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets their results. It
+// returns the others, and those whose end is to be tried again.
+func (w *worker) endSuperseded(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest, again []*claimRequest) {
+	var ends []group
+	var ended []*claimRequest
+	for _, j := range jobs {
+		if !j.superseded {
+			rest = append(rest, j)
+			continue
+		}
+		s := j.basis.replaces
+		end := status{fate: done, token: j.hd.token(token), attempt: s.attempt}
+		g := group{{subject: p.fateSubject(j.hd.at), data: end.encode(), last: seq(s.seq)}}
+		if j.hd.at.version > 0 {
+			g = append(g, grave(p.forward(j.hd.at.id)))
+		}
+		ends, ended = append(ends, append(append(g, p.leave(s)...), j.key...)), append(ended, j)
+	}
+	if len(ended) == 0 {
+		return rest, nil
+	}
+	results := p.commit(ctx, ends)
+	w.notifyFreed(p, ends, results, func(k int) string { return ended[k].h.Record.Lane })
+	for k, j := range ended {
+		if results[k].err != nil {
+			j.refused = true
+			again = append(again, j)
+			continue
+		}
+		j.hd.ack()
+		j.result = driver.ClaimResult{Status: driver.Gone}
+	}
+	return rest, again
+}

@@ -1,0 +1,146 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// While the end of an older job was being stored, which takes the key again, a newer one was stored and has begun.
+// If that fails, too, the older one ends.
+func TestNewerMeetsOlderRetry(t *testing.T) {
+	t.Parallel()
+	s := newStore(server(t))
+	q, err := durable.Open(t.Context(), s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour }))
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	ends := map[string]chan error{"1": make(chan error), "2": make(chan error)}
+	began := make(chan bool, 2)
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error { began <- true; return <-ends[string(a.Job.Payload)] })
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- q.Run(ctx) }()
+	var refs []durable.Ref
+	for _, value := range []string{"1", "2"} {
+		ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", FreeWhenBegun: true, Payload: []byte(value)})
+		require.NoError(t, err)
+		refs = append(refs, ref)
+		<-began
+	}
+	_, err = s.pool(t).Exec(t.Context(), `update `+s.schema+`.job set state = 0, key = given_key, holder = null, due = now() + interval '1 hour', version = version + 1
+		where id = (select min(id) from `+s.schema+`.job)`)
+	require.NoError(t, err)
+	i, err := q.Lookup(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, refs[0], i.Ref)
+	ends["2"] <- errors.New("x")
+	require.Eventually(t, func() bool {
+		i, err := q.Lookup(t.Context(), "k")
+		return err == nil && i.Ref == refs[1]
+	}, patience, 10*time.Millisecond)
+	_, err = q.Get(t.Context(), refs[0])
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	ends["1"] <- nil // its lease is lost
+	stop()
+	require.NoError(t, <-done)
+}
+
+// A job that has ended is remembered for as long as an older one of its key has not ended, and is removed then.
+func TestLastOfAKeyIsKept(t *testing.T) {
+	t.Parallel()
+	s := newStore(server(t))
+	e := s.open(t)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	ends := map[string]chan error{"1": make(chan error), "2": make(chan error)}
+	began := make(chan bool, 2)
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error { began <- true; return <-ends[string(a.Job.Payload)] })
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- q.Run(ctx) }()
+	for _, value := range []string{"1", "2"} {
+		_, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", FreeWhenBegun: true, Payload: []byte(value)})
+		require.NoError(t, err)
+		<-began
+	}
+	pool := s.pool(t)
+	rows := func() (n int) {
+		require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from "+s.schema+".job").Scan(&n))
+		return n
+	}
+	_, err = pool.Exec(t.Context(), `update `+s.schema+`.job set born = born - interval '1 hour'`)
+	require.NoError(t, err)
+	ends["2"] <- nil
+	require.Eventually(t, func() bool {
+		infos := 0
+		for range q.All(t.Context(), durable.Filter{}) {
+			infos++
+		}
+		return infos == 1
+	}, patience, 10*time.Millisecond)
+	require.Equal(t, 2, rows())
+	ends["1"] <- errors.New("x")
+	require.Eventually(t, func() bool { return rows() == 1 }, patience, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-done)
+}
+
+// In a caller's transaction, too, a waiting job that has expired does not have its key any more, also for a role that
+// only adds jobs.
+func TestExpiredHolderTx(t *testing.T) {
+	t.Parallel()
+	s := newStore(server(t))
+	e := s.open(t)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	pool := s.pool(t)
+	_, err = pool.Exec(t.Context(), postgres.Grants(s.schema))
+	require.NoError(t, err)
+	expired := func() {
+		now, _, err := e.Now(t.Context())
+		require.NoError(t, err)
+		_, err = q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", Expires: now.Add(50 * time.Millisecond)})
+		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
+	}
+	has := func(ref durable.Ref) {
+		i, err := q.Lookup(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, ref, i.Ref)
+		ok, err := q.Cancel(t.Context(), ref)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	for _, on := range []string{"", "'refuse'", "'keep'", "'replace'", "'later'"} {
+		expired()
+		sql := "select " + s.schema + ".add_job('k', key => 'k', due => now() + interval '1 hour')"
+		if on != "" {
+			sql = "select " + s.schema + ".add_job('k', key => 'k', due => now() + interval '1 hour', on_key => " + on + ")"
+		}
+		var ref *durable.Ref
+		require.NoError(t, pool.QueryRow(t.Context(), sql).Scan(&ref))
+		require.NotNil(t, ref, on)
+		has(*ref)
+	}
+	for _, role := range []string{"none", s.schema + "_add"} {
+		expired()
+		var refs []durable.Ref
+		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), "set local role "+role); err != nil {
+				return err
+			}
+			refs, err = e.AddTx(t.Context(), tx, durable.Job{Kind: "k", Key: "k", After: time.Hour}, durable.Job{Kind: "k", Key: "other " + role, After: time.Hour})
+			return err
+		}))
+		has(refs[0])
+	}
+}

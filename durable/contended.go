@@ -24,8 +24,10 @@ type adding struct {
 // contendedEvery is the least time between two tries of one key.
 const contendedEvery = 20 * time.Millisecond
 
-// contended are the Adds whose keys transactions hold that are open (held.Err). They are tried again
-// and again, apart from all others, which must not wait for a transaction of somebody else. The engine
+// contended are the Adds whose keys open transactions hold, or jobs that are about to begin
+// (held.Err). They are tried again
+// and again, apart from all others, which must not wait for a transaction or a key of somebody
+// else. The engine
 // decides how long: it returns another error for a key that stays held.
 type contended struct {
 	batch *batch.Batcher[*adding]

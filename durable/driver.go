@@ -34,15 +34,16 @@ type Info = driver.Info
 // are kept. See [driver.Filter].
 type Filter = driver.Filter
 
-// OnKey is the action of Add if a job waits under the key of the new one.
+// OnKey is the action of Add if a job waits under the key of the new one. If that is due, the
+// new job goes into it: see [driver.OnKey].
 type OnKey = driver.OnKey
 
-// The actions of Add. Replace and Later end the waiting job, as Cancel does, and store the
-// new one in the same commit. So if they overlap with a claim, one wins, and the Ref is
+// The actions of Add. Replace and Later end the waiting job, unless it is due, as Cancel does,
+// and store the new one in the same commit. So if they overlap with a claim, one wins, and the Ref is
 // that of the new job.
 const (
 	Refuse  = driver.KeyRefuse  // Add returns ErrExists.
-	Replace = driver.KeyReplace // The new job replaces the other.
+	Replace = driver.KeyReplace // The new job replaces the other, or goes into it if that is due.
 	Later   = driver.KeyLater   // The same, due no later than MaxWait after the first Add: a debounce.
 	Keep    = driver.KeyKeep    // The other stays, and Add returns its Ref: a throttle.
 )

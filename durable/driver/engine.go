@@ -49,11 +49,14 @@ type Engine interface {
 	// ErrStorage. The Ref of a record with an error is empty.
 	//
 	// Record.OnKey decides about a job that waits under the key. A claimed job that still
-	// has the key is ErrExists, for any OnKey. Replace and Later end the waiting job as
-	// Cancel does, in the commit that stores the record, which takes the key over; with
-	// both, Record.Succeed changes the record first. Keep stores nothing and returns the
-	// Ref of the waiting job. A waiting job that has expired (Record.Expired) does not have the
-	// key: the record takes it, and the job dies when its turn comes.
+	// has the key is ErrExists, for any OnKey. Replace and Later end a waiting job that is
+	// not due as Cancel does, in the commit that stores the record, which takes the key over;
+	// with both, Record.Succeed changes the record first. If the waiting job is due
+	// (Record.IsDueFor), the record goes into it (Record.GoInto), and Insert returns its Ref.
+	// That is another version, so a claim that is under way fails. So after the first time it
+	// waits with the next one, until the job is claimed or for a second. Keep stores nothing
+	// and returns the Ref of the waiting job. A waiting job that has expired (Record.Expired)
+	// does not have the key: the record takes it, and the job dies when its turn comes.
 	Insert(ctx context.Context, recs []Record) ([]Ref, []error)
 
 	// Cancel ends waiting jobs. True: no attempt begins any more. False without an error:
@@ -83,7 +86,10 @@ type Engine interface {
 	// one job overlap, one of them wins.
 	Delete(ctx context.Context, ref Ref) error
 
-	// Lookup returns the job that has the key, or ErrNotFound.
+	// Lookup returns the job that has the key, or ErrNotFound. A Ref may be old by some
+	// seconds, as Get and Scan may be; ErrNotFound may not, and no other answer of an engine
+	// may: also one that writes nothing, such as ErrExists or false, is true at a time
+	// during the call.
 	Lookup(ctx context.Context, key string) (Ref, error)
 
 	// Get returns the Info of a job that is kept, or ErrNotFound.

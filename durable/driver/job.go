@@ -30,13 +30,14 @@ type Job struct {
 	OnKey OnKey
 
 	// MaxWait, with Later, is the longest time from the first Add until the job is due,
-	// however often it is pushed back; 0 means no bound. A job that waits for a retry counts
+	// however often it is pushed back; 0 means no bound. From then on the job is not pushed back,
+	// whatever the rate of Adds: see [OnKey]. A job that waits for a retry counts
 	// as added when that is due. Whole microseconds, rounded up. The
 	// word is that of the debounce of JavaScript's lodash.
 	MaxWait time.Duration
 
 	// Found, if not nil, is set by Add to the Ref of the job that waited under the key,
-	// and to "" without one. Give each job its own Found. If Add repeats a lost answer
+	// and to "" without one. If that job was due, Add returns the same Ref. Give each job its own Found. If Add repeats a lost answer
 	// itself, Found may be "" although a job waited. It is a field, since otherwise Add,
 	// AddMany, AddTx and each AddFunc would return it for the few jobs that need it.
 	Found *Ref
@@ -100,14 +101,27 @@ func OfSchedule(j Job, name string) Job {
 }
 
 // OnKey is the action of Add if a job waits under the key of the new one.
+//
+// A job that is due is not replaced and not pushed back, since its turn has come: the new job
+// goes into it. It then has all fields of the new job but the due time, and no attempts; it
+// keeps its Ref, which Add returns, its time and its signal. So it runs with the value that
+// was added last before it began, and soon, however often others add to its key. To give a due job a
+// later time, call Reschedule.
+//
+// Each change makes a claim that is under way fail. So after the first one Add waits until the
+// job begins, for at most a second if no worker has a slot for it. Then its key is free with FreeWhenBegun, and
+// otherwise Add returns [ErrExists].
+//
+// A job that is not due has no bound without MaxWait: if each Add comes before the job of the
+// Add before is due, none of them runs.
 type OnKey int8
 
-// The actions of Add. KeyReplace and KeyLater end the waiting job, as Cancel does, and store
-// the new one in the same commit. So if they overlap with a claim, one wins, and the Ref is
-// that of the new job. Package durable has them without the word Key.
+// The actions of Add. KeyReplace and KeyLater end the waiting job, unless it is due, as Cancel
+// does, and store the new one in the same commit. So if they overlap with a claim, one wins, and
+// the Ref is that of the new job. Package durable has them without the word Key.
 const (
 	KeyRefuse  OnKey = iota // Add returns ErrExists.
-	KeyReplace              // The new job replaces the other.
+	KeyReplace              // The new job replaces the other, or goes into it if that is due.
 	KeyLater                // The same, due no later than MaxWait after the first Add: a debounce.
 	KeyKeep                 // The other stays, and Add returns its Ref: a throttle.
 )

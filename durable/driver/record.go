@@ -108,6 +108,23 @@ func (r *Record) pushBack(first time.Time) {
 	}
 }
 
+// IsDueFor reports whether a waiting job is due for a record of its key, at a time that the engine's
+// clock has shown. Then the record, if it is to replace the job, goes into it: see GoInto.
+func (r *Record) IsDueFor(next *Record, now time.Time) bool {
+	return !r.Due.After(now) || !r.Due.After(next.Born)
+}
+
+// GoInto changes a record with Replace or Later, whose key a job has that waits and is due. An engine
+// stores it as the next version of that job, instead of another job: it has the job's ID, times and
+// signal, and no attempts.
+func (r *Record) GoInto(due *Record) {
+	r.ID, r.Born, r.First, r.At, r.Due, r.Version = due.ID, due.Born, due.First, due.At, due.Due, due.Version+1
+	r.Attempt, r.Crashes = 0, due.Crashes
+	if r.Signals {
+		r.Signal = due.Signal
+	}
+}
+
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

@@ -129,6 +129,7 @@ var cases = []testCase{
 	{"KeyLeftByTheDead", keyLeftByTheDead}, {"KeyAfterGrace", keyAfterGrace}, {"KeyAfterRelease", keyAfterRelease},
 	{"ExpiredHolder", expiredHolder}, {"SignalReplaced", signalReplaced}, {"NewerStays", newerStays}, {"NewerStaysAfterGrace", newerStaysAfterGrace}, {"NewerAfterTakeover", newerAfterTakeover},
 	{"KeyAfterReleaseOfTwo", keyAfterReleaseOfTwo}, {"KeyReplacedByMany", keyReplacedByMany},
+	{"AddedWithoutPause", addedWithoutPause}, {"DueKeepsItsTurn", dueKeepsItsTurn}, {"DueTakesManyValues", dueTakesManyValues},
 
 	{"Cancel", cancel}, {"ChangeRetry", changeRetry}, {"CancelAgainstClaim", cancelAgainstClaim}, {"CancelOnTheWay", cancelOnTheWay},
 	{"Reschedule", reschedule}, {"MoveAgainstClaim", moveAgainstClaim}, {"MoveWhileFetched", moveWhileFetched},

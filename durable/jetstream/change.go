@@ -64,7 +64,7 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (ok bool, 
 			ok, err = p.confirmCancel(ctx, a, at, forward, s.seq)
 			return true, err
 		case s.fate == claimed || s.fate.final():
-			return true, nil
+			return p.ifStands(ctx, p.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
 		}
 		end := status{fate: canceled, token: token}
 		written, err := p.writeSeq(ctx, write{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)})
@@ -173,14 +173,17 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 			return true, lost // its bucket was closed, or it came meanwhile
 		}
 		if !h.alive || h.s.fate == claimed {
-			return true, nil
+			return p.ifStands(ctx, p.readingOf(&h), nil)
 		}
 		r, m, err := p.findHeld(ctx, &h)
 		if missed++; errors.Is(err, driver.ErrNotFound) && missed <= 5 {
 			return false, errBusy // it ended in between, or another server is a moment behind
 		}
-		if err != nil || !edit(&r) {
+		if err != nil {
 			return true, err
+		}
+		if !edit(&r) {
+			return p.ifStands(ctx, p.readingOf(&h), nil)
 		}
 		if err = p.write(ctx, statusLast(p.moveGroup(&r, m.Data, h.at, h.s, token, to, p.now()))...); err != nil {
 			return false, err
@@ -201,19 +204,23 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 func (p *part) moveGroup(r *driver.Record, was []byte, at location, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
+	return p.versionGroup(&next, was, at, s, token, p.openFor(to), now)
+}
+
+// versionGroup is moveGroup of a version that is to be stored in a bucket.
+func (p *part) versionGroup(next *driver.Record, was []byte, at location, s status, token string, bucket int64, now time.Time) group {
 	if s.fate == freed {
 		next.Attempt, next.Crashes = s.attempt, s.crashes
 	}
-	bucket := p.openFor(to)
 	end := status{fate: moved, token: token, bucket: bucket, attempt: s.attempt}
-	forward := p.forwardWrite(&next, bucket)
+	forward := p.forwardWrite(next, bucket)
 	if s.seq == 0 {
 		forward.last, forward.guard = seq(0), p.nearMark(at.bucket)
 	}
 	g := group{
 		{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)},
 		forward,
-		p.recordWrite(&next, was, bucket, now, true),
+		p.recordWrite(next, was, bucket, now, true),
 	}
 	return append(g, p.leave(s)...)
 }
@@ -239,7 +246,7 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 			aside, err = p.asideGroup(ctx, &h)
 			g = append(g, aside...)
 		} else if err == nil && h.alive {
-			err = driver.ErrExists
+			err = p.ifHeld(ctx, &h)
 		}
 		return append(g, p.keyWriteAfter(&r, h.seq, h.after)), err
 	})
@@ -255,15 +262,15 @@ func (p *part) deleteDead(ctx context.Context, a address) error {
 func (p *part) replaceDead(ctx context.Context, a address, by func(dead stored) (group, error)) error {
 	return p.change(ctx, "the job", func(lost error) (bool, error) {
 		dead, err := p.last(ctx, p.deadSubject(a.id))
-		if err == nil && len(dead.Data) == 0 {
-			err = driver.ErrNotFound
+		if err == nil && lost == nil && len(dead.Data) == 0 {
+			return p.ifStands(ctx, reading{p.deadSubject(a.id): dead.Seq}, driver.ErrNotFound)
 		}
 		if err != nil || lost != nil {
 			return true, cmp.Or(lost, err)
 		}
 		g, err := by(dead)
 		if err != nil {
-			return true, err
+			return !errors.Is(err, errBusy), err
 		}
 		tombstone := grave(p.deadSubject(a.id))
 		tombstone.last = seq(dead.Seq)

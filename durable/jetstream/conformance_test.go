@@ -257,6 +257,7 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts",
 		"OnKey", "PushedBack", "FreeWhenBegun", "Signal", "ReplaceAgainstClaim", "SignalAgainstDeadline", "LastValue", "KeyLeftByTheDead", "KeyAfterGrace",
+		"AddedWithoutPause", "DueKeepsItsTurn", "DueTakesManyValues",
 		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "ScheduleEditedLate", "LimitClaims", "LimitDeath", "CancelRunning")
 }
 

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -239,6 +240,115 @@ func deposedLeader(t *testing.T) error {
 	ok, err = p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	require.NoError(t, err)
 	require.False(t, ok)
+	return nil
+}
+
+// What a leader that was cut off has read is no answer, unless others know of it: not that a job waits
+// under a key, nor that none does, nor that a job runs.
+func TestDeposedAnswers(t *testing.T) {
+	t.Parallel()
+	for try := range 20 {
+		err := deposedAnswers(t)
+		if err == nil {
+			return
+		}
+		t.Logf("try %d: %v", try, err)
+	}
+	require.FailNow(t, "no old leader answered")
+}
+
+// deposedAnswers returns an error if it came to nothing.
+func deposedAnswers(t *testing.T) error {
+	d := newDivisible(t)
+	first := d.open(t, 0)
+	old := first.leader(t)
+	if old < 0 {
+		return errors.New("the leader is not known")
+	}
+	deposed, p := d.open(t, old), d.open(t, (old+1)%3)
+	now := p.now().Truncate(time.Microsecond)
+	job := func(id, key string, onKey driver.OnKey, signals bool) driver.Record {
+		r := recordAt(id, now.Add(time.Hour), now)
+		r.Key, r.OnKey, r.Signals = key, onKey, signals
+		return r
+	}
+	ctx := t.Context()
+	_, errs := p.insert(ctx, []driver.Record{
+		job("ends", "ends", driver.KeyRefuse, false), job("deaf", "replaced", driver.KeyRefuse, false), job("runs", "", driver.KeyRefuse, false),
+	})
+	bucket := p.nearOf(now.Add(time.Hour))
+	runs, ends := location{id: "runs", bucket: bucket}, address{bucket: bucket, born: now.UnixMicro(), id: "ends"}
+	claim, err := p.writeSeq(ctx, write{subject: p.fateSubject(runs), data: status{fate: claimed, token: "t", worker: "w", attempt: 1}.encode(), last: seq(0)})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	d.cutOff(t, old)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if n := p.leader(t); n >= 0 && n != old {
+			break
+		}
+		if time.Now().After(end) {
+			return errors.New("nobody was elected")
+		}
+	}
+	_, err = p.cancel(ctx, ends)
+	_, errs = p.insert(ctx, []driver.Record{job("hears", "replaced", driver.KeyReplace, true), job("new", "free before", driver.KeyRefuse, false)})
+	freedBy := p.write(ctx, write{subject: p.fateSubject(runs), data: status{fate: freed, token: "t2"}.encode(), last: seq(claim)})
+	if err := errors.Join(append(errs, err, freedBy)...); err != nil {
+		return err
+	}
+
+	// The connection goes to the old leader.
+	e := &engine{parts: []*part{deposed}, salt: deposed.salt}
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if _, err := deposed.ofLeader(short, map[string]any{"last_by_subj": p.keySubject("ends")}); err != nil {
+		return fmt.Errorf("the old leader has noticed too early: %w", err)
+	}
+	var answers sync.Map
+	var asking sync.WaitGroup
+	ask := func(what string, f func() error) {
+		asking.Go(func() { answers.Store(what, f()) })
+	}
+	add := func(onKey driver.OnKey) error {
+		_, errs := deposed.insert(short, []driver.Record{job("another"+fmt.Sprint(onKey), "ends", onKey, false)})
+		return errs[0]
+	}
+	ask("Keep of a job that was canceled", func() error { return add(driver.KeyKeep) })
+	ask("ErrExists of a key that is free", func() error { return cmp.Or(add(driver.KeyRefuse), errors.New("stored")) })
+	ask("Signal of a job that waits", func() error { _, err := deposed.signal(short, "replaced", nil, now); return err })
+	ask("Lookup of a job that waits", func() error { _, err := e.Lookup(short, "free before"); return err })
+	ask("Cancel of a job that waits", func() error {
+		_, err := deposed.cancel(short, address{bucket: bucket, born: now.UnixMicro(), id: "runs"})
+		return err
+	})
+	ask("Move of a job that waits", func() error {
+		_, err := deposed.move(short, address{bucket: bucket, born: now.UnixMicro(), id: "runs"}, now)
+		return err
+	})
+	asking.Wait()
+	if deposed.leader(t) != old {
+		return errors.New("the old leader has noticed meanwhile")
+	}
+	answers.Range(func(what, err any) bool {
+		require.NotNil(t, err, what)
+		require.NotErrorIs(t, err.(error), driver.ErrExists, what)
+		require.NotErrorIs(t, err.(error), driver.ErrNotFound, what)
+		return true
+	})
+
+	// The others know.
+	for _, onKey := range []driver.OnKey{driver.KeyKeep, driver.KeyRefuse} {
+		_, errs := p.insert(ctx, []driver.Record{job("last"+fmt.Sprint(onKey), "ends", onKey, false)})
+		if onKey == driver.KeyKeep {
+			require.NoError(t, errs[0])
+		} else {
+			require.ErrorIs(t, errs[0], driver.ErrExists)
+		}
+	}
+	ok, err := p.signal(ctx, "replaced", nil, now)
+	require.NoError(t, err)
+	require.True(t, ok)
 	return nil
 }
 

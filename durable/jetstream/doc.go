@@ -35,11 +35,16 @@
 //
 // # Keys
 //
-// An Add with a key is an atomic batch of two messages, and one that replaces the waiting job
-// (OnKey) of four or five. The status of a replaced job stays until its 5 s are removed, after it
+// An Add with a key writes two messages, and one that replaces the waiting job, or goes into it
+// (OnKey), four or five. Adds of a process that come at one time share an atomic batch. Of
+// those that follow one another under one key with Replace or Later only the last job is stored.
+// The status of a replaced job stays until its 5 s are removed, after it
 // would have been due: 200 bytes on disk for each Add that pushes a job back. A claim with
 // FreeWhenBegun, which frees the key, is a batch of two messages, and so is the end, unless a newer
 // job has the key.
+//
+// On several replicas an answer that writes nothing, such as that of Keep, ErrExists, or a false
+// of Cancel or Signal, costs a commit: a leader that was cut off must not give it.
 //
 // # Limits
 //
@@ -117,8 +122,9 @@ package jetstream
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A job that replaces another is stored in the commit that cancels the other, which
-//     waits, and takes its key. A claim that frees the key writes so in the key's message, in
-//     its commit. So a key names a job that waits, or that runs and keeps it: if the job is
+//     waits, and takes its key. One that goes into another, which is due, is stored as its next
+//     version, in the commit that ends the version before. A claim that frees the key writes so
+//     in the key's message, in its commit. So a key names a job that waits, or that runs and keeps it: if the job is
 //     claimed, the key is read once more after that.
 //   - An insert that finds the key with another job may be a repeat: it looks for the forward
 //     and the status of its own record first, and ends no other job then.
@@ -154,7 +160,9 @@ package jetstream
 //     before the mark, the message f.<id>.repeated says so, and the late one is no job. A worker that has created a status reads the mark after that, and
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
-//     deposed leader that does not know it answers with old data (stream.go, lastSince).
+//     deposed leader that does not know it answers with old data (stream.go, lastSince). An
+//     answer that writes nothing rests on what was read before, and a witness confirms it
+//     (stands.go).
 //   - A sequence that was read before the stream went back is no condition of a write after that, and nothing
 //     is acknowledged or removed by it: it may be another message's. So the past is looked at when the
 //     connection was lost, before the next write (back.go).
@@ -168,6 +176,6 @@ package jetstream
 //
 // Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
 // stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), silent.go (servers that do not answer), insert.go, keys.go, fetch.go, worker.go (claim and end), back.go
-// and reconcile.go (a stream that went back), permits.go, limits.go and flowcontrol.go (limits, pauses, and cancels of
-// what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.
+// redrive), silent.go (servers that do not answer), insert.go, keys.go, keyed.go (inserts with keys), fetch.go, worker.go
+// (claim and end), back.go and reconcile.go (a stream that went back), permits.go, limits.go and flowcontrol.go (limits,
+// pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.

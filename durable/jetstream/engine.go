@@ -3,6 +3,7 @@ package jetstream
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -155,6 +156,7 @@ type part struct {
 	api          string // what the server's API is called
 	denials      *denials
 	stream       string
+	name         string // random: of the witnesses
 	number       int
 	of           int
 	salt         string
@@ -298,7 +300,7 @@ func (c *config) api() string {
 // geometry.
 func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
 	p := &part{
-		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.Queue, i), local: c.Own != nil, closed: nc.ended, batches: make(chan struct{}, maxBatches),
+		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.Queue, i), name: rand.Text(), local: c.Own != nil, closed: nc.ended, batches: make(chan struct{}, maxBatches),
 		sightings: map[string]sighting{}, staleAge: c.StaleAge, version: c.Version, shift: c.Shift, quotas: quotas{all: map[string]*quota{}},
 	}
 	for i := range p.turns {
@@ -699,7 +701,12 @@ func (e *engine) Lookup(ctx context.Context, key string) (driver.Ref, error) {
 	case err != nil:
 		return "", err
 	case !h.alive:
-		return "", driver.ErrNotFound
+		for err = errBusy; errors.Is(err, errBusy) && ctx.Err() == nil; {
+			if h, err = p.keyHolder(ctx, key); err == nil && !h.alive {
+				_, err = p.ifStands(ctx, p.readingOf(&h), driver.ErrNotFound)
+			}
+		}
+		return h.ref, err
 	}
 	return h.ref, nil
 }

@@ -28,18 +28,19 @@ func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, 
 		return refs, errs
 	}
 	var groups []*inserting
-	var of []int // which record a group is of
+	var of, keyed []int // which record a group is of
 	for i := range recs {
 		if errs[i] = p.checkRecord(&recs[i]); errs[i] != nil {
 			continue
 		}
 		if recs[i].Key != "" {
-			refs[i], errs[i] = p.insertKeyed(ctx, &recs[i])
+			keyed = append(keyed, i)
 			continue
 		}
 		groups = append(groups, p.insertion(&recs[i]))
 		of = append(of, i)
 	}
+	p.insertKeys(ctx, recs, keyed, refs, errs)
 	for k, err := range p.insertGroups(ctx, groups) {
 		if errs[of[k]] = err; err == nil {
 			refs[of[k]] = p.refOf(&recs[of[k]])

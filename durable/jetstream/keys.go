@@ -1,15 +1,12 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -39,6 +36,7 @@ func grave(subject string) write {
 
 // holder is the job that has a key, or had it last.
 type holder struct {
+	key   string     // "" of a job that was read by itself
 	ref   driver.Ref // "" for none
 	after driver.Ref // order.go
 	until time.Time  // when it expires; zero for never
@@ -71,14 +69,14 @@ func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	}
 	k := parseKey(m)
 	if k.ref == "" || k.left {
-		return holder{seq: m.Seq, after: k.ref}, nil
+		return holder{key: key, seq: m.Seq, after: k.ref}, nil
 	}
 	a, err := parseRef(k.ref, p.salt, p.of)
 	if err != nil {
 		return holder{}, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
 	h, err := p.jobOf(ctx, a)
-	h.ref, h.after, h.until, h.seq = k.ref, k.after, k.until, m.Seq
+	h.key, h.ref, h.after, h.until, h.seq = key, k.ref, k.after, k.until, m.Seq
 	return h, err
 }
 
@@ -116,134 +114,6 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 	}
 	w.last = seq(m.Seq)
 	return group{w}, nil
-}
-
-// insertKeyed stores a record and takes its key, in one commit, which also ends the job that
-// the record replaces. If that is refused though nobody has touched the key, it is the bucket
-// that is closed.
-func (p *part) insertKeyed(ctx context.Context, r *driver.Record) (ref driver.Ref, err error) {
-	if r.OnKey != driver.KeyRefuse { // else all of this process but one would be refused, and begin anew
-		turn := p.turns[crc32.ChecksumIEEE([]byte(r.Key))%uint32(len(p.turns))]
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
-	}
-	refused, before := false, uint64(0) // the last try, and the key's sequence at that time
-	var found driver.Ref
-	err = p.change(ctx, "the key", func(lost error) (bool, error) {
-		h, err := p.keyHolder(ctx, r.Key)
-		if err != nil {
-			return false, err
-		}
-		if h.job.id == r.ID {
-			ref = h.ref
-			return true, nil // an earlier try has stored it; it may have ended since
-		}
-		if lost != nil || r.OnKey != driver.KeyRefuse && (h.alive || r.MaxWait > 0) {
-			if is, err := p.isStored(ctx, r); is || err != nil {
-				if ref = p.refOf(r); lost == nil {
-					found = ""
-				}
-				return is, err
-			}
-		}
-		expired := h.expired(p.now())
-		switch {
-		case h.alive && !expired && (r.OnKey == driver.KeyRefuse || h.s.fate == claimed):
-			return true, cmp.Or(lost, driver.ErrExists)
-		case h.alive && !expired && r.OnKey == driver.KeyKeep:
-			ref, found = h.ref, h.ref
-			return true, nil
-		case refused && h.seq == before && (lost != nil || !p.fresh(r)):
-			return true, errTooLate // an earlier try may have stored it, and it have run
-		}
-		ref, found, err = p.takeKey(ctx, r, &h, expired)
-		refused, before = errors.Is(err, errConflict), h.seq
-		return false, err
-	})
-	if err != nil {
-		ref, found = "", ""
-	}
-	if r.Found != nil {
-		*r.Found = found
-	}
-	return ref, err
-}
-
-// isStored reports whether an earlier call has stored a record, though it does not have its key
-// any more. To store it again would end the job that has the key now. With MaxWait nobody knows
-// when the stored record is due, and so its Ref; and after half a minute, whether it was stored:
-// the forward that takeKey writes lasts for a minute.
-func (p *part) isStored(ctx context.Context, r *driver.Record) (bool, error) {
-	var uncertain error
-	if r.MaxWait > 0 {
-		if uncertain = errTooLate; !p.now().Before(r.Born.Add(graveTTL / 2)) {
-			return true, uncertain
-		}
-	}
-	forward, fate := p.forward(r.ID), p.fateSubject(location{id: r.ID, bucket: p.nearOf(r.At)})
-	last, err := p.lastOf(ctx, forward, fate)
-	if err != nil {
-		return false, err
-	}
-	for _, subject := range []string{forward, fate} {
-		if m, err := last(subject); err != nil || m.Seq > 0 {
-			return err == nil, cmp.Or(err, uncertain)
-		}
-	}
-	return false, nil
-}
-
-// takeKey stores a record, takes the key over from its holder, and ends that if it waits and has not expired. It
-// returns the Ref of the record, and that of the job which it has ended. If MaxWait has changed the
-// bucket of the record, a forward to where it is tells isStored so.
-func (p *part) takeKey(ctx context.Context, r *driver.Record, h *holder, expired bool) (ref, found driver.Ref, err error) {
-	next, ends, was := *r, group(nil), stored{}
-	switch {
-	case expired:
-		if ends, err = p.asideGroup(ctx, h); err != nil {
-			return "", "", err
-		}
-	case h.alive:
-		var waits driver.Record
-		if waits, was, ends, err = p.cancelGroup(ctx, h); err != nil {
-			return "", "", err
-		}
-		found = h.ref
-		next.Succeed(&waits)
-	}
-	stores := p.storeKeyed(&next)
-	if next.Due.Before(next.At) { // by a signal
-		stores = p.elsewhere(&next, p.openFor(next.Due), true)
-		stores[0].last = seq(0)
-	}
-	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
-		if len(stores) == 1 {
-			known := p.forwardWrite(&next, bucket)
-			known.ttl = graveTTL
-			stores = group{known, stores[0]}
-		}
-		stores[0].last = seq(0)
-	}
-	err = p.write(ctx, slices.Concat(ends, stores, group{p.keyWriteAfter(&next, h.seq, h.after)})...)
-	if err == nil && found != "" && was.Subject == p.farSubject(p.farOf(h.at.bucket)) {
-		p.remove(ctx, was) // as in leaveFar
-	}
-	return p.refOf(&next), found, err
-}
-
-// storeKeyed returns what stores a record for the first time with its key, whose condition is
-// that of both. An earlier try may have stored it.
-func (p *part) storeKeyed(r *driver.Record) group {
-	in := p.insertion(r)
-	if in.displaced {
-		in.group[0].last = nil
-	}
-	in.guard(p)
-	return in.group
 }
 
 // cancelGroup returns the waiting job that has a key, its message, and what cancels it. As in

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
 // keyedJobs adds jobs under one key.
@@ -105,6 +107,63 @@ func TestRepeatedReplace(t *testing.T) {
 				require.NoError(t, err)
 				require.False(t, ok, "it was replaced")
 			})
+		}
+	}
+}
+
+// A record that goes into a job which is due, and is inserted again, does not go into it once more: a
+// newer one may have. It waits for the job to begin, if one has gone into that just now.
+func TestRepeatedFill(t *testing.T) {
+	k := newKeyedJobs(t)
+	value := func(id string, onKey driver.OnKey, maxWait time.Duration) driver.Record {
+		r := k.record(id, onKey, 0)
+		r.Payload, r.MaxWait = []byte(id), maxWait
+		return r
+	}
+	ref := k.mustAdd(value("first", driver.KeyRefuse, 0))
+	one, two := value("one", driver.KeyReplace, 0), value("two", driver.KeyLater, time.Hour)
+	require.Equal(t, ref, k.mustAdd(one))
+	_, errs := k.p.insert(held.NoWait(t.Context()), []driver.Record{two})
+	require.ErrorIs(t, errs[0], held.Err)
+	require.Equal(t, ref, k.mustAdd(two))
+	for _, r := range []driver.Record{one, two} {
+		require.Equal(t, ref, k.mustAdd(r))
+		require.Equal(t, ref, k.waits())
+		h, err := k.p.keyHolder(t.Context(), "k")
+		require.NoError(t, err)
+		got, _, err := k.p.findHeld(t.Context(), &h)
+		require.NoError(t, err)
+		require.Equal(t, "two", string(got.Payload))
+		require.Equal(t, 2, got.Version)
+	}
+	k.cancel(ref)
+	require.Equal(t, ref, k.mustAdd(one), "it was stored, and has ended")
+	require.Empty(t, k.waits())
+}
+
+// Of records of one key that come in one call only the last is stored, and the others count as
+// replaced.
+func TestFollowingRecords(t *testing.T) {
+	k := newKeyedJobs(t)
+	var recs []driver.Record
+	found := make([]driver.Ref, 5)
+	for i := range found {
+		recs = append(recs, k.record(fmt.Sprint("job", i), []driver.OnKey{driver.KeyLater, driver.KeyReplace}[i%2], time.Hour))
+		recs[i].Found = &found[i]
+	}
+	for range 2 { // the second call repeats the first
+		refs, errs := k.p.insert(t.Context(), recs)
+		require.NoError(t, errors.Join(errs...))
+		require.Equal(t, refs[4], k.waits())
+		for _, ref := range refs[:4] {
+			a, err := parseRef(ref, k.p.salt, k.p.of)
+			require.NoError(t, err)
+			ok, err := k.p.cancel(t.Context(), a)
+			require.NoError(t, err)
+			require.False(t, ok, "it was replaced")
+		}
+		if found[1] != "" {
+			require.Equal(t, refs[:4], found[1:])
 		}
 	}
 }

@@ -606,19 +606,22 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 	if p.replicas == 1 {
 		return p.last(ctx, subject)
 	}
+	found, err := p.lastsSince(ctx, w, lasting, subject)
+	return found[subject], err
+}
+
+// lastsSince is lastSince of several subjects, of which the first may be lasting.
+func (p *part) lastsSince(ctx context.Context, w witness, lasting bool, subjects ...string) (map[string]stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*answerTimeout)
 	defer cancel()
 	for {
-		found, err := p.lasts(ctx, []string{subject, w.subject})
-		s, ok := found[subject]
-		switch upToDate := err == nil && found[w.subject].Seq >= w.seq; {
-		case ok && (lasting || upToDate):
-			return s, nil
-		case upToDate:
-			return stored{}, nil
+		found, err := p.lasts(ctx, append([]string{w.subject}, subjects...))
+		_, ok := found[subjects[0]]
+		if lasting && ok || err == nil && found[w.subject].Seq >= w.seq {
+			return found, nil
 		}
 		if p.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || p.closed.Err() != nil {
-			return stored{}, cmp.Or(err, errBehind)
+			return nil, cmp.Or(err, errBehind)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
 // Store keeps jobs in a map. Make one with [New]. Its methods may be called by several
@@ -48,6 +50,7 @@ type entry struct {
 	permits []driver.LimitKey // that the claim has
 	ending  bool              // CancelRunning was called for the claim
 	left    bool              // it has left its key
+	filled  time.Time         // when a record went into it
 	order   int               // of its key: a job with a higher one was added later
 }
 
@@ -156,19 +159,35 @@ func refOf(r *driver.Record) driver.Ref {
 	return driver.Ref(r.ID + "." + strconv.FormatInt(r.Born.UnixNano(), 36))
 }
 
-func (e *engine) Insert(_ context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
-	e.m.mu.Lock()
-	defer e.m.mu.Unlock()
+	began := time.Now()
 	for i, r := range recs {
-		if errs[i] = e.open(); errs[i] == nil {
-			refs[i], errs[i] = e.m.insert(r)
+		for {
+			refs[i], errs[i] = e.insert(r, began)
+			if !errors.Is(errs[i], held.Err) || !held.MayWait(ctx) || ctx.Err() != nil {
+				break
+			}
+			time.Sleep(fillEvery)
 		}
 	}
 	return refs, errs
 }
 
-func (m *Store) insert(r driver.Record) (driver.Ref, error) {
+// insert stores a record. What has filled a job since a time came with this record.
+func (e *engine) insert(r driver.Record, since time.Time) (driver.Ref, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	if err := e.open(); err != nil {
+		return "", err
+	}
+	return e.m.insert(r, since)
+}
+
+// fillEvery is how long a job that is due has to be claimed before the next record goes into it.
+const fillEvery = 10 * time.Millisecond
+
+func (m *Store) insert(r driver.Record, since time.Time) (driver.Ref, error) {
 	ref := refOf(&r)
 	if r.Found != nil {
 		*r.Found = ""
@@ -177,7 +196,7 @@ func (m *Store) insert(r driver.Record) (driver.Ref, error) {
 		return ref, nil
 	}
 	if there := m.holder(r.Key); there != "" {
-		kept, err := m.meet(there, &r)
+		kept, err := m.meet(there, &r, since)
 		switch {
 		case err != nil:
 			return "", err
@@ -185,17 +204,23 @@ func (m *Store) insert(r driver.Record) (driver.Ref, error) {
 			return there, nil
 		}
 	}
-	r.Payload, r.Meta = slices.Clone(r.Payload), maps.Clone(r.Meta)
-	r.OnKey, r.MaxWait, r.Found = driver.KeyRefuse, 0, nil
 	m.stored++
-	m.jobs[ref] = &entry{rec: r, state: driver.Waiting, claim: m.nextClaim(), order: m.stored}
+	m.jobs[ref] = &entry{rec: stored(&r), state: driver.Waiting, claim: m.nextClaim(), order: m.stored}
 	m.change()
 	return ref, nil
 }
 
+// stored returns a record without the fields that are for Insert only, and with bytes of its own.
+func stored(r *driver.Record) driver.Record {
+	s := *r
+	s.Payload, s.Meta = slices.Clone(r.Payload), maps.Clone(r.Meta)
+	s.OnKey, s.MaxWait, s.Found = driver.KeyRefuse, 0, nil
+	return s
+}
+
 // meet applies the OnKey of a record to the job that has its key, and reports whether that
 // job stays instead of the record.
-func (m *Store) meet(there driver.Ref, r *driver.Record) (kept bool, err error) {
+func (m *Store) meet(there driver.Ref, r *driver.Record, since time.Time) (kept bool, err error) {
 	j := m.jobs[there]
 	if r.OnKey == driver.KeyRefuse || j.state != driver.Waiting {
 		return false, driver.ErrExists
@@ -206,9 +231,25 @@ func (m *Store) meet(there driver.Ref, r *driver.Record) (kept bool, err error) 
 	if r.OnKey == driver.KeyKeep {
 		return true, nil
 	}
+	if j.rec.IsDueFor(r, m.now()) {
+		return true, m.fill(j, r, since)
+	}
 	r.Succeed(&j.rec)
 	m.forget(there, j)
 	return false, nil
+}
+
+// fill stores a record as the next version of a job that is due.
+func (m *Store) fill(j *entry, r *driver.Record, since time.Time) error {
+	if now := time.Now(); j.filled.Before(since) && now.Sub(j.filled) < fillEvery {
+		return held.Err
+	}
+	m.over[refOf(r)] = true // if it is inserted again, it is known
+	next := stored(r)
+	next.GoInto(&j.rec)
+	j.rec, j.by, j.filled = next, "", time.Now()
+	m.change()
+	return nil
 }
 
 // holder returns the job that has the key, or "". One that waits and has expired leaves it.
@@ -452,7 +493,7 @@ func (e *engine) SetSchedule(_ context.Context, was int64, s driver.Schedule, re
 	if next == nil {
 		return nil
 	}
-	_, err := m.insert(*next)
+	_, err := m.insert(*next, time.Now())
 	return err
 }
 
@@ -909,7 +950,7 @@ func (w *worker) finish(o *driver.Completion) error {
 		j.state, j.until = driver.Dead, w.e.m.now().Add(w.c.Retention)
 	}
 	if o.Next != nil {
-		_, err := w.e.m.insert(*o.Next)
+		_, err := w.e.m.insert(*o.Next, time.Now())
 		return err
 	}
 	return nil

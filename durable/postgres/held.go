@@ -109,7 +109,7 @@ func (h *heldKeys) sweep(now time.Time) {
 
 // decideHeld decides about records whose keys are held.
 func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []error, waited map[string]time.Time) {
-	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, held.Err) }) {
+	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, held.Err) && !errors.Is(err, errBegins) }) {
 		return
 	}
 	keys := make([]string, len(recs))
@@ -124,7 +124,7 @@ func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []er
 	}
 	now := e.now()
 	for i, err := range errs {
-		if !errors.Is(err, held.Err) {
+		if !errors.Is(err, held.Err) || errors.Is(err, errBegins) {
 			continue
 		}
 		at, raced := waited[recs[i].Key], errors.Is(err, errRaced)

@@ -20,7 +20,11 @@ type metRow struct {
 	ID, Key       string
 	Holder, Found *string
 	Taken         bool
+	Begins        bool // the job that has the key is about to be claimed
 }
+
+// errBegins is that of a record whose key has a job that is about to be claimed.
+var errBegins = fmt.Errorf("%w: or the job that has the key is about to be claimed", held.Err)
 
 // meeting holds records that are being stored, and their results.
 type meeting struct {
@@ -28,10 +32,12 @@ type meeting struct {
 	refs []driver.Ref
 	errs []error
 	left []int // indexes of records that have had no turn yet
+
+	filled []string // keys whose job records go into at once, if it is due
 }
 
 func newMeeting(recs []driver.Record) *meeting {
-	m := &meeting{recs: recs, refs: make([]driver.Ref, len(recs)), errs: make([]error, len(recs)), left: make([]int, len(recs))}
+	m := &meeting{recs: recs, refs: make([]driver.Ref, len(recs)), errs: make([]error, len(recs)), left: make([]int, len(recs)), filled: []string{}}
 	for i := range recs {
 		m.left[i] = i
 	}
@@ -51,7 +57,7 @@ func (m *meeting) next() []any {
 	for _, i := range m.left {
 		c.add(&m.recs[i])
 	}
-	return c.insertArgs()
+	return append(c.insertArgs(), m.filled)
 }
 
 // turn reads the rows of a turn, and returns the records without a row: they were stored
@@ -70,7 +76,12 @@ func (m *meeting) turn(e *engine, rows []metRow) (unsaid []int) {
 			unsaid = append(unsaid, i)
 		case row == nil:
 			again = append(again, i)
+		case row.Begins:
+			m.errs[i] = errBegins
 		case row.Holder != nil:
+			if row.Found != nil && *row.Found == *row.Holder && r.OnKey != driver.KeyKeep {
+				m.filled = append(m.filled, r.Key)
+			}
 			m.refs[i] = e.refOf(*row.Holder)
 			if r.Found != nil {
 				*r.Found = ""
@@ -171,8 +182,29 @@ func (e *engine) meet(ctx context.Context, args []any, locks []string) ([]metRow
 	})
 }
 
+// awaitBegin waits until no job that a record would go into is about to be claimed.
+func (m *meeting) awaitBegin(ctx context.Context, e *engine, tx caller) error {
+	for i := range m.recs {
+		if mayReplace(&m.recs[i]) {
+			m.filled = append(m.filled, m.recs[i].Key)
+		}
+	}
+	for begins := len(m.filled) > 0; begins; {
+		if err := tx.run(ctx, asked{text: e.begins, args: []any{m.filled}, row: one(&begins)}); err != nil {
+			return err
+		}
+		if begins {
+			sleep(ctx, heldPause)
+		}
+	}
+	return nil
+}
+
 // meetTx is insertOnKeys within the caller's transaction. It waits for others' transactions.
 func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
+	if err := m.awaitBegin(ctx, e, tx); err != nil {
+		return err
+	}
 	for began, lost := time.Now(), 0; len(m.left) > 0; {
 		before := len(m.left)
 		if lost >= freeTries {
@@ -183,7 +215,7 @@ func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
 		var rows []metRow
 		err := tx.run(ctx, asked{text: e.insertOnKey, args: m.next(), row: func(scan func(...any) error) error {
 			var r metRow
-			err := scan(&r.ID, &r.Key, &r.Holder, &r.Found, &r.Taken)
+			err := scan(&r.ID, &r.Key, &r.Holder, &r.Found, &r.Taken, &r.Begins)
 			rows = append(rows, r)
 			return err
 		}})

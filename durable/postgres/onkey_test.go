@@ -107,6 +107,53 @@ func TestOnKeyInTransactions(t *testing.T) {
 	})
 }
 
+// A job that is due is filled within transactions, and by add_job, as by Add: it keeps its Ref, its time and
+// its signal.
+func TestDueInTransactions(t *testing.T) {
+	t.Parallel()
+	withKeyed(t, func(k *keyed) {
+		ctx := k.Context()
+		_, err := k.Signal(ctx, "k", []byte("signal"))
+		require.NoError(k, err)
+		due := k.waits("1").Due
+		for range 2 { // the second waits for a while, in case the job begins
+			k.in(commit, func(tx transaction) {
+				refs, err := tx.add(ctx, k.job(durable.Replace, "2"), k.job(durable.Later, "3"))
+				require.NoError(k, err)
+				require.Equal(k, []durable.Ref{k.first, k.first}, refs)
+				require.Equal(k, k.first, k.found)
+			})
+		}
+		i := k.waits("3")
+		require.Equal(k, k.first, i.Ref)
+		require.Equal(k, due, i.Due)
+		k.in(rollback, func(tx transaction) {
+			_, err := tx.add(ctx, k.job(durable.Replace, "4"))
+			require.NoError(k, err)
+		})
+		k.waits("3")
+	})
+
+	s := sharedStore(t)
+	pool := s.pool(t)
+	q, err := durable.Open(t.Context(), s.open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k"})
+	require.NoError(t, err)
+	for _, value := range []string{"1", "2"} {
+		var got durable.Ref
+		require.NoError(t, pool.QueryRow(t.Context(), "select "+s.schema+".add_job('l', key => 'k', due => now() + interval '1 hour', on_key => 'later', lane => 'lane', payload => $1, meta => '{\"a\": \"b\"}')", []byte(value)).Scan(&got))
+		require.Equal(t, ref, got)
+		i, err := q.Lookup(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, ref, i.Ref)
+		require.Equal(t, i.Job.At, i.Due)
+		require.LessOrEqual(t, time.Until(i.Due), time.Duration(0))
+		require.Equal(t, []string{value, "l", "lane", "b"}, []string{string(i.Job.Payload), i.Job.Kind, i.Job.Lane, i.Job.Meta["a"]})
+	}
+}
+
 // A signal is a part of the caller's transaction.
 func TestSignalInTransactions(t *testing.T) {
 	t.Parallel()

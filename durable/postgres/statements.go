@@ -15,7 +15,7 @@ var files embed.FS
 
 // statements are those of one schema.
 type statements struct {
-	insert, insertNew, insertOnKey, signal, aside, freeExpired, lockKeys, tryKeys, open, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
+	insert, insertNew, insertOnKey, begins, signal, aside, freeExpired, lockKeys, tryKeys, open, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	schedule, schedules, setSchedule, lockKeyed,
 	claimLimited, finishWhole, makeCounters, freeDead, flowControl, setFlowControl, claims, usage, cancelRunning, canceled,
 	ownClaims, forget, logPosition,
@@ -33,7 +33,7 @@ func newStatements(schema string) statements {
 	locks := func(name string) string { return tag + withoutLimits(s(name)) }
 	whole := func(name string) string { return tag + s(name) }
 	return statements{
-		insert: locks("insert"), insertNew: neverStored(locks("insert")), insertOnKey: locks("insert_on_key"), signal: locks("signal"), aside: locks("aside"), freeExpired: locks("free_expired"), lockKeys: s("lock_keys"), tryKeys: s("try_keys"), open: s("open"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
+		insert: locks("insert"), insertNew: neverStored(locks("insert")), insertOnKey: locks("insert_on_key"), begins: s("begins"), signal: locks("signal"), aside: locks("aside"), freeExpired: locks("free_expired"), lockKeys: s("lock_keys"), tryKeys: s("try_keys"), open: s("open"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"), delete: locks("delete"),
 		work: locks("work"), heartbeat: locks("heartbeat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
 		schedule: s("schedule"), schedules: s("schedules"), setSchedule: locks("set_schedule"), lockKeyed: locks("lock_keyed"),

@@ -88,7 +88,7 @@ func (e *engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 	var recs []driver.Record
 	var of, plain []int // which job one of recs is, and one of c
 	for i, rec := range all {
-		if rec.Due.Before(now.Add(window)) || rec.MaxWait > 0 || rec.Signals && rec.OnKey != driver.KeyRefuse { // as in announceSoon
+		if rec.Due.Before(now.Add(window)) || mayReplace(&rec) { // the job of its key may be due, or have a signal
 			soon = append(soon, rec.Kind)
 		}
 		if onKeys && rec.Key != "" {

@@ -301,5 +301,5 @@ func (s *store) Restart(t testing.TB) { require.NoError(t, s.e.Close()) }
 func TestConformanceOfOneProcess(t *testing.T) {
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return &store{dir: t.TempDir()} },
 		"InsertRunGone", "Batch", "Restart", "Reschedule", "Retries", "Redrive", "NeverEarly", "ScheduleMissed",
-		"OnKey", "PushedBack", "FreeWhenBegun", "Signal")
+		"OnKey", "PushedBack", "FreeWhenBegun", "Signal", "DueKeepsItsTurn")
 }

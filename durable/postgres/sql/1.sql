@@ -30,6 +30,7 @@ create table tickwheel.job (
     state        int2 not null default 0,  -- 0 waits, 1 runs, 2 is dead, 3 has ended
     exact        bool not null default false, -- the claim counts as an attempt though it never ends
     held_until   timestamptz,              -- not handed out again before; null: not handed out
+    filled       timestamptz,              -- when another job of its key went into it, since it is due; null: none did
     holder       int8,                     -- the worker that was handed it, or has claimed it; of a deferred
                                            -- job: minus the revision of flow_control (release.sql);
                                            -- of a claim that its worker does not know: forget.sql
@@ -334,6 +335,12 @@ begin
     if wrong is not null then
         raise exception 'tickwheel: invalid: %', wrong using errcode = 'invalid_parameter_value';
     end if;
+    for wait in 1 .. 50 loop -- until the job begins that another has gone into: see begins.sql
+        exit when coalesce(on_key, 'refuse') not in ('replace', 'later') or not exists (
+            select from tickwheel.job j where j.key = add_job.key and j.state = 0 and j.due <= clock_timestamp()
+                and j.filled between clock_timestamp() - interval '1 second' and clock_timestamp());
+        perform pg_sleep(0.02);
+    end loop;
     loop -- others may take and leave the key meanwhile: after two tries it is busy, and they take turns, by a lock
         -- for which nobody waits, since this transaction may have locked rows (try_keys.sql)
         tries := tries + 1;
@@ -348,6 +355,18 @@ begin
             from tickwheel.job j where j.key = add_job.key and j.state = 0 for update;
             if found and on_key = 'keep' then
                 return tickwheel.ref_of(waits.id);
+            elsif found and waits.due <= clock_timestamp() then
+                update tickwheel.job j
+                set kind = add_job.kind, payload = coalesce(add_job.payload, ''), max_attempts = coalesce(nullif(add_job.max_attempts, 0), 25),
+                    lane = nullif(add_job.lane, ''), priority = nullif(add_job.priority, 0), meta = nullif(add_job.meta, '{}'),
+                    timeout = nullif((extract(epoch from add_job.timeout) * 1000000)::int8, 0), expires = add_job.expires,
+                    flags = nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0),
+                    version = j.version + 1, attempt = 0, last_error = '', errors = null, holder = null, held_until = null,
+                    signal = case when signals then j.signal end, filled = clock_timestamp()
+                where j.id = waits.id;
+                stored := waits.id;
+                first := waits.due;
+                exit;
             elsif found then
                 update tickwheel.job j
                 set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null

@@ -14,7 +14,8 @@ import (
 // What may go wrong: a worker dies between any two steps, an attempt fails, the answer to an Add or a
 // Signal is lost.
 //
-// What is promised: a job that was replaced or canceled does not begin; never do two wait under the
+// What is promised: a job that is due is not replaced, so that it begins however often others add to its
+// key; a job that was replaced or canceled does not begin; never do two wait under the
 // key; the value that was stored last is seen by a run; with FreeWhenBegun no Add is refused; an
 // attempt has the signal of a Signal that returned true, and none of one that returned false; a job is not
 // claimed after a newer one of the key, and ends as superseded only if there is a newer one. And if
@@ -22,7 +23,8 @@ import (
 //
 // What the steps are of the engine:
 //
-//	reads, stores    keys.go: keyHolder, takeKey, cancelGroup, isStored
+//	reads, stores    keys.go: keyHolder, cancelGroup; keyed.go: plan, replace, isStored
+//	fills            keyed.go: fill; that of a job is its next version
 //	signal, cancel   change.go: signal, moveIf; cancelAs
 //	claims           worker.go: claim; limits.go: readKeys, commitClaims; order.go: leaveAtBegin, endSuperseded
 //	ends             worker.go: end; keys.go: leaveKey; order.go: retakeKey
@@ -52,6 +54,7 @@ type keyCall struct {
 	key, job uint8 // the stamp of the key, and its job, as read
 	status   uint8
 	stamp    uint8
+	due      bool
 	mine     uint8 // the job that an earlier try has stored, whose answer was lost
 	was      uint8 // its value
 }
@@ -99,6 +102,7 @@ var keyPromises = []string{
 	"", "what was replaced or canceled begins", "an attempt has not the signal that was answered true",
 	"an attempt has a signal that was answered false", "an Add is refused though its key is free",
 	"an older value is claimed after a newer one", "a job is superseded by an older one",
+	"a job that is due is replaced",
 }
 
 const (
@@ -108,6 +112,9 @@ const (
 
 // keyFaults puts back what would be wrong.
 type keyFaults struct {
+	replacesDue   bool // a job that is due is replaced
+	fillsBlind    bool // a value goes into a job whatever its status
+	losesSignal   bool // and without the job's signal
 	replacesBlind bool // a replacement does not look at the status
 	repeatsBlind  bool // a repeated Add does not look whether it is stored
 	readsOnce     bool // an Add that meets a claim does not read the key again
@@ -115,7 +122,6 @@ type keyFaults struct {
 	lostIsFalse   bool // a Signal whose answer was lost returns false
 	cancelsBlind  bool // a cancel is not conditional on the status
 	takesSignal   bool // the claim takes the signal out of the job
-	dropsSignal   bool // and so does the job that replaces it
 	freesBlind    bool // the key is left whosever it is
 	freesLate     bool // and not in the commit of the claim
 	retriesBlind  bool // a retry takes the key, whoever has it
@@ -175,7 +181,7 @@ func (m *keyMoves) call(s keyState, of func(*keyState) *keyCall, name string, co
 		my.phase, my.key, my.job = keyRead, s.stamp, s.has()
 		m.do(n, "%s reads the key: job %d", name, my.job)
 	case keyRead:
-		my.phase, my.status, my.stamp = jobRead, s.jobs[c.job].status, s.jobs[c.job].stamp
+		my.phase, my.status, my.stamp, my.due = jobRead, s.jobs[c.job].status, s.jobs[c.job].stamp, s.jobs[c.job].due
 		m.do(n, "%s reads the status of job %d: %d", name, c.job, my.status)
 	case jobRead:
 		if c.status == claim2 && s.stamp != c.key && !m.f.readsOnce {
@@ -251,6 +257,9 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 		}
 		m.do(n, "%s returns ErrExists", name)
 		return
+	case c.status == wait && c.due && !m.f.replacesDue:
+		m.fill(s, of, name)
+		return
 	case s.stamp != c.key, c.status == wait && s.jobs[c.job].stamp != c.stamp && !m.f.replacesBlind:
 		my.phase = keyAgain
 		m.do(n, "%s meets a conflict", name)
@@ -259,6 +268,9 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 		return
 	}
 	if c.status == wait {
+		if c.due {
+			n.broken = 7
+		}
 		n.set(c.job, gone, 0)
 		n.jobs[c.job].ended = true
 	}
@@ -271,9 +283,6 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 	if old := s.jobs[c.job]; c.status == wait && old.signal != 0 {
 		heir := &n.jobs[n.n]
 		heir.signal, heir.told, heir.due = old.signal, old.told, true
-		if m.f.dropsSignal {
-			heir.signal = 0
-		}
 	}
 	n.setKey(n.n, s.before())
 	lost := n
@@ -284,6 +293,37 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 		its := of(&lost)
 		its.phase, its.mine = keyAgain, lost.n
 		m.wrong(lost, "%s replaces job %d by job %d, but the answer is lost", name, c.job, n.n)
+	}
+}
+
+// fill is the commit of an Add whose value goes into the job that waits, since that is due. It needs no
+// condition on the key, which names the job as long as that waits.
+func (m *keyMoves) fill(s keyState, of func(*keyState) *keyCall, name string) {
+	c := *of(&s)
+	n := s
+	my := of(&n)
+	q := &n.jobs[c.job]
+	if q.stamp != c.stamp && !m.f.fillsBlind {
+		my.phase = keyAgain
+		m.do(n, "%s meets a conflict", name)
+		return
+	}
+	if c.mine == 0 {
+		n.values++
+		my.was = n.values
+	}
+	n.set(c.job, wait, 0)
+	if q.value = my.was; m.f.losesSignal {
+		q.signal = 0
+	}
+	lost := n
+	my.end()
+	m.do(n, "the value of %s goes into job %d", name, c.job)
+	if s.left.lost > 0 {
+		lost.left.lost--
+		its := of(&lost)
+		its.phase, its.mine = keyAgain, c.job
+		m.wrong(lost, "the value of %s goes into job %d, but the answer is lost", name, c.job)
 	}
 }
 
@@ -563,6 +603,9 @@ func TestKeysFindsWhatIsWrong(t *testing.T) {
 		world   keyWorld
 		faults  keyFaults
 	}{
+		{keyPromises[7], keyWorld{adds: 1, otherAdds: 1}, keyFaults{replacesDue: true}},
+		{keyPromises[1], keyWorld{adds: 1, otherAdds: 1, cancels: 1}, keyFaults{fillsBlind: true}},
+		{keyPromises[2], keyWorld{adds: 2, signals: 1}, keyFaults{losesSignal: true}},
 		{keyPromises[1], keyWorld{adds: 1, otherAdds: 1}, keyFaults{replacesBlind: true}},
 		{lastValue, keyWorld{adds: 1, otherAdds: 1, left: mishaps{lost: 1}}, keyFaults{repeatsBlind: true}},
 		{keyPromises[4], replaces, keyFaults{readsOnce: true}},
@@ -576,7 +619,6 @@ func TestKeysFindsWhatIsWrong(t *testing.T) {
 		{keyPromises[3], signals, keyFaults{lostIsFalse: true}},
 		{keyPromises[1], signals, keyFaults{cancelsBlind: true}},
 		{keyPromises[2], signals, keyFaults{takesSignal: true}},
-		{keyPromises[2], keyWorld{adds: 1, otherAdds: 1, signals: 1}, keyFaults{dropsSignal: true}},
 	} {
 		broken, path, n := exploreKeys(c.world, c.faults)
 		if broken != c.promise {

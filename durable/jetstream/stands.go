@@ -1,0 +1,83 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// An answer that writes nothing, such as ErrExists or a false of Cancel, rests on what was read. A leader
+// that was deposed and does not know it reads what is old. So before the answer is given a witness is
+// written, which only a leader with a majority can commit, and what was read is compared with what a server
+// has that has the witness. On one replica nothing is old.
+
+// reading is subjects, and the sequence of the last message of each; 0 for none or a tombstone.
+type reading map[string]uint64
+
+// readingOf is what a holder was read from.
+func (p *part) readingOf(h *holder) reading {
+	r := reading{}
+	if h.key != "" {
+		r[p.keySubject(h.key)] = h.seq
+	}
+	if h.job.id != "" {
+		r[p.forward(h.job.id)], r[p.fateSubject(h.at)] = h.forward, h.s.seq
+		if h.alive && h.s.seq == 0 {
+			r[p.nearMark(h.at.bucket)] = 0 // it is open
+		}
+	}
+	return r
+}
+
+// stands returns nil if a reading is what is stored, by a time after the call: errBusy if not, or if
+// nobody has answered yet.
+func (p *part) stands(ctx context.Context, r reading, testify func(context.Context) (witness, error)) error {
+	if p.replicas == 1 {
+		return nil
+	}
+	w, err := testify(ctx)
+	var found map[string]stored
+	if err == nil {
+		subjects := make([]string, 0, len(r))
+		for subject := range r {
+			subjects = append(subjects, subject)
+		}
+		found, err = p.lastsSince(ctx, w, false, subjects...)
+	}
+	if isLost(err) || errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded) {
+		if ctx.Err() == nil && p.closed.Err() == nil {
+			return errBusy // a leader may answer soon
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for subject, n := range r {
+		if m := found[subject]; m.Seq != n && !(n == 0 && len(m.Data) == 0 && m.Seq > 0) {
+			return errBusy
+		}
+	}
+	return nil
+}
+
+// testify writes a witness.
+func (p *part) testify(ctx context.Context) (witness, error) {
+	subject := p.subject("y." + p.name)
+	n, err := p.writeSeq(ctx, write{subject: subject, rollup: true, ttl: graveTTL})
+	return witness{subject, n}, err
+}
+
+// ifStands returns done and an answer without a write for change, if what it rests on is stored so.
+func (p *part) ifStands(ctx context.Context, r reading, answer error) (done bool, err error) {
+	if err := p.stands(ctx, r, p.testify); err != nil {
+		return !errors.Is(err, errBusy), err
+	}
+	return true, answer
+}
+
+// ifHeld is ifStands of ErrExists, of a key that a job has.
+func (p *part) ifHeld(ctx context.Context, h *holder) error {
+	_, err := p.ifStands(ctx, p.readingOf(h), driver.ErrExists)
+	return err
+}

@@ -196,9 +196,14 @@ var backLease = busy.Longer(20 * time.Second)
 
 // add adds jobs and returns their Refs.
 func (w *backWorker) add(t testing.TB, n int, j durable.Job) []durable.Ref {
-	refs, err := w.AddMany(within(t), slices.Repeat([]durable.Job{j}, n)...)
-	require.NoError(t, err)
-	return refs
+	for {
+		refs, err := w.AddMany(within(t), slices.Repeat([]durable.Job{j}, n)...)
+		if errors.Is(err, durable.ErrUncertain) { // it came so late, after a restart, that its bucket was closed
+			continue
+		}
+		require.NoError(t, err)
+		return refs
+	}
 }
 
 // begun waits until so many handlers have begun in all workers.

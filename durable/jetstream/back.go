@@ -2,9 +2,11 @@ package jetstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,14 +102,14 @@ func (p *part) wentBack(backs int64, now uint64, how string) {
 	}
 }
 
-// note keeps a message that was written as a landmark. Of those of a commit it is the last one with
-// data: tombstones are all alike.
-func (h *history) note(backs int64, first uint64, groups []group) {
+// note keeps a message that was written as a landmark: the last status of a commit, by which it is found that
+// claims have ended; before there is one, any message with data, since tombstones are all alike.
+func (h *history) note(backs int64, first uint64, groups []group, status string) {
 	n := first
 	l := landmark{}
 	for _, g := range groups {
 		for i := range g {
-			if len(g[i].data) > 0 {
+			if len(g[i].data) > 0 && (strings.HasPrefix(g[i].subject, status) || !strings.HasPrefix(l.subject, status)) {
 				l = landmark{n, g[i].subject, g[i].data}
 			}
 			n++
@@ -115,19 +117,39 @@ func (h *history) note(backs int64, first uint64, groups []group) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if strings.HasPrefix(h.last.subject, status) && !strings.HasPrefix(l.subject, status) {
+		return
+	}
 	if backs == h.backs && l.seq > h.last.seq {
 		h.last = l
 	}
 }
 
-// lookBack reads the message that was the last one of this engine's at the call before.
-func (p *part) lookBack(ctx context.Context) error {
+// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
+// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
+// the server is behind. With several replicas that is asked as of a heartbeat.
+func (w *worker) lookBack(ctx context.Context, p *part) error {
 	h := &p.history
 	h.mu.Lock()
 	backs, l := h.backs, h.prev
 	h.prev = h.last
 	h.mu.Unlock()
-	return p.compareLandmark(ctx, backs, l)
+	if l.seq == 0 {
+		return nil
+	}
+	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
+	m, err := p.directly(ctx, "."+l.subject, nil)
+	if err == nil && older(m) && p.replicas > 1 {
+		var written witness
+		if written, err = w.writeHeartbeat(ctx, p); err == nil {
+			m, err = p.lastSince(ctx, written, l.subject, false)
+		}
+	}
+	if err == nil && older(m) {
+		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.stream, l.seq))
+		return nil
+	}
+	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
 }
 
 // compareLandmark reads whether a message is as it was written when the stream had gone back so often.
@@ -186,7 +208,7 @@ func (p *part) wrote(was moment, groups []group, last uint64) {
 	p.mu.Unlock()
 	first := last + 1 - uint64(writes)
 	p.learnSequence(was, first-1, last)
-	p.history.note(was.backs, first, groups)
+	p.history.note(was.backs, first, groups, p.subject("c."))
 }
 
 // saw learns from what the server says of the stream: when it was made, and its last sequence.

@@ -161,7 +161,7 @@ type view struct {
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	if err := f.lookBack(try); err != nil {
+	if err := f.w.lookBack(try, f.part); err != nil {
 		return v, err
 	}
 	if err := f.sync(try); err != nil {

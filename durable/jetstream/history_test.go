@@ -16,7 +16,7 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 		return n
 	}
 	look := func(p *part) {
-		require.NoError(t, p.lookBack(t.Context()))
+		require.NoError(t, (&worker{}).lookBack(t.Context(), p))
 		require.NoError(t, p.sync(t.Context()))
 	}
 	signs := map[string]func(p *part){

@@ -109,6 +109,8 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 			i := trying[k]
 			errs[i] = res.err
 			switch {
+			case errors.Is(res.err, errWentBack): // it was not sent
+				again = append(again, i)
 			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
 				errs[i] = errTooLate
 				refused = append(refused, i)

@@ -31,6 +31,7 @@ type sick struct {
 	faults map[string]error
 	feeds  []context.CancelFunc
 	notify func(driver.Notice)
+	fail   func(error) // WorkConfig.Trouble
 }
 
 func (s *sick) fault(verb string) error {
@@ -71,7 +72,7 @@ func (s *sick) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, er
 		return nil, err
 	}
 	s.mu.Lock()
-	s.notify = c.Notify
+	s.notify, s.fail = c.Notify, c.Trouble
 	s.mu.Unlock()
 	w, err := s.Engine.Work(ctx, c)
 	return &sickWorker{w, s}, err
@@ -254,6 +255,12 @@ var messages = map[string]struct {
 			s.set("clock", nil)
 			time.Sleep(5 * time.Second)
 		}
+	}},
+	"a fault of the store may keep jobs from running, or lose them": {"ERROR", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.fail(errSilent)
 	}},
 	"the store has not the claims that this worker has; the jobs run again": {"WARN", []string{"forgotten", "lost"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.say(driver.Notice{Forgotten: 1})

@@ -187,6 +187,7 @@ func WithMiddleware(m ...Middleware) Option {
 //     (jobs that have not begun, and are handed back)
 //   - cannot store the ends of attempts; the jobs will run again: attempts
 //   - a schedule ends; no occurrence can follow: name, error
+//   - a fault of the store may keep jobs from running, or lose them: error
 //   - the store went back and lacks what it had stored last; follow BACKUP.md, After a
 //     failover: seen (how the engine knows)
 //

@@ -40,7 +40,7 @@ func (w *Worker) troubled(err error) {
 	say := w.trouble.Now()
 	w.mu.Unlock()
 	if say {
-		w.c.Log.Error("durable: the store has a trouble; jobs may wait, or be lost", "error", err)
+		w.c.Log.Error("durable: a fault of the store may keep jobs from running, or lose them", "error", err)
 	}
 }
 

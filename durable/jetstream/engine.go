@@ -215,7 +215,7 @@ type part struct {
 // NATS.md says which rights a user needs.
 //
 // A job that is larger than the server's max_payload, as it is stored, is durable.ErrInvalid: with
-// the default of 1 MiB that is none. Connect returns an error if max_payload is less than 16 KiB.
+// the default of 1 MiB every job fits. Connect returns an error if max_payload is less than 16 KiB.
 //
 // The connection stays the caller's: Close of the engine leaves it open. It must
 // reconnect for ever: make it with nats.MaxReconnects(-1). Any other connection is an

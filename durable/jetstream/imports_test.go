@@ -22,7 +22,7 @@ const (
 // These are the packages of this project that a package of this module may import.
 var mayImport = map[string][]string{
 	".": {
-		module + "/driver", module + "/internal/clock", core + "internal/stack",
+		module + "/driver", module + "/internal/clock", module + "/internal/held", core + "internal/stack",
 		module + "/internal/unread", module + "/jetstream/internal/options",
 	},
 	"embedded":                  {module + "/driver", module + "/jetstream", module + "/jetstream/internal/options"},

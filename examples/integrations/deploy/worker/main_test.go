@@ -94,7 +94,7 @@ func build(t *testing.T, program string) {
 	command := regexp.MustCompile(`(?m)^RUN (.*)go build (.*)-o /program \$PROGRAM$`).FindStringSubmatch(string(text))
 	require.NotNil(t, command)
 	c := exec.Command("sh", "-c", command[1]+"go list "+command[2]+"-f '{{.Name}} {{.DepsErrors}}' "+program)
-	c.Dir = "../../.."
+	c.Dir = "../../../.."
 	said, err := c.CombinedOutput()
 	require.NoError(t, err, string(said))
 	require.Equal(t, "main []\n", string(said))

@@ -7,9 +7,10 @@ import (
 )
 
 // Health returns nil if the engine answers before ctx ends and, while Run is under way,
-// the engine has made a worker within five seconds, which holds its lease and polls with success. Use it as a readiness probe.
+// the engine has made a worker within five seconds, and this holds its lease and polls with
+// success. Use it as a readiness probe.
 // Handlers that fail, a backlog and a pause are not errors; Stats.Paused has the pauses.
-// Health reads the engine's time, which costs a round trip. A store that is stuck gives
+// Health reads the engine's time, which costs a round trip, or two on PostgreSQL. A store that is stuck gives
 // no answer and closes no connection: give ctx a deadline, or Health may wait for as
 // long. Errors wrap the cause: [ErrClosed], [ErrLeaseLost], [ErrFull] if the disk of the
 // embedded engine is full, [ErrReadOnly] if PostgreSQL takes no writes, [ErrWentBack] while

@@ -42,7 +42,7 @@ func TestAllocations(t *testing.T) {
 
 // A million parked: no goroutine for any, and few bytes.
 func TestMillionParked(t *testing.T) {
-	w := timingwheel.New(timingwheel.WithShards(1)) // each has 80 KB of its own once it is used
+	w := timingwheel.New(timingwheel.WithShards(1)) // each keeps up to 120 KB of its own once it was used
 	defer w.Stop()
 	w.AfterFunc(time.Hour, func() {}) // the driver is there
 	before, goroutines := heap(), runtime.NumGoroutine()
@@ -69,7 +69,7 @@ func TestMillionParked(t *testing.T) {
 	p.Close()
 	require.Zero(t, p.verify(t).Pending)
 	require.Equal(t, 1, w.Len())
-	require.Eventually(t, func() bool { return heap()-before < million }, 30*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return heap()-before < million+120<<10 }, 30*time.Second, time.Millisecond,
 		"what has ended is kept: a byte for each, or more")
 	require.Eventually(t, noMore, 30*time.Second, time.Millisecond)
 	runtime.KeepAlive(p)

@@ -63,7 +63,7 @@ func TestUnhandledWithoutOwnHeartbeat(t *testing.T) {
 	now := p.now()
 	require.NoError(t, p.insertOne(t.Context(), recordAt("x", now, now)))
 	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Lease: time.Minute}, heartbeats: make([]stored, 1)}
+	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Lease: time.Minute}, heartbeats: make([]stored, 1), backs: make([]int64, 1)}
 	unhandled := func() int {
 		all, err := e.Unhandled(t.Context())
 		require.NoError(t, err)

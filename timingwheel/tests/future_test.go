@@ -191,7 +191,7 @@ func TestFutureRaces(t *testing.T) {
 // Functions that ran at the same time leave nothing when they have ended.
 func TestManyFuturesAtOnceLeaveNothing(t *testing.T) {
 	const futures = 20_000
-	w := timingwheel.New(timingwheel.WithShards(2)) // each has 80 KB of its own once it is used
+	w := timingwheel.New(timingwheel.WithShards(2)) // each has up to 120 KB of its own once it was used
 	defer w.Stop()
 	together := func(start func(f func())) { // runs as many functions at the same time
 		var running, ended atomic.Int64

@@ -7,7 +7,7 @@ import "runtime"
 // Unless the user has chosen the number of shards, there is one for each processor that the
 // process may ever have, since entries cannot move between shards. In use are only as many as
 // GOMAXPROCS says, which changes while the process runs, also where the user has chosen more. The
-// others have yet to make their first wheel and the first chunk of their arena, 80 KB together.
+// others have yet to make their first wheel and the first chunk of their arena, 5 to 80 KB together.
 type shardPicker struct {
 	shards []shard // a power of two
 	//lint:ignore U1000 it has fields in shardpicker_pool.go alone

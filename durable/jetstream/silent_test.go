@@ -64,6 +64,7 @@ func TestUnhandledWithoutOwnHeartbeat(t *testing.T) {
 	require.NoError(t, p.insertOne(t.Context(), recordAt("x", now, now)))
 	e := &engine{parts: []*part{p}, salt: p.salt}
 	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Lease: time.Minute}, heartbeats: make([]stored, 1), backs: make([]int64, 1)}
+	w.expectNothing()
 	unhandled := func() int {
 		all, err := e.Unhandled(t.Context())
 		require.NoError(t, err)

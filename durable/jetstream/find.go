@@ -92,7 +92,7 @@ func (p *part) current(ctx context.Context, a address) (location, uint64, status
 		again, _, err := p.forwardedBy(a, last)
 		if err != nil || again == at {
 			if s.fate != dead {
-				s = status{fate: done}
+				s = status{fate: done, seq: s.seq} // so that a reading can be compared
 			}
 			return at, forward, s, err
 		}

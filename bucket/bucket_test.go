@@ -40,7 +40,7 @@ func TestLimit(t *testing.T) {
 	a.Free(i)
 
 	const most = 1 << 31 / chunkLen
-	a = &Arena{chunks: make([]*entry, most-1), info: make([]chunkInfo, most-1), places: 1 << 31, generation: 1 << tagBits}
+	a = &Arena{chunks: make([]*entry, most-1), info: make([]chunkInfo, most-1), places: 1<<31 - 1, generation: 1 << tagBits}
 	i, generation := a.Alloc(1, task, 0)
 	require.Equal(t, Index(1<<31-chunkLen), i&^chunkMask)
 	require.Less(t, i, isBucket)

@@ -58,7 +58,8 @@ func WithLease(d time.Duration) Option {
 // after d their contexts end with a cause that is [ErrClosed] by errors.Is. If a handler
 // returns an error after that, the attempt does not fail and does not count: the job is
 // handed back, and another worker begins it at once. If it returns nil, the job is done.
-// Run still waits for a handler that does not return. Without WithGrace Run waits without
+// Run still waits for a handler that does not return, and then for the engine, which may
+// delay it as [Queue.Run] says. Without WithGrace Run waits without
 // a bound, and no context ends. Open panics if d is not positive.
 func WithGrace(d time.Duration) Option {
 	return func(c *config) { c.Grace = positive("WithGrace", d) }

@@ -125,6 +125,29 @@ func (w silentWorker) Heartbeat(ctx context.Context) error {
 	return w.Worker.Heartbeat(ctx)
 }
 
+// Claim is not cut off, as that of PostgreSQL is not.
+func (w silentWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
+	if w.m.on.Load() {
+		time.Sleep(5 * time.Second)
+		return slices.Repeat([]driver.ClaimResult{{Status: driver.RetryLater, After: time.Millisecond}}, len(held))
+	}
+	return w.Worker.Claim(ctx, held)
+}
+
+func (w silentWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
+	if w.m.on.Load() {
+		return w.m.wait(ctx)
+	}
+	return w.Worker.Release(ctx, held, after)
+}
+
+func (w silentWorker) Close(ctx context.Context) error {
+	if w.m.on.Load() {
+		return w.m.wait(ctx)
+	}
+	return w.Worker.Close(ctx)
+}
+
 // Close returns though the engine does not answer, however many jobs are being added and
 // however long the lease is. Each of these calls of Add has an error.
 func TestCloseOfASilentEngine(t *testing.T) {
@@ -153,6 +176,67 @@ func TestCloseOfASilentEngine(t *testing.T) {
 		require.ErrorIs(t, err, durable.ErrUncertain, "what was on its way")
 		require.ErrorIs(t, err, durable.ErrClosed, "what was not")
 	})
+}
+
+// While the engine answers nothing, Run returns within the grace, the lease and three seconds, whatever the
+// worker holds. All that was not stored runs again elsewhere.
+func TestRunEndsWhileTheEngineIsSilent(t *testing.T) {
+	const lease, grace = 4 * time.Second, 3 * time.Second
+	for name, c := range map[string]struct {
+		silent   time.Duration // before the end of Run
+		handlers bool          // some run until the grace is over
+		opts     []durable.Option
+		within   time.Duration
+	}{
+		"at once, nothing runs":    {0, false, []durable.Option{durable.WithLease(lease), durable.WithGrace(grace)}, 8 * time.Second},
+		"at once":                  {0, true, []durable.Option{durable.WithLease(lease), durable.WithGrace(grace)}, grace + 8*time.Second},
+		"for a second":             {time.Second, true, []durable.Option{durable.WithLease(lease), durable.WithGrace(grace)}, grace + 8*time.Second},
+		"for a minute":             {time.Minute, true, []durable.Option{durable.WithLease(lease), durable.WithGrace(grace)}, grace + 8*time.Second},
+		"a short grace":            {time.Second, true, []durable.Option{durable.WithLease(lease), durable.WithGrace(time.Millisecond)}, 8*time.Second + time.Millisecond},
+		"no grace":                 {time.Second, false, []durable.Option{durable.WithLease(lease)}, 8 * time.Second},
+		"a lease of half a minute": {time.Second, true, []durable.Option{durable.WithGrace(grace)}, grace + 33*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := enginetest.NewMemory()
+				m := &silentEngine{Engine: store.Open(t)}
+				opts := append(c.opts, durable.WithLogger(slog.New(slog.DiscardHandler)))
+				q, err := durable.Open(t.Context(), m, opts...)
+				require.NoError(t, err)
+				defer q.Close()
+				q.Handle("quick", func(context.Context, *durable.Attempt) error { return nil })
+				q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error { <-ctx.Done(); return ctx.Err() })
+				var ran atomic.Int64
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- q.Run(ctx) }()
+				n := int64(0)
+				if c.handlers {
+					n += int64(len(add(t, q, slices.Repeat([]durable.Job{{Kind: "slow"}}, 3)...)))
+				}
+				n += int64(len(add(t, q, // one ends, one is held, one is to be claimed
+					durable.Job{Kind: "quick", After: 4 * time.Second}, durable.Job{Kind: "quick", After: 7 * time.Second},
+					durable.Job{Kind: "quick", Key: "k", FreeWhenBegun: true, After: 4 * time.Second})))
+				time.Sleep(4*time.Second - time.Millisecond)
+				m.on.Store(true)
+				time.Sleep(c.silent)
+				began := time.Now()
+				stop()
+				require.NoError(t, <-done)
+				require.LessOrEqual(t, time.Since(began), c.within)
+
+				other, err := durable.Open(t.Context(), store.Open(t), opts...)
+				require.NoError(t, err)
+				defer other.Close()
+				for _, kind := range []string{"quick", "slow"} {
+					other.Handle(kind, func(context.Context, *durable.Attempt) error { ran.Add(1); return nil })
+				}
+				defer start(t, other)()
+				time.Sleep(2 * time.Minute)
+				require.Equal(t, n, ran.Load())
+			})
+		})
+	}
 }
 
 // A process that is told to end while the engine does not answer has not failed. One that the

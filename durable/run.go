@@ -8,8 +8,10 @@ import (
 
 // Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches
 // no more jobs, hands back at once those that have not begun, and waits until the running
-// handlers have returned and their ends are stored ([WithGrace] bounds that). Then it
-// returns nil. It returns nil, too, and logs why, if ctx ends before the engine has made a
+// handlers have returned and their ends are stored ([WithGrace] bounds the first). Then it
+// returns nil. An engine that answers nothing delays it, after the last handler has returned, by
+// at most a lease ([WithLease]), or 5 seconds if that is more, and then by 3 seconds: what
+// could not be stored is logged, and runs again elsewhere after the lease. Run returns nil, too, and logs why, if ctx ends before the engine has made a
 // worker. An engine that does not answer, or is read-only,
 // never ends Run, which logs that it waits. One that refuses to make a worker
 // ends Run with its error. So does one that cannot go on, because its connection is closed

@@ -570,7 +570,7 @@ func (m *Store) lease(name string) time.Duration {
 }
 
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
-	for {
+	for ctx.Err() == nil { // also while there are more: give may take longer than a lease
 		open, opened := w.c.Kinds.Open()
 		soon, changed := w.due(open)
 		if w.c.Polled != nil {
@@ -590,6 +590,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 		case <-time.After(min(w.c.Ahead, w.c.Lease) / 2):
 		}
 	}
+	return nil
 }
 
 // handOut is how many jobs are handed out at one time, so that a kind that is shut by that

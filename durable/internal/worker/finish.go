@@ -128,7 +128,7 @@ func (w *Worker) finish(ended []*end) {
 	for i, e := range ended {
 		outs[i] = e.out
 	}
-	ctx, cancel := context.WithTimeout(w.c.Requests, max(w.c.Lease, 5*time.Second))
+	ctx, cancel := context.WithTimeout(w.requests, w.patience())
 	defer cancel()
 	errs := w.engine.Finish(held.NoWait(ctx), outs)
 	now := w.lock()
@@ -210,7 +210,7 @@ func (w *Worker) logUnwritten(e *end, err error, pause time.Duration) {
 func (w *Worker) followChanged(e *end) {
 	w.background.Go(func() {
 		defer func() { w.batchOf(e).Put(e) }()
-		ctx, cancel := context.WithTimeout(context.Background(), w.c.Lease)
+		ctx, cancel := context.WithTimeout(w.requests, w.c.Lease)
 		defer cancel()
 		if err := w.c.Times.FollowAgain(ctx, &e.out, e.began); err != nil {
 			w.c.Log.Warn("durable: cannot read a schedule; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)

@@ -99,7 +99,7 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Ti
 		dispatcher: dispatch.New(dispatch.Config{
 			Kinds: kinds.All(), Limits: c.Limits, Concurrency: c.Concurrency, Lease: c.Lease, Manual: c.Manual,
 		}, c.moment()),
-		runs: map[*dispatch.Job]*run{}, unreadable: map[string]bool{}, returning: map[driver.Ref]int{},
+		requests: c.Requests, runs: map[*dispatch.Job]*run{}, unreadable: map[string]bool{}, returning: map[driver.Ref]int{},
 		lease: newLease(c.Lease, renewed), lastPoll: renewed, lastClaim: renewed,
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
@@ -122,6 +122,9 @@ func (w *Worker) work(ctx context.Context) {
 	ending, end := context.WithCancel(context.Background())
 	defer end()
 	w.drained = ending
+	var hangUp context.CancelFunc
+	w.requests, hangUp = context.WithCancel(w.c.Requests)
+	defer hangUp()
 	var fetches, claims, watches sync.WaitGroup
 	watches.Go(func() { w.heartbeats(ending) })
 	watches.Go(func() { w.watchUnhandled(ending) })
@@ -131,25 +134,33 @@ func (w *Worker) work(ctx context.Context) {
 	fetches.Go(func() { w.fetch(ctx) })
 
 	<-ctx.Done()
+	defer w.drain(hangUp)()
 	fetches.Wait()
 	claims.Wait()
-	w.drain()
 	w.ends.Close()
 	w.retake.Close()
 	end()
 	watches.Wait()
 	w.background.Wait()
-	bye, cancel := context.WithTimeout(w.c.Requests, 5*time.Second)
+	bye, cancel := context.WithTimeout(w.c.Requests, leaveTimeout)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
 		w.c.Log.Warn("durable: cannot close the worker; others wait for the end of its lease", "error", err)
 	}
 }
 
-// drain hands back what has not begun, and waits for the rest. If the engine is silent it
-// gives up after a lease from when the last handler has returned: then what is not
-// written down is not this worker's any more. Close makes it give up sooner.
-func (w *Worker) drain() {
+// leaveTimeout is how long Close of the engine's worker may take.
+const leaveTimeout = 2 * time.Second
+
+// patience is how long the engine may be silent after the last handler has returned: a lease, since then the
+// jobs are not this worker's any more, but at least as long as a request may take.
+func (w *Worker) patience() time.Duration { return max(w.c.Lease, requestTimeout) }
+
+// drain hands back what has not begun, and waits until the handlers have returned and their ends are
+// stored. From the last return on it waits for no longer than patience; then it calls hangUp, which ends
+// all requests that are under way. Close of the Queue makes it give up sooner. The requests that drain leaves
+// under way have the rest of that time: stop ends the wait for it.
+func (w *Worker) drain(hangUp func()) (stop func() bool) {
 	now := w.lock()
 	w.draining = true
 	w.dispatcher.Drain()
@@ -162,19 +173,13 @@ func (w *Worker) drain() {
 	for w.dispatcher.Counts().Running > 0 {
 		w.changed.Wait()
 	}
-	over := false
-	giveUp := func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		over = true
-		w.changed.Broadcast()
-	}
-	defer time.AfterFunc(w.c.Lease, giveUp).Stop()
-	defer context.AfterFunc(w.c.Requests, giveUp)()
-	for w.dispatcher.Counts().Held > 0 && !over && !ForGood(w.failed) { // then no end can be written down
+	defer context.AfterFunc(w.requests, w.wake)()
+	stop = time.AfterFunc(w.patience(), hangUp).Stop
+	for w.dispatcher.Counts().Held > 0 && w.requests.Err() == nil && !ForGood(w.failed) { // then no end can be written down
 		w.changed.Wait()
 	}
 	if n := w.dispatcher.Counts().Held; n > 0 {
 		w.c.Log.Error("durable: cannot store the ends of attempts; the jobs will run again", "attempts", n)
 	}
+	return stop
 }

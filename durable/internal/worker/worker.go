@@ -31,6 +31,7 @@ type Worker struct {
 
 	stop       func()          // ends Run
 	drained    context.Context // ends when all handlers have returned
+	requests   context.Context // of requests that Run waits for; ends with patience after the last handler has returned
 	background sync.WaitGroup  // jobs that are handed back meanwhile
 
 	mu      sync.Mutex             // guards all below; lock and unlockAndAct
@@ -193,8 +194,11 @@ func (w *Worker) giveBack(held []*driver.Delivery) {
 	})
 }
 
+// requestTimeout is how long a request to hand back jobs may take.
+const requestTimeout = 5 * time.Second
+
 func (w *Worker) release(held []*driver.Delivery, after time.Duration) error {
-	ctx, cancel := context.WithTimeout(w.c.Requests, 5*time.Second)
+	ctx, cancel := context.WithTimeout(w.requests, requestTimeout)
 	defer cancel()
 	err := w.engine.Release(ctx, held, after)
 	if err != nil {

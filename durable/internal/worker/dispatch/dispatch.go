@@ -198,11 +198,15 @@ func (d *Dispatcher) LoseLease() int {
 	return len(d.out.Dropped) - before
 }
 
-// Drain drops all that has not begun, and begins nothing from then on. No claim may be under way.
+// Drain drops all that has not begun, and begins nothing from then on. As with LoseLease, a job that is
+// being claimed is dropped when the answer comes.
 func (d *Dispatcher) Drain() {
 	d.draining = true
 	for _, j := range d.jobs {
-		if j.phase < running {
+		switch {
+		case j.phase == claiming:
+			j.lost = true
+		case j.phase < running:
 			d.dropBack(j)
 		}
 	}

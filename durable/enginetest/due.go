@@ -50,8 +50,9 @@ func addedWithoutPause(t *testing.T, s Store) {
 	for key, job := range jobs {
 		for i := range 4 {
 			until(func(n int) {
-				job.Kind, job.Key, job.Payload = kind, key, strconv.AppendInt(nil, int64(n), 10)
-				if _, err := rigs[i%2].Add(within(t), job); !errors.Is(err, durable.ErrExists) {
+				j := job
+				j.Kind, j.Key, j.Payload = kind, key, strconv.AppendInt(nil, int64(n), 10)
+				if _, err := rigs[i%2].Add(within(t), j); !errors.Is(err, durable.ErrExists) {
 					assert.NoError(t, err)
 				}
 			})

@@ -40,7 +40,8 @@ func (c lateTry) run(t *testing.T, p *part) {
 	if c.displaced {
 		closeBucket(t, p, p.nearOf(r.Due)+1)
 	}
-	w := &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})}}
+	w := &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})}, backs: make([]int64, 1)}
+	w.expectNothing()
 	f := &fetcher{part: p, w: w}
 	in := p.insertion(&r)
 	first := append(group(nil), in.group...)
@@ -107,8 +108,17 @@ func TestRepeatedJobRuns(t *testing.T) {
 	first := append(group(nil), in.group...)
 	in.repeat(p)
 	require.NoError(t, p.insertGroups(t.Context(), []*inserting{in})[0])
+	stored := func() uint64 {
+		m, err := p.last(t.Context(), first[len(first)-1].subject)
+		require.NoError(t, err)
+		return m.Seq
+	}
+	guarded := stored()
 	require.NoError(t, p.write(t.Context(), first...))
-	w := &worker{e: &engine{parts: []*part{p}}}
+	late := stored()
+	require.Greater(t, late, guarded)
+	w := &worker{e: &engine{parts: []*part{p}}, backs: make([]int64, 1)}
+	w.expectNothing()
 	runs := func(message uint64) {
 		hd := &handle{p: p, at: location{id: r.ID, bucket: p.nearOf(r.Due)}, since: now, seq: message, record: &r}
 		hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
@@ -118,7 +128,6 @@ func TestRepeatedJobRuns(t *testing.T) {
 		require.Equal(t, driver.Granted, w.confirm(t.Context(), &driver.Delivery{Record: r, Claim: hd}, p.stillOpen(t.Context(), hd)).Status)
 		require.NoError(t, p.purge(t.Context(), p.fateSubject(hd.at), 0))
 	}
-	const guarded, late = 1, 3
 	runs(guarded)
 	runs(late)
 	closeBucket(t, p, p.nearOf(r.Due))

@@ -138,7 +138,8 @@ func (w *worker) reconcile(p *part) {
 func (w *worker) compareNoMore() {
 	w.shut()
 	for i := range w.reconciling {
-		w.reconciling[i].mu.Lock() // who has found it open has begun by then
+		w.reconciling[i].mu.Lock() // a goroutine that has found it open has begun by then
+		w.reconciling[i].busy = true
 		w.reconciling[i].mu.Unlock()
 	}
 	w.comparing.Wait()

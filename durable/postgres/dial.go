@@ -62,7 +62,9 @@ func prepare(ctx context.Context, config *pgxpool.Config, c *pgx.Conn) error {
 	switch {
 	case config.PrepareConn != nil: // then the pool ignores BeforeAcquire
 		usable, err = config.PrepareConn(ctx, c)
+	//lint:ignore SA1019 a user's pool may still have it
 	case config.BeforeAcquire != nil:
+		//lint:ignore SA1019 as above
 		usable = config.BeforeAcquire(ctx, c)
 	}
 	if err == nil && !usable {

@@ -38,6 +38,7 @@ var hooks = map[string]func(c *pgxpool.Config, set func(context.Context, *pgx.Co
 		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return true, set(ctx, conn) }
 	},
 	"BeforeAcquire": func(c *pgxpool.Config, set func(context.Context, *pgx.Conn) error) {
+		//lint:ignore SA1019 a user's pool may still have it
 		c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool { return set(ctx, conn) == nil }
 	},
 	"BeforeConnect": func(c *pgxpool.Config, set func(context.Context, *pgx.Conn) error) {

@@ -19,6 +19,15 @@
 // reported may be wrong: a CancelFunc that is passed on counts as used.
 package main
 
-import "golang.org/x/tools/go/analysis/unitchecker"
+import (
+	"os"
 
-func main() { unitchecker.Main(analyzer) }
+	"golang.org/x/tools/go/analysis/unitchecker"
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == "-h" {
+		os.Args[1] = "help" // -h would end with the status of an error
+	}
+	unitchecker.Main(analyzer)
+}

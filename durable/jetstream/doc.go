@@ -75,7 +75,7 @@
 // restored, or a power cut takes what was not synced. Workers that live notice it: before their
 // next write after a lost connection, or with the next poll, within a second. Each says so at level
 // ERROR, and Queue.Health returns durable.ErrWentBack until worker and stream agree on the worker's
-// claims, some seconds later. Claims that the stream has again run again, as after a crash. The
+// claims, some seconds later. Jobs whose claims came back with the stream run again, as after a crash. The
 // context of a handler whose claim the stream lacks ends with durable.ErrLeaseLost. Jobs,
 // schedules, limits, pauses and cancels that were stored since are gone: store them again. A worker
 // that has written nothing since, to a stream that has grown beyond where it was, has lost nothing,

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// The reserve is for a stream whose limit nobody tells: that of the server, which other streams fill,
-// too, and of which a client cannot query how full it is. It is messages of the subject v.1 that say
-// nothing, and one of v.0 that says that they are there. When the server refuses a write that is
-// not an Add or a move, first v.0 is removed: nobody adds jobs while it is missing. Who has just
-// seen it may still do so for half a second. Then the others are removed, all but one, and claims and ends
-// have that room. Each end gives back more than it takes. Workers store the reserve again as soon as it
+// The reserve is for the limit of the whole server. Other streams fill that, too, and no client can
+// query how full it is. The reserve is messages of the subject v.1 that say nothing, and one of v.0
+// that says that they are there. When the server refuses a write that is not an Add or a move, v.0
+// is removed first: nobody adds jobs while it is missing. A process that has just seen it may add jobs
+// for another half second. Then the messages of v.1 are removed, all but one, and claims and ends
+// have their room. Each end gives back more than it takes. Workers store the reserve again as soon as it
 // fits.
 //
 // A batch that meets the limit in its middle is stored in part, by a server that is alone, and not

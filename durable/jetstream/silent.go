@@ -69,8 +69,8 @@ var errAbandoned = errors.New("jetstream: a consumer was removed, since its serv
 
 // abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was made anew
 // since a time of the server's clock, so that what was asked of it before is lost. A new one hands out all
-// jobs again, and the claims tell, as with one that was lost. Of several workers that find out at the
-// same time, each may remove what another has just made, which is no worse. If the stream's leader does not answer
+// jobs again, and the claims tell, as with one that was lost. Several workers may find out at the
+// same time. Then one may remove the consumer that another has just made, which is no worse. If the stream's leader does not answer
 // either, the connection is silent, or there is an election. A stream on one server has its consumers there.
 func (p *part) abandon(ctx context.Context, consumer string, since time.Time) bool {
 	if p.replicas == 1 {

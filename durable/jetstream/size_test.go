@@ -13,8 +13,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-// A server may have a small max_payload. What does not fit is refused at once, by itself, and says so.
-// What was accepted runs and ends, whatever its errors say.
+// A server may have a small max_payload. A job that does not fit is refused at once, by itself, and says so.
+// An accepted job runs and ends, whatever its errors say.
 func TestSmallMaxPayload(t *testing.T) {
 	t.Parallel()
 	srv := serveConf(t, `max_payload: 64KB

@@ -174,7 +174,7 @@ func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 	return refs, errs
 }
 
-// insert stores a record. What has filled a job since a time came with this record.
+// insert stores a record. A job that was filled since that time was filled with this record.
 func (e *engine) insert(r driver.Record, since time.Time) (driver.Ref, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()

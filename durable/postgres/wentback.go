@@ -155,7 +155,7 @@ func (p *past) compared(forgotten int, err error, beats int, lease, took time.Du
 
 // forgetUnknown compares once, and returns how many claims it has left. Until it is over, Claim sends no claim of
 // these jobs: of a job that is handed out, and that the server says is claimed, it would be granted the claim that
-// is about to be left. What was sent before is known.
+// is about to be left. The Queue knows the claims that were sent before.
 func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 	type claim struct {
 		ID    string

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"io/fs"
+	"reflect"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -70,4 +71,18 @@ func Announces(text, kind string) bool {
 // Signaled calls try as Signal does, until it has an answer.
 func Signaled(ctx context.Context, try func(busy bool) ([]string, error)) ([]string, error) {
 	return signaled(ctx, try)
+}
+
+// Hot are the settings of most statements.
+const Hot = hot
+
+// Statements returns the statements of a schema, by the names of their fields.
+func Statements(schema string) map[string]string {
+	all, texts := reflect.ValueOf(newStatements(schema)), map[string]string{}
+	for i := range all.NumField() {
+		if name := all.Type().Field(i).Name; name != "claimSettings" && name != "tag" {
+			texts[name] = all.Field(i).String()
+		}
+	}
+	return texts
 }

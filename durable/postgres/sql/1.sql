@@ -66,7 +66,8 @@ create table tickwheel.job (
     toast.autovacuum_vacuum_cost_delay = 0
 );
 create unique index job_key on tickwheel.job (key) where key is not null;
-create index job_order on tickwheel.job (given_key, ord) where ord is not null;
+create index job_order on tickwheel.job (given_key, ord) where ord is not null; -- a query that compares (ord, id) with
+    -- another job's has this condition, too: the comparison does not imply it for the planner
 create index job_kind on tickwheel.job (kind, due); -- a worker reads only the kinds that it has handlers for
 create index job_meta on tickwheel.job using gin (meta jsonb_path_ops) where meta is not null;
 

@@ -3,7 +3,7 @@
 with locked as (
     select id, born < clock_timestamp() - $2::int8 * interval '1 microsecond' as old,
         j.claim > 0 and j.ord is not null and exists (
-            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
+            select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
     from tickwheel.job j
     where id = any($1::text[]) and state = 0
     order by id

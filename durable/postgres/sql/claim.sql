@@ -22,7 +22,7 @@ with asked as (
     select j.id, j.state, j.holder, j.attempt, j.claim, j.crashes, j.exact as was_exact, j.max_attempts, j.permits, a.ord,
         a.exact, j.version = a.version and j.state < 2 as there,
         j.flags & 1 <> 0 and j.claim > 0 and exists (
-            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) > (j.ord, j.id)) as superseded
+            select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) > (j.ord, j.id)) as superseded
     from tickwheel.job j join asked a on a.id = j.id
     order by j.id
     for update of j skip locked

@@ -12,7 +12,7 @@ with recursive kinds as ( -- that there are, by one step in the index for each
         select j.id from tickwheel.job j
         where j.kind = k.kind and j.due <= now() and j.state in (2, 3) and j.id < $1::text
             and (j.ord is null or not exists ( -- the last of its key: finish.sql
-                select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) < (j.ord, j.id) and o.state < 2))
+                select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2))
         order by j.due
         limit $2::int4
         for update skip locked

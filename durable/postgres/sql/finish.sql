@@ -16,10 +16,10 @@ with ends as (
     select j.id, e.m, case when (e.m->>'uncounted')::bool then 1 else 0 end as less,
         j.born < clock_timestamp() - $6::int8 * interval '1 microsecond' as old,
         case when e.fate = 1 and j.flags & 1 <> 0 and exists ( -- an expired one is to leave the key: aside.sql
-            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) > (j.ord, j.id)
+            select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) > (j.ord, j.id)
                 and (o.state <> 0 or o.claim > 0 or o.expires is null or o.expires > clock_timestamp())) then 0 else e.fate end as fate,
         j.ord is not null and exists (
-            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
+            select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
 -- with limits and schedules
         , case when j.schedule <> '' and j.key = 'every/' || j.schedule and e.fate <> 1 then j.schedule end as schedule,
         j.permits, coalesce(j.lane, '') as lane

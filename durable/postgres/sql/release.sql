@@ -36,7 +36,7 @@ with back as (
 ), heirs as (
     select l.id from locked l
     where l.left_key is not null and l.ord is not null and not exists (select from tickwheel.job o where o.key = l.left_key)
-        and not exists (select from tickwheel.job o where o.given_key = l.left_key and (o.ord, o.id) > (l.ord, l.id))
+        and not exists (select from tickwheel.job o where o.given_key = l.left_key and o.ord is not null and (o.ord, o.id) > (l.ord, l.id))
 ), freed as (
     update tickwheel.job j
     set attempt = j.attempt - case when l.own and j.state = 1 then 1 else 0 end,

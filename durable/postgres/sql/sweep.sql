@@ -11,7 +11,7 @@ with turn as (
 ), ended as ( -- what is locked expire.sql has later
     select j.id from tickwheel.job j join passed p on p.id = j.id where p.state = 3
         and (j.ord is null or not exists ( -- the last of its key: finish.sql
-            select from tickwheel.job o where o.given_key = j.given_key and (o.ord, o.id) < (j.ord, j.id) and o.state < 2))
+            select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2))
     order by j.id
     for update of j skip locked
 ), gone as (

@@ -29,8 +29,8 @@ func tooLarge(what string, size, most int) error {
 func (p *part) checkSize(g group) error {
 	most := p.nc.maxPayload()
 	for i := range g {
-		if err := tooLarge("a message of "+g[i].subject, len(g[i].data)+len(g[i].guard)+headersSize, most); err != nil {
-			return err
+		if size := len(g[i].data) + len(g[i].guard) + headersSize; size > most {
+			return tooLarge("a message of "+g[i].subject, size, most)
 		}
 	}
 	return nil

@@ -169,7 +169,11 @@ func (e *engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.
 	return refs, errs
 }
 
+// pick returns the items at indices that ascend. If these are all, it copies nothing: nobody changes the items.
 func pick[T any](s []T, indices []int) []T {
+	if len(indices) == len(s) {
+		return s
+	}
 	picked := make([]T, len(indices))
 	for k, i := range indices {
 		picked[k] = s[i]

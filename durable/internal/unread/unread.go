@@ -13,6 +13,9 @@ type Fields string
 
 // Of returns the fields of an object that T has no field for. There are none if the text is no object.
 func Of[T any](object []byte) Fields {
+	if len(object) == 0 { // as for each new job
+		return ""
+	}
 	var all map[string]json.RawMessage
 	if json.Unmarshal(object, &all) != nil {
 		return ""

@@ -1,10 +1,7 @@
 // Peers measures the wheel beside the timers of Java and C from which it descends, and writes
 // results.txt, of which go run . -report in the folder above makes the table and the picture of
 // RESULTS.md. Each workload of each system has a process of its own; the systems follow each other
-// in each round. From the folder above:
-//
-//	go run ./peers                      # all
-//	go run ./peers -rounds 1 -out FILE  # to see that it works
+// in each round. To see that it works: go run ./peers -rounds 1 -out FILE, in the folder above.
 package main
 
 import (
@@ -87,13 +84,19 @@ func all(file string, rounds int) error {
 func about() (string, error) {
 	load, _ := os.ReadFile("/proc/loadavg")
 	before, _, _ := strings.Cut(string(load), " ")
-	versions, err := exec.Command("dpkg-query", "-W", "-f", "${Package} ${Version}, ",
+	versions, err := exec.Command("dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package} ${Version}\n",
 		"openjdk-*-jdk-headless", "libnetty-java", "libuv1", "libevent-core-*").Output()
 	if err != nil {
 		return "", fmt.Errorf("dpkg-query: %w", err)
 	}
+	var installed []string
+	for line := range strings.Lines(string(versions)) {
+		if v, ok := strings.CutPrefix(line, "ii  "); ok {
+			installed = append(installed, strings.TrimSpace(v))
+		}
+	}
 	return fmt.Sprintf("go: %s\ncores: %d\ndate: %s\nload: %s\nversions: %s\n", runtime.Version(), runtime.GOMAXPROCS(0),
-		time.Now().UTC().Format("2006-01-02 15:04 MST"), before, strings.TrimSuffix(string(versions), ", ")), nil
+		time.Now().UTC().Format("2006-01-02 15:04 MST"), before, strings.Join(installed, ", ")), nil
 }
 
 // benchmarkLines turns "add0 cpu-ns/op 78.3" into a line as go test prints it.

@@ -57,8 +57,7 @@ func measure(system, work string) {
 		addAndCancel()
 	case "fire":
 		cost := burst(false, 100_000, 200*time.Millisecond, 3000)
-		cost = burst(false, 100_000, 200*time.Millisecond, cost)
-		burst(true, million, time.Second, cost)
+		burst(true, million, time.Second, burst(false, 100_000, 200*time.Millisecond, cost))
 	case "early":
 		early()
 	case "memory":
@@ -229,7 +228,6 @@ func memory() {
 	report("left", "MB", (between-before)/1e6)
 	fill()
 	report("memory", "B/timer", (live()-between)/million)
-	runtime.KeepAlive(s)
 }
 
 func idle(work string) {

@@ -134,8 +134,7 @@ public class Main {
         System.gc();
         Thread.sleep(50);
         System.gc();
-        Runtime r = Runtime.getRuntime();
-        return r.totalMemory() - r.freeMemory();
+        return Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory();
     }
 
     static void addAndCancel(int n) throws Exception {
@@ -156,7 +155,6 @@ public class Main {
         report("left", "MB", (between - before) / 1e6);
         fill();
         report("memory", "B/timer", (live() - between) / MILLION);
-        if (s.h.length == 0) s.cancel(0); // the handles live until here
     }
 
     static void idle(String work) throws Exception {
@@ -171,14 +169,13 @@ public class Main {
         switch (args[1]) {
             case "add" -> add();
             case "fire" -> {
-                long cost = burst(false, 100_000, 200 * MS, 5000);
-                for (int i = 0; i < 3; i++) cost = burst(false, 200_000, 200 * MS, cost);
+                long cost = 5000; // guessed, for the first warm-up
+                for (int i = 0; i < 4; i++) cost = burst(false, 200_000, 200 * MS, cost);
                 burst(true, MILLION, 1000 * MS, cost);
             }
             case "early" -> early();
             case "memory" -> memory();
             case "idle" -> { s.keep(MILLION); s.add(0, HOUR, NOOP); idle("idle"); fill(); idle("idle1M"); }
-            default -> throw new IllegalArgumentException(args[1]);
         }
         Runtime.getRuntime().halt(0);
     }

@@ -56,7 +56,7 @@ func measure(system, work string) {
 	case "add":
 		addAndCancel()
 	case "fire":
-		cost := burst(false, 100_000, 200*time.Millisecond, 3000)
+		cost := burst(false, 100_000, 200*time.Millisecond, 1000)
 		burst(true, million, time.Second, burst(false, 100_000, 200*time.Millisecond, cost))
 	case "early":
 		early()

@@ -180,7 +180,7 @@ int main(int argc, char **argv) {
   if (argc != 3) return 2;
   start(argv[1]); const char *work = argv[2];
   if (!strcmp(work, "add")) { keep(MILLION + 1); repeat("add0", same); fill(); repeat("add1M", same); repeat("random", churn); }
-  else if (!strcmp(work, "fire")) burst(1, MILLION, SEC, burst(0, MILLION / 10, 200 * MS, 3000));
+  else if (!strcmp(work, "fire")) burst(1, MILLION, SEC, burst(0, MILLION / 10, 200 * MS, 1000));
   else if (!strcmp(work, "early")) early();
   else if (!strcmp(work, "memory")) memory();
   else if (!strcmp(work, "idle")) { callback = onAlarm; keep(MILLION + 1); add(0, HOUR); idle("idle"); cancel(0); fill(); idle("idle1M"); }

@@ -169,7 +169,7 @@ public class Main {
         switch (args[1]) {
             case "add" -> add();
             case "fire" -> {
-                long cost = 5000; // guessed, for the first warm-up
+                long cost = 1000; // guessed, for the first warm-up
                 for (int i = 0; i < 4; i++) cost = burst(false, 200_000, 200 * MS, cost);
                 burst(true, MILLION, 1000 * MS, cost);
             }

@@ -107,7 +107,8 @@ func (r *results) bars(file, title, config, unit string) error {
 const peersHead = `
 ## Ancestors
 
-The timers of Java and C that a reader may know, measured by ` + "`make bench-peers`" + `: %s, %s.
+The timers of Java and C that a reader may know, measured by ` + "`make bench-peers`" + `:
+%s, %s.
 On %s, the load before was %s. Each workload of each system had a process of its own, and the systems
 followed each other in each round. A figure is the median of the rounds; after ± stands how far the farthest
 round is from it. Processor time is that of all threads, including the JIT and the collectors; a warm-up
@@ -136,8 +137,9 @@ a timerfd's are the kernel's, and not counted.
 `
 
 const peersFoot = `
-The wheel loses to netty in firing; netty pays for it when timers are canceled at random, and while it is idle. With one thread and few pending timers, libuv and libevent cost
-less than the wheel or the same, since they lock nothing.
+The wheel loses to netty in firing; netty pays for it when timers are canceled at random, and while it is idle.
+With one thread and few pending timers, libuv and libevent cost less than the wheel or the same, since they lock
+nothing.
 
 Profiles of wheel.Schedule in a program of its own, without the adds, divide the processor time of firing about so:
 the move of each entry to the finest level 13 %, taking it out and freeing it 15 %, the hand-over to the executor

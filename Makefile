@@ -194,6 +194,11 @@ bench-limits: # three minutes
 bench-postgres: # seven minutes
 	cd durable/trials && go run . beside/insert,late,overdue
 
+.PHONY: bench-peers
+bench-peers: ## the wheel beside the timers of Java and C: seven minutes (make install-peers installs them)
+	cd benchmarks && GOTOOLCHAIN=$(firstword $(RELEASES)) go run ./peers
+	cd benchmarks && go run . -report
+
 # VERSION is that of the next release; without it, the one that the modules ask of each other.
 .PHONY: release release-check tidy dependencies sbom
 release-check: ## a stranger can get, build and run what would be published, and CHANGELOG.md names each incompatible change
@@ -227,6 +232,10 @@ install-servers: ## install what some tests need beside Go and a C compiler, as 
 		{ apt-get update && apt-get install -y --no-install-recommends postgresql pgbouncer; }
 	command -v promtool || { apt-get update && dir=$$(mktemp -d) && cd $$dir && apt-get download prometheus && \
 		dpkg-deb -x prometheus_*.deb . && install usr/bin/promtool /usr/local/bin && rm -r $$dir; }
+
+.PHONY: install-peers
+install-peers: ## install what make bench-peers needs, as root on Debian
+	apt-get update && apt-get install -y --no-install-recommends default-jdk-headless libnetty-java libuv1-dev libevent-dev gcc libc6-dev
 
 # What the tests that were skipped would have needed, since go test does not say.
 .PHONY: missing

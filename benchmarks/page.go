@@ -81,6 +81,9 @@ func write(out, readme string) error {
 			fmt.Fprintf(&page, "\n![%s](results/%s)\n", c[1], c[0])
 		}
 	}
+	if err := writePeers(&page, out); err != nil {
+		return err
+	}
 	if err := os.WriteFile(filepath.Join(out, "RESULTS.md"), []byte(page.String()), 0o644); err != nil {
 		return err
 	}
@@ -176,23 +179,29 @@ func (b *benchmark) writeTable(page *strings.Builder, caption string, others []s
 }
 
 func (b *benchmark) cell(f figure) string {
-	m, far, ok := b.medianOf(f)
-	if !ok {
+	text := b.spread(f)
+	if text == "" {
 		return ""
-	}
-	text := number(m)
-	switch {
-	case len(b.values[f]) == 1 || far == 0:
-	case math.Abs(m) < far: // a share of the median would say nothing
-		text += " ±" + number(far)
-	default:
-		text += fmt.Sprintf(" ±%.0f%%", 100*far/math.Abs(m))
 	}
 	comparable := !strings.HasSuffix(f.unit, "%") && !strings.HasSuffix(f.unit, "/s") && f.unit != "goroutines"
 	if r := b.ratios(f, b.base()); comparable && len(r) > 0 && f.subject != b.base() && f.subject != "none" {
 		text += fmt.Sprintf(" (%s)", number(median(r)))
 	}
 	return text
+}
+
+// spread writes the median of the rounds, and how far from it the farthest is.
+func (r *results) spread(f figure) string {
+	m, far, ok := r.medianOf(f)
+	switch {
+	case !ok:
+		return ""
+	case len(r.values[f]) == 1 || far == 0:
+		return number(m)
+	case math.Abs(m) < far: // a share of the median would say nothing
+		return number(m) + " ±" + number(far)
+	}
+	return number(m) + fmt.Sprintf(" ±%.0f%%", 100*far/math.Abs(m))
 }
 
 // headline is a row of the summary.

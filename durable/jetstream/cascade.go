@@ -241,5 +241,8 @@ func (f *fetcher) closeFar(ctx context.Context, h int64) (bool, error) {
 	if err != nil || len(info.subjects) > 0 {
 		return false, err
 	}
+	if err := f.noteEmpty(ctx, f.farMark(h), info.last); err != nil {
+		return false, err
+	}
 	return true, f.deleteConsumer(ctx, farConsumer(h))
 }

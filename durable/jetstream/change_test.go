@@ -16,9 +16,12 @@ import (
 // newPart returns a stream of its own, on a server of its own.
 func newPart(t testing.TB, opts ...Option) *part { return connectPart(t, newServer(t), opts...) }
 
-func newServer(t testing.TB) *server.Server {
+func newServer(t testing.TB) *server.Server { return serverOn(t, t.TempDir()) }
+
+// serverOn starts a server on what another one has stored.
+func serverOn(t testing.TB, dir string) *server.Server {
 	srv, err := server.NewServer(&server.Options{
-		ServerName: "test", DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
+		ServerName: "test", DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: dir,
 	})
 	require.NoError(t, err)
 	srv.Start()

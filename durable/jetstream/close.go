@@ -3,8 +3,11 @@ package jetstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
@@ -19,11 +22,16 @@ import (
 //  3. its jobs are removed, up to the last one that was acknowledged;
 //  4. it is empty: what was on its way when the mark was written has arrived by now,
 //     since the removal was behind it;
-//  5. the statuses are removed, up to the last message of the stream at that time.
+//  5. the note e.<bucket> says up to which message of the stream it was empty;
+//  6. the statuses are removed, up to that message.
 //
 // Any error ends it, and it begins anew with the next poll; the message p.<bucket>, which
 // is written with the mark and removed at the end, says after a crash that it is to. A
 // status must outlive its job: if it were gone first, the job would look as if it waited.
+//
+// A server that is killed may take the removal of jobs back, and not that of statuses: NATS 2.15 keeps the file of a
+// block that has become empty if tombstones of older blocks are in it, writes none for the messages of the block
+// itself, and reads them again when it starts. The note tells such a job from one that has come late.
 
 // mark is the message that says that a bucket is closed.
 func (p *part) mark(subject string) write {
@@ -273,10 +281,37 @@ func (f *fetcher) forget(ctx context.Context, b int64) (bool, error) {
 	if is, err := f.isBackedUp(ctx); is || err != nil {
 		return false, err // it has read the jobs, maybe, and not the statuses
 	}
+	if err := f.noteEmpty(ctx, f.nearMark(b), near.last); err != nil {
+		return false, err
+	}
 	if err := f.purge(ctx, f.subject("c."+itoa(b)+".>"), near.last); err != nil {
 		return false, err
 	}
 	return true, f.purge(ctx, f.closingSubject(b), 0)
+}
+
+// emptySubject is that of the note that a bucket was empty, by the subject of its mark.
+func (p *part) emptySubject(mark string) string {
+	return p.subject("e." + strings.TrimPrefix(mark, p.subject("m.")))
+}
+
+// noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
+func (p *part) noteEmpty(ctx context.Context, mark string, last uint64) error {
+	return p.write(ctx, write{subject: p.emptySubject(mark), data: []byte(strconv.FormatUint(last, 10)), rollup: true, ttl: markTTL})
+}
+
+// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
+// that back.
+func (p *part) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
+	note, err := p.ofLeader(ctx, map[string]any{"last_by_subj": p.emptySubject(mark)})
+	if err != nil || note.Seq == 0 {
+		return false, err
+	}
+	last, err := strconv.ParseUint(string(note.Data), 10, 64)
+	if err != nil {
+		return false, fmt.Errorf("%w: cannot read when a bucket was empty: %w", driver.ErrStorage, err)
+	}
+	return message <= last, nil
 }
 
 // resume ends what closings of workers that died have left.

@@ -1,6 +1,8 @@
 package jetstream
 
 import (
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -132,4 +134,58 @@ func TestRepeatedJobRuns(t *testing.T) {
 	runs(late)
 	closeBucket(t, p, p.nearOf(r.Due))
 	runs(guarded)
+}
+
+// A server that was killed may have jobs again that were removed with their bucket, and not their statuses: NATS 2.15
+// has them when a whole block of its file had become empty, and tombstones of older blocks are in it. They do not
+// run again.
+func TestRemovalTakenBack(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	p := connectPart(t, srv)
+	now := p.now()
+	first := p.nearOf(now)
+	add := func(name string, due time.Time) {
+		for i := range 100 { // 100 KB each: more than a block of the file
+			r := recordAt(name+strconv.Itoa(i), due, now)
+			r.Payload = make([]byte, 100_000)
+			require.NoError(t, p.insertGroups(t.Context(), []*inserting{p.insertion(&r)})[0])
+		}
+	}
+	closing := p.start(first + 1)
+	add("a", now)
+	half, err := p.info(t.Context(), p.queueSubject(first, "*"))
+	require.NoError(t, err)
+	require.NoError(t, p.purge(t.Context(), p.queueSubject(first, "*"), half.last-50), "tombstones in the second block")
+	add("b", closing)
+	require.NoError(t, p.purge(t.Context(), p.queueSubject(first, "*"), 0))
+	b := p.nearOf(closing)
+	closeBucket(t, p, b)
+	require.NoError(t, p.purge(t.Context(), p.queueSubject(b, "*"), 0))
+	ok, err := (&fetcher{part: p}).forget(t.Context(), b)
+	require.NoError(t, err)
+	require.True(t, ok)
+	late := recordAt("late", closing, now)
+	w := p.recordWrite(&late, nil, b, now, false)
+	w.last, w.guard = nil, "" // as on several replicas
+	require.NoError(t, p.write(t.Context(), w))
+
+	killed := t.TempDir()
+	require.NoError(t, os.CopyFS(killed, os.DirFS(srv.StoreDir())))
+	p = connectPart(t, serverOn(t, killed))
+	back := 0
+	for page, err := range p.pages(t.Context(), p.queueSubject(b, "*"), 1, time.Time{}) {
+		require.NoError(t, err)
+		for _, m := range page {
+			r, err := decode(m.Data)
+			require.NoError(t, err)
+			back++
+			hd := &handle{p: p, at: location{id: r.ID, bucket: b}, since: time.Now(), seq: m.Seq, record: &r}
+			there, err := p.reopened(t.Context(), hd, p.nearMark(b))
+			require.NoError(t, err)
+			require.Equal(t, r.ID == "late", there, r.ID)
+		}
+	}
+	t.Logf("%d messages of the bucket are there, one of which came late", back)
+	require.Positive(t, back)
 }

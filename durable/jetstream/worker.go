@@ -402,7 +402,8 @@ func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) dr
 // reopened reports whether a job waits in a bucket that is, or may be, closed: its own
 // message is there. It came there after the closing, as only the first try of an insert
 // can, on a stream of several replicas, or the bucket is not closed. If another try had stored
-// the job before the closing, it does not wait in the late one. The leader is asked:
+// the job before the closing, it does not wait in the late one. A message that was removed once does not
+// wait, either, though it is there again. The leader is asked:
 // another server may be a moment behind, and still have a message of before the closing,
 // or not have the late one yet. Without an answer nobody knows: a job that is taken for
 // gone would be lost.
@@ -422,7 +423,11 @@ func (p *part) reopened(ctx context.Context, hd *handle, mark string) (bool, err
 	if err != nil {
 		return false, err
 	}
-	return m.Seq > 0 && !late, p.knows(ctx, claim)
+	removed, err := p.wasRemoved(ctx, hd.seq, mark)
+	if err != nil {
+		return false, err
+	}
+	return m.Seq > 0 && !late && !removed, p.knows(ctx, claim)
 }
 
 // gone forgets a job that has ended. If it was canceled nobody has told its key, or taken

@@ -178,7 +178,7 @@ var messages = map[string]struct {
 	attributes []string
 	provoke    func(t *testing.T, q *durable.Queue, s *sick)
 }{
-	"an attempt failed": {"WARN", []string{"kind", "ref", "attempt", "dead", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	"an attempt failed": {"WARN", []string{"kind", "ref", "attempt", "of", "dead", "error", "next"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "bad"})
 	}},
 	"a job is dead; its last attempt did not end": {"WARN", []string{"kind", "ref", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {

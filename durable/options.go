@@ -154,8 +154,9 @@ func WithMiddleware(m ...Middleware) Option {
 //
 // At level Warn, problems that the Queue handles itself:
 //
-//   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error (up to
-//     the first blank line: Info.LastError has the stack of a panic)
+//   - an attempt failed: kind, ref, attempt, of (how many the job may have), dead (whether it was
+//     the last), error (up to the first blank line: Info.LastError has the stack of a panic), next (when
+//     the next attempt is due; not of a dead job)
 //   - a job is dead; its last attempt did not end: kind, ref, error
 //   - a job has expired: kind, ref, dropped (an occurrence; other jobs are listed as dead)
 //   - another worker has the job; the end of the attempt is not stored: ref

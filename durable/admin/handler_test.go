@@ -424,6 +424,9 @@ func TestFlow(t *testing.T) {
 	hourly := durable.Limit{Kind: "runs", Running: 5, Rate: 1.0 / 3600, Burst: 1}
 	require.Equal(t, admin.Result{Ref: evil, Done: true}, do("limit-set", admin.Command{Names: []string{evil}, Limit: hourly}))
 	require.Contains(t, log.String(), "command=limit-set")
+	require.Contains(t, log.String(), `\"rate\":0.0002777`)
+	require.NotContains(t, log.String(), " error=")
+	require.NotContains(t, log.String(), "lane", "what the command leaves out")
 	require.Contains(t, do("limit-set", admin.Command{Names: []string{"n"}, Limit: durable.Limit{Running: -1}}).Error, "Running -1")
 	for range 3 {
 		_, err := q.Add(t.Context(), durable.Job{Kind: "runs"})

@@ -75,8 +75,11 @@ func (h *handler) write(r *http.Request, what string, do write) ([]Result, error
 	if err != nil {
 		wrong = err.Error()
 	}
-	h.log.Info("durable: an operator changes jobs", "user", h.user(r), "command", what, "refs", c.Refs, "names", c.Names,
-		"key", c.Key, "all", c.All, "kind", c.Kind, "lane", c.Lane, "limit", c.Limit, "at", c.At, "done", done, "error", wrong)
+	about := []any{"user", h.user(r), "command", what, "asked", string(body), "done", done}
+	if wrong != "" {
+		about = append(about, "error", wrong)
+	}
+	h.log.Info("durable: an operator changes jobs", about...)
 	return results, err
 }
 

@@ -81,11 +81,11 @@ function showSummary(s) {
   list($("process"), [
     ["running", count(s.running)],
     ...(s.stuck ? [["of these hang", count(s.stuck), true]] : []),
-    ["held", count(s.held)],
+    ["fetched, not ended", count(s.held)],
     ["begun", count(s.attempts)],
     ["died", count(s.dead)],
     ["leases lost", count(s.leaseLost)],
-    ["claims ahead by", duration(s.claimAhead)],
+    ["claimed before due by", duration(s.claimAhead)],
   ]);
   if (!s.backlogError) showBacklog(s.kinds);
   showState();

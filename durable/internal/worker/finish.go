@@ -117,8 +117,12 @@ func (w *Worker) logFailure(j *dispatch.Job, out *driver.Completion) {
 		return
 	}
 	short, _, _ := strings.Cut(out.Error, "\n\n") // without the stack of a panic
-	w.c.Log.Warn("durable: an attempt failed", "kind", j.Delivery.Record.Kind, "ref", j.Delivery.Ref,
-		"attempt", j.Attempt, "dead", out.End == driver.DeadLetter, "error", short)
+	about := []any{"kind", j.Delivery.Record.Kind, "ref", j.Delivery.Ref, "attempt", j.Attempt,
+		"of", j.Delivery.Record.MaxAttempts, "dead", out.End == driver.DeadLetter, "error", short}
+	if out.End == driver.Retry {
+		about = append(about, "next", out.At)
+	}
+	w.c.Log.Warn("durable: an attempt failed", about...)
 }
 
 // finish writes ends down. One that fails is tried again until it succeeds, or the lease is

@@ -27,7 +27,9 @@ type Limit struct {
 	// by the engine's clock, at most Burst + Rate * t jobs are claimed. A handler begins
 	// when its claim is stored, and its token has come. If a process stands still between
 	// the two, or its machine is overloaded, its handlers begin together: with delays of
-	// up to d, at most Burst + Rate * (t + d) begin within t seconds. With a Rate the
+	// up to d, at most Burst + Rate * (t + d) begin within t seconds. When the clock is set back, one more
+	// may begin; when it is set forward, or another server with a clock that is ahead takes over, all of a Burst
+	// may, since for that clock the time has passed. With a Rate the
 	// Burst is at least 1, and comes back within a year: Burst / Rate is at most that
 	// many seconds.
 	Rate  float64 `json:"rate,omitempty"`
@@ -334,11 +336,12 @@ func (l *StoredLimit) spare() int64 { return int64(l.Burst-1) * int64(l.Gap()) }
 
 // tat is when all of a Burst will be there again, but not before now. A TAT that is further ahead
 // than a claim sets it means that the clock was set back, or that the limit was changed since:
-// then the next token is there now, and no job waits for a time without a meaning.
+// then the next token is there after TokenAhead, for which claims may have got the tokens already, and no job waits
+// for a time without a meaning.
 func (l *StoredLimit) tat(c *Counter, now time.Time) int64 {
 	n, spare := now.UnixNano(), l.spare()
 	if c.TAT > n+spare+int64(l.Gap()+TokenAhead) {
-		return n + spare
+		return n + spare + int64(TokenAhead)
 	}
 	return max(c.TAT, n)
 }

@@ -29,3 +29,34 @@ func TestTakeAfterTheClockWasSetBack(t *testing.T) {
 	require.GreaterOrEqual(t, began, 10)
 	require.LessOrEqual(t, began, 3+10+1, "never above Burst + Rate * t, and one that is taken ahead")
 }
+
+// A step of the clock lets one more begin than Burst + Rate * t, though claims get tokens ahead of their time: those
+// that lie ahead when it is set back are not given again.
+func TestTakeAcrossAStepBack(t *testing.T) {
+	for _, rate := range []float64{1, 10, 1000} {
+		for _, step := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 6 * time.Second, time.Hour} {
+			limits := []*StoredLimit{{ID: 1, Limit: Limit{Rate: rate, Burst: 5}}}
+			c, start := &Counter{}, time.Now()
+			began := 0
+			const half = 2 * time.Second
+			for real := time.Duration(0); real < 2*half; real += time.Millisecond {
+				now := start.Add(real)
+				if real >= half {
+					now = now.Add(-step)
+				}
+				for {
+					v := Take(limits, []*Counter{c}, []bool{false}, "a", now)
+					if v.Status != Granted {
+						break
+					}
+					if begins := max(real, real+v.At.Sub(now)); v.At.IsZero() || begins < 2*half {
+						began++
+					}
+				}
+			}
+			most := 5 + int(rate*(2*half).Seconds()) + 1
+			require.LessOrEqual(t, began, most, "rate %v, a step of %v", rate, step)
+			require.GreaterOrEqual(t, began, int(rate*(2*half-min(step, half)-TokenAhead).Seconds()), "rate %v, a step of %v", rate, step)
+		}
+	}
+}

@@ -207,10 +207,9 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*claim
 func newDraft(q *quota, l *driver.StoredLimit, now time.Time) *draft {
 	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: l.Rate > 0}
 	d.c.Taken = q.used
-	// So late they can only be if the clock was set back, or the limit was changed. Then the
-	// next token is there now.
+	// So late they can only be if the clock was set back, or the limit was changed: as in driver.Take.
 	if l.Rate > 0 && d.c.TAT > now.Add(driver.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
-		d.c.TAT = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap())
+		d.c.TAT = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap()) + int64(driver.TokenAhead)
 	}
 	return d
 }

@@ -60,7 +60,7 @@ with asked as (
     select (extract(epoch from clock_timestamp()) * 1000000000)::int8 as ns from (select count(*) from counters) as locked
 ), now as materialized ( -- times that are too far ahead are of before the clock was set: as in driver.Take
     select c.limit_id, c.lane, c.taken, c.most, c.gap, c.spare, c.reserved_for, t.ns,
-        case when c.full_at > t.ns + c.spare + c.gap + $14::int8 then t.ns + c.spare else greatest(c.full_at, t.ns) end as full_at,
+        case when c.full_at > t.ns + c.spare + c.gap + $14::int8 then t.ns + c.spare + $14::int8 else greatest(c.full_at, t.ns) end as full_at,
         c.reserved_until > t.ns and c.reserved_until <= t.ns + 2 * $15::int8 as reserved
     from counters c cross join timed t
 ), free as materialized ( -- first: when the next token comes

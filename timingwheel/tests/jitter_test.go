@@ -88,3 +88,21 @@ func TestJitterOfExtremes(t *testing.T) {
 		require.NoError(t, job.Err())
 	})
 }
+
+// A run that takes two seconds and a half: with MissedSkip the job goes on at the times that are
+// later by the same part, and its runs do not overlap.
+func TestJitterOfASlowJob(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *timingwheel.TimingWheel, log *timeLog) {
+		job := mustJob(t)(w.ScheduleFunc(everySecond{}, func() { log.note(); time.Sleep(2*second + 500*msec) }, timingwheel.Jitter(7*second, "report")))
+		next, _ := job.Next()
+		first := next.Sub(log.start)
+		time.Sleep(first + 6*second + 500*msec)
+		runs := log.take()
+		require.Len(t, runs, 3)
+		for i, at := range runs {
+			want := first + time.Duration(3*i)*second
+			require.True(t, at >= want && at <= want+2*msec, "%v, not %v", at, want)
+		}
+		require.NoError(t, job.StopWait(t.Context()))
+	})
+}

@@ -417,9 +417,9 @@ func OnMissed(p MissedPolicy) JobOption {
 // after a restart. So the names of jobs should differ, also between processes: the name of the
 // host can be a part of it.
 //
-// All planned times of a [Scheduler] are later by that part, and so is [Job.Next]. Of a fixed
-// rate and a fixed delay the first run is later, and the others follow from there, until
-// [Job.Reset] plans anew. No run is lost, and runs do not overlap, even if d is more than the
+// All planned times of a [Scheduler] are later by that part, and so is [Job.Next]. The first
+// run of a fixed rate or a fixed delay is later, and the others follow from there, until
+// [Job.Reset] plans anew, without the part. No run is lost, and runs do not overlap, even if d is more than the
 // time between two. The time of each run counts with the delay for [OnMissed]. Next of a Scheduler
 // is called with times that are earlier by the same part: at the start, a run whose delay has not
 // passed is still to come.

@@ -42,6 +42,7 @@ const (
 // calendar plans the runs of a job by a Scheduler, on the wall clock.
 type calendar struct {
 	scheduler Scheduler // nil once the job is over
+	jitter    time.Duration
 	wall      func() time.Time
 	wheel     func() time.Duration // the wheel's clock, which nobody sets
 
@@ -91,13 +92,18 @@ func (p *plan) resume(now, start time.Time) time.Time {
 	return now
 }
 
-// ask returns the first time after prev.
+// ask returns the first time after prev. Only here are times without the jitter: all planned
+// times have it, so that no other rule needs to know of it.
 func (c *calendar) ask(prev time.Time) (time.Time, error) {
+	prev = prev.Add(-c.jitter)
 	next := c.scheduler.Next(prev).Round(0)
 	if !next.IsZero() && !next.After(prev) {
 		return next, fmt.Errorf("timingwheel: %w: Next(%v) returned %v", errNotLater, prev, next)
 	}
-	return next, nil
+	if next.IsZero() {
+		return next, nil
+	}
+	return next.Add(c.jitter), nil
 }
 
 // The plans that the methods below return have no planned time if no run follows, or if the job

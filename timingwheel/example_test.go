@@ -272,6 +272,23 @@ func (nextFullHour) Next(prev time.Time) time.Time {
 	return prev.Truncate(time.Hour).Add(time.Hour)
 }
 
+func ExampleJitter() {
+	w := timingwheel.New()
+	defer w.Stop()
+	for _, host := range []string{"web-1", "web-2"} {
+		job, err := w.ScheduleFunc(nextFullHour{}, func() {}, timingwheel.Jitter(time.Hour, host+" report"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		next, _ := job.Next()
+		fmt.Println(host, "reports at minute", next.Minute())
+	}
+	// Output:
+	// web-1 reports at minute 33
+	// web-2 reports at minute 42
+}
+
 func ExampleTimingWheel_ScheduleFunc() {
 	w := timingwheel.New()
 	defer w.Stop()

@@ -81,7 +81,7 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 	}
 	j.rate = r
 	now := j.engine.Clock().Now()
-	r.planned = engine.Later(now, max(0, initial))
+	r.planned = engine.Later(engine.Later(now, max(0, initial)), j.jitter)
 	return j.start(now, r.planned-now)
 }
 
@@ -122,7 +122,7 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	a := w.attachment()
-	c := &calendar{scheduler: s, wall: a.wall, wheel: j.engine.Clock().Now, look: lookInterval}
+	c := &calendar{scheduler: s, jitter: j.jitter, wall: a.wall, wheel: j.engine.Clock().Now, look: lookInterval}
 	j.calendar = c
 	var err error
 	if c.plan, err = c.first(); err != nil {

@@ -1,6 +1,8 @@
 package timingwheel
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -386,6 +388,7 @@ type jobConfig struct {
 	missed    MissedPolicy
 	missedSet bool
 	survives  bool
+	jitter    time.Duration // by which all runs are later
 }
 
 // SurvivePanics lets a job go on after a run that panics. The panic is handled as that of
@@ -406,4 +409,30 @@ func OnMissed(p MissedPolicy) JobOption {
 		panic(fmt.Sprintf("timingwheel: OnMissed(%d): no such policy", int(p)))
 	}
 	return func(c *jobConfig) { c.missed, c.missedSet = p, true }
+}
+
+// Jitter delays the runs of a job by a part of d, so that many jobs of one time do not begin
+// at once. The part is at least zero and less than d. It is the same for all runs, and follows
+// from the name alone: the parts of many names are evenly spread, and a job has the same part
+// after a restart. So the names of jobs should differ, also between processes: the name of the
+// host can be a part of it.
+//
+// All planned times of a [Scheduler] are later by that part, and so is [Job.Next]. The first
+// run of a fixed rate or a fixed delay is later, and the others follow from there, until
+// [Job.Reset] plans anew, without the part. No run is lost, and runs do not overlap, even if d is more than the
+// time between two. The time of each run counts with the delay for [OnMissed]. Next of a Scheduler
+// is called with times that are earlier by the same part: at the start, a run whose delay has not
+// passed is still to come.
+//
+// Zero delays nothing. Jitter panics on a negative d. A later Jitter replaces an earlier one.
+func Jitter(d time.Duration, name string) JobOption {
+	if d < 0 {
+		panic(fmt.Sprintf("timingwheel: Jitter: negative d: %v", d))
+	}
+	var part time.Duration
+	if d > 0 {
+		sum := sha256.Sum256([]byte(name)) // spreads names that differ in one letter, too
+		part = time.Duration(binary.BigEndian.Uint64(sum[:]) % uint64(d))
+	}
+	return func(c *jobConfig) { c.jitter = part }
 }

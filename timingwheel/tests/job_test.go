@@ -633,6 +633,7 @@ func TestBadJobsPanic(t *testing.T) {
 		"timingwheel: ScheduleWithFixedDelay: non-positive delay":                                         func() { w.ScheduleWithFixedDelay(0, -1, f) },
 		"timingwheel: ScheduleWithFixedDelay: OnMissed does not apply, since a fixed delay misses no run": func() { w.ScheduleWithFixedDelay(0, 1, f, timingwheel.OnMissed(timingwheel.MissedBurst)) },
 		"timingwheel: OnMissed(3): no such policy":                                                        func() { timingwheel.OnMissed(3) },
+		"timingwheel: Jitter: negative d: -1ns":                                                           func() { timingwheel.Jitter(-1, "x") },
 		"timingwheel: OnMissed(-1): no such policy":                                                       func() { timingwheel.OnMissed(-1) },
 		"timingwheel: Submit: nil function":                                                               func() { timingwheel.Submit[int](w, 0, nil) },
 		"timingwheel: Keyed.Schedule: nil function":                                                       func() { timingwheel.NewKeyed[int](w).Schedule(1, 0, nil) },

@@ -27,11 +27,11 @@ type Limit struct {
 	// by the engine's clock, at most Burst + Rate * t jobs are claimed. A handler begins
 	// when its claim is stored, and its token has come. If a process stands still between
 	// the two, or its machine is overloaded, its handlers begin together: with delays of
-	// up to d, at most Burst + Rate * (t + d) begin within t seconds. When the clock is set back, one more
-	// may begin; when it is set forward, or another server with a clock that is ahead takes over, all of a Burst
-	// may, since for that clock the time has passed. With a Rate the
+	// up to d, at most Burst + Rate * (t + d) begin within t seconds. With a Rate the
 	// Burst is at least 1, and comes back within a year: Burst / Rate is at most that
-	// many seconds.
+	// many seconds. A clock that steps forward brings the Burst back once, and one that
+	// steps back lets one job more begin; two clocks that are asked in turn do no more
+	// than that on memory and JetStream. With three that are far apart nothing is promised.
 	Rate  float64 `json:"rate,omitempty"`
 	Burst int     `json:"burst,omitempty"`
 }
@@ -219,6 +219,11 @@ type Counter struct {
 	// will be there again, in nanoseconds since 1970 by the engine's clock.
 	TAT int64
 
+	// TATBehind is the same by a clock that is far behind the one that TAT is by: of another server,
+	// or of one that was set back. Each token counts in both, so that two clocks that are asked in
+	// turn give no token twice. 0: there is no such clock.
+	TATBehind int64
+
 	// ReservedFor is the worker that was refused a permit and has the next that comes
 	// free, until ReservedUntil passes without another call, in nanoseconds since 1970.
 	// Without the reservation the worker whose job has ended would always take the permit
@@ -301,7 +306,7 @@ func Take(limits []*StoredLimit, counters []*Counter, has []bool, worker string,
 			c.ReservedFor, c.ReservedUntil = "", 0
 		}
 		if gap := l.Gap(); gap > 0 {
-			c.TAT = l.tat(c, now) + int64(gap)
+			l.count(c, now, int64(gap))
 		}
 	}
 	return v
@@ -334,16 +339,39 @@ func (l *StoredLimit) NextToken(c *Counter, now time.Time) time.Time {
 // spare is how long the tokens take to come that a Burst has beside one.
 func (l *StoredLimit) spare() int64 { return int64(l.Burst-1) * int64(l.Gap()) }
 
-// tat is when all of a Burst will be there again, but not before now. A TAT that is further ahead
-// than a claim sets it means that the clock was set back, or that the limit was changed since:
-// then the next token is there after TokenAhead, for which claims may have got the tokens already, and no job waits
-// for a time without a meaning.
+// tooFar reports whether a TAT is further ahead than the claims of two clocks set it: then it is
+// by a clock that is ahead of this one, or the limit was changed since. One clock sets it a Gap and
+// TokenAhead beyond the Burst, and another may add as much.
+func (l *StoredLimit) tooFar(tat, n int64) bool {
+	return tat > n+l.spare()+2*int64(l.Gap()+TokenAhead)
+}
+
+// tat is when all of a Burst will be there again, but not before now. If TAT and TATBehind are both
+// too far ahead, or there is none by this clock, then the next token is there after TokenAhead, for
+// which claims may have got the tokens already, and no job waits for a time without a meaning.
 func (l *StoredLimit) tat(c *Counter, now time.Time) int64 {
-	n, spare := now.UnixNano(), l.spare()
-	if c.TAT > n+spare+int64(l.Gap()+TokenAhead) {
-		return n + spare + int64(TokenAhead)
+	n := now.UnixNano()
+	switch {
+	case !l.tooFar(c.TAT, n):
+		return max(c.TAT, n)
+	case c.TATBehind == 0 || l.tooFar(c.TATBehind, n):
+		return n + l.spare() + int64(TokenAhead)
 	}
-	return max(c.TAT, n)
+	return max(c.TATBehind, n)
+}
+
+// count counts a token by both clocks. Rejected: lowering TAT to the clock that is behind, since
+// the other then takes all tokens as there again, at each turn.
+func (l *StoredLimit) count(c *Counter, now time.Time, gap int64) {
+	n, next := now.UnixNano(), l.tat(c, now)+gap
+	switch {
+	case l.tooFar(c.TAT, n):
+		c.TAT, c.TATBehind = c.TAT+gap, next
+	case c.TATBehind > 0:
+		c.TAT, c.TATBehind = next, min(c.TATBehind+gap, next)
+	default:
+		c.TAT = next
+	}
 }
 
 // isReserved reports whether the next permit is reserved. A reservation does not last longer than

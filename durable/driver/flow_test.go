@@ -60,3 +60,47 @@ func TestTakeAcrossAStepBack(t *testing.T) {
 		}
 	}
 }
+
+// A clock that is an hour ahead and one that is right are asked in turn, each millisecond: of a
+// second no more begins than the limit allows, and one for the step.
+func TestTakeByTwoClocksInTurn(t *testing.T) {
+	limits := []*StoredLimit{{ID: 1, Limit: Limit{Rate: 10, Burst: 5}}}
+	for _, step := range []time.Duration{700 * time.Millisecond, 2 * time.Second, time.Hour} {
+		c, now := &Counter{}, time.Now()
+		var began []int // the millisecond of each
+		most := 0
+		for ms := range 5000 {
+			for _, ahead := range []time.Duration{step, 0} {
+				at := now.Add(ahead + time.Duration(ms)*time.Millisecond)
+				if Take(limits, []*Counter{c}, []bool{false}, "a", at).Status == Granted {
+					began = append(began, ms)
+				}
+			}
+			for began[0] <= ms-1000 {
+				began = began[1:]
+			}
+			most = max(most, len(began))
+		}
+		require.LessOrEqual(t, most, 5+10+1+1, "%v: Burst, Rate, one ahead of its time, one for the step", step)
+		require.GreaterOrEqual(t, len(began), 9, "%v", step)
+	}
+}
+
+// Of one clock that steps, a step forward lets all of a Burst begin once more, and a step back one
+// job.
+func TestTakeAfterOneStep(t *testing.T) {
+	limits := []*StoredLimit{{ID: 1, Limit: Limit{Rate: 10, Burst: 5}}}
+	for step, more := range map[time.Duration]int{time.Hour: 5, -time.Hour: 1, -20 * time.Second: 1} {
+		c, now, began := &Counter{}, time.Now(), 0
+		for ms := range 1000 {
+			if ms == 500 {
+				now = now.Add(step)
+			}
+			if Take(limits, []*Counter{c}, []bool{false}, "a", now.Add(time.Duration(ms)*time.Millisecond)).Status == Granted {
+				began++
+			}
+		}
+		require.LessOrEqual(t, began, 5+10+1+more, "%v", step)
+		require.GreaterOrEqual(t, began, 10, "%v", step)
+	}
+}

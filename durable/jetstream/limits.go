@@ -204,13 +204,9 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*claim
 	return again
 }
 
-func newDraft(q *quota, l *driver.StoredLimit, now time.Time) *draft {
+func newDraft(q *quota, l *driver.StoredLimit) *draft {
 	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: l.Rate > 0}
 	d.c.Taken = q.used
-	// So late they can only be if the clock was set back, or the limit was changed: as in driver.Take.
-	if l.Rate > 0 && d.c.TAT > now.Add(driver.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
-		d.c.TAT = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap()) + int64(driver.TokenAhead)
-	}
 	return d
 }
 
@@ -242,7 +238,7 @@ func (w *worker) planClaims(p *part, jobs []*claimRequest) (drafts map[string]*d
 		for k, key := range j.quotas {
 			d := drafts[key]
 			if d == nil {
-				d = newDraft(p.quotas.all[key], j.limits[k], now)
+				d = newDraft(p.quotas.all[key], j.limits[k])
 				drafts[key] = d
 			}
 			counters[k] = &d.c

@@ -126,7 +126,7 @@ func (p *part) leave(s status) (g group) {
 // last token is there and the turn is over.
 func (p *part) counterWrite(q *quota, c driver.Counter, now time.Time) write {
 	lasts := time.Unix(0, max(c.TAT, c.ReservedUntil)).Sub(now)
-	data, err := json.Marshal(wireCounter{q.key.Lane, c.TAT, c.ReservedFor, c.ReservedUntil, c.LastHolder})
+	data, err := json.Marshal(wireCounter{q.key.Lane, c.TAT, c.TATBehind, c.ReservedFor, c.ReservedUntil, c.LastHolder})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
@@ -138,6 +138,7 @@ func (p *part) counterWrite(q *quota, c driver.Counter, now time.Time) write {
 type wireCounter struct {
 	Lane          string `json:"lane,omitempty"`
 	TAT           int64  `json:"tat,omitempty"`
+	TATBehind     int64  `json:"behind,omitempty"`
 	ReservedFor   string `json:"for,omitempty"`
 	ReservedUntil int64  `json:"until,omitempty"`
 	LastHolder    string `json:"last,omitempty"`
@@ -151,7 +152,7 @@ func decodeCounter(m stored) (c driver.Counter, lane string, err error) {
 	if err := json.Unmarshal(m.Data, &w); err != nil {
 		return c, "", fmt.Errorf("%w: cannot read the count of a limit: %w", driver.ErrStorage, err)
 	}
-	return driver.Counter{TAT: w.TAT, ReservedFor: w.ReservedFor, ReservedUntil: w.ReservedUntil, LastHolder: w.LastHolder}, w.Lane, nil
+	return driver.Counter{TAT: w.TAT, TATBehind: w.TATBehind, ReservedFor: w.ReservedFor, ReservedUntil: w.ReservedUntil, LastHolder: w.LastHolder}, w.Lane, nil
 }
 
 const (

@@ -285,8 +285,8 @@ func ExampleJitter() {
 		fmt.Println(host, "reports at minute", next.Minute())
 	}
 	// Output:
-	// web-1 reports at minute 33
-	// web-2 reports at minute 42
+	// web-1 reports at minute 13
+	// web-2 reports at minute 26
 }
 
 func ExampleTimingWheel_ScheduleFunc() {

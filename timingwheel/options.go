@@ -1,9 +1,8 @@
 package timingwheel
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"reflect"
 	"time"
@@ -431,8 +430,18 @@ func Jitter(d time.Duration, name string) JobOption {
 	}
 	var part time.Duration
 	if d > 0 {
-		sum := sha256.Sum256([]byte(name)) // spreads names that differ in one letter, too
-		part = time.Duration(binary.BigEndian.Uint64(sum[:]) % uint64(d))
+		part = time.Duration(spread(name) % uint64(d))
 	}
 	return func(c *jobConfig) { c.jitter = part }
+}
+
+// spread returns a number that differs in all its bits for names that differ in one letter: FNV alone leaves the high
+// bits alike, so the last step of MurmurHash3 mixes them. SHA-256 would make programs 200 KB larger.
+func spread(name string) uint64 {
+	sum := fnv.New64a()
+	sum.Write([]byte(name))
+	h := sum.Sum64()
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
 }

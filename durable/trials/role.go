@@ -395,8 +395,16 @@ func (p *process) awaitEmpty(ctx context.Context) {
 	}
 }
 
-// isEmpty looks for the first job only: a list of all takes the time that they need to run.
+// isEmpty looks for the first job only: a list of all takes the time that they need to run. Schedules come first: a
+// list may miss each occurrence of one that catches up, since none of them waits for as long as the list takes.
 func (p *process) isEmpty(ctx context.Context) bool {
+	if p.EndsSeries && p.Schedules > 0 {
+		for info, err := range p.q.Schedules(ctx) {
+			if err != nil || !info.Next.IsZero() {
+				return false
+			}
+		}
+	}
 	for info, err := range p.q.All(ctx, durable.Filter{}) {
 		if err != nil || info.State != durable.Dead {
 			return false

@@ -58,7 +58,7 @@ with asked as (
     for update of c
 ), timed as materialized ( -- when they are locked, so that the clock does not go back
     select (extract(epoch from clock_timestamp()) * 1000000000)::int8 as ns from (select count(*) from counters) as locked
-), now as materialized ( -- times that are too far ahead are of before the clock was set: as in driver.Take
+), now as materialized ( -- times that are too far ahead are of before the clock was set, or the limit was changed
     select c.limit_id, c.lane, c.taken, c.most, c.gap, c.spare, c.reserved_for, t.ns,
         case when c.full_at > t.ns + c.spare + c.gap + $14::int8 then t.ns + c.spare + $14::int8 else greatest(c.full_at, t.ns) end as full_at,
         c.reserved_until > t.ns and c.reserved_until <= t.ns + 2 * $15::int8 as reserved

@@ -30,7 +30,7 @@ type Limit struct {
 	// up to d, at most Burst + Rate * (t + d) begin within t seconds. With a Rate the
 	// Burst is at least 1, and comes back within a year: Burst / Rate is at most that
 	// many seconds. A clock that steps forward brings the Burst back once, and one that
-	// steps back lets one job more begin; two clocks that are asked in turn do no more
+	// steps back lets one job more begin; two clocks that alternate do no more
 	// than that on memory and JetStream. With three that are far apart nothing is promised.
 	Rate  float64 `json:"rate,omitempty"`
 	Burst int     `json:"burst,omitempty"`
@@ -220,8 +220,8 @@ type Counter struct {
 	TAT int64
 
 	// TATBehind is the same by a clock that is far behind the one that TAT is by: of another server,
-	// or of one that was set back. Each token counts in both, so that two clocks that are asked in
-	// turn give no token twice. 0: there is no such clock.
+	// or of one that was set back. Each token counts in both, so that two clocks that alternate
+	// give no token twice. 0: there is no such clock.
 	TATBehind int64
 
 	// ReservedFor is the worker that was refused a permit and has the next that comes

@@ -61,8 +61,8 @@ func TestTakeAcrossAStepBack(t *testing.T) {
 	}
 }
 
-// A clock that is an hour ahead and one that is right are asked in turn, each millisecond: of a
-// second no more begins than the limit allows, and one for the step.
+// A clock that is an hour ahead and one that is right alternate, each millisecond. In a second no more
+// begin than the limit allows, and one for the step.
 func TestTakeByTwoClocksInTurn(t *testing.T) {
 	limits := []*StoredLimit{{ID: 1, Limit: Limit{Rate: 10, Burst: 5}}}
 	for _, step := range []time.Duration{700 * time.Millisecond, 2 * time.Second, time.Hour} {

@@ -43,11 +43,16 @@ func (w *Worker) accept(ctx context.Context, held []*driver.Delivery) {
 			back = append(back, h)
 		}
 	}
-	if len(back) > 0 {
-		// Not all after one time: where workers poll in step, one that leaves a job to others
-		// would be handed it each time.
-		w.release(back, w.c.Lease/4+rand.N(w.c.Lease/2))
+	if len(back) == 0 {
+		return
 	}
+	// Not all after one time: where workers poll in step, one that leaves a job to others
+	// would be handed it each time.
+	after := w.c.Lease/4 + rand.N(w.c.Lease/2)
+	if ctx.Err() != nil {
+		after = 0 // this worker is leaving, so others get them. drain has just handed back some of these.
+	}
+	w.release(back, after)
 }
 
 // wake ends all waits for changed. It takes the lock, so that it cannot come

@@ -14,7 +14,9 @@ func (w *Worker) claimLoop(ctx context.Context) {
 			return
 		case <-w.claimNow:
 		}
-		for ctx.Err() == nil && w.claim(ctx) {
+		// Not by ctx: a claim that is given up may be stored after its job was handed back. Then nobody
+		// else gets the job while this worker lives, which may be as long as its longest handler.
+		for ctx.Err() == nil && w.claim(w.requests) {
 		}
 	}
 }

@@ -152,6 +152,16 @@ func (p *part) leader(t *testing.T) int {
 	return n
 }
 
+// awaitLeader waits until another server than the old leader leads.
+func (p *part) awaitLeader(t *testing.T, old int) error {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if n := p.leader(t); n >= 0 && n != old {
+			return nil
+		}
+	}
+	return errors.New("nobody was elected")
+}
+
 // A leader that is cut off answers for some seconds as if it led still. A worker whose
 // connection moves there between the write of its claim and the look at the bucket must
 // not begin what has ended meanwhile, nor a Cancel be true, nor a lease be over.
@@ -187,13 +197,8 @@ func deposedLeader(t *testing.T) error {
 	d.cutOff(t, old)
 	// The vote of a server whose log is empty counts only if all servers vote. Then nobody is elected
 	// without the old leader.
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		if n := p.leader(t); n >= 0 && n != old {
-			break
-		}
-		if time.Now().After(end) {
-			return errors.New("nobody was elected")
-		}
+	if err := p.awaitLeader(t, old); err != nil {
+		return err
 	}
 	// The jobs end, and that is forgotten.
 	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *watermark) { f.near = max(f.near, b) })
@@ -267,14 +272,9 @@ func deposedAnswers(t *testing.T) error {
 	}
 	deposed, p := d.open(t, old), d.open(t, (old+1)%3)
 	now := p.now().Truncate(time.Microsecond)
-	job := func(id, key string, onKey driver.OnKey, signals bool) driver.Record {
-		r := recordAt(id, now.Add(time.Hour), now)
-		r.Key, r.OnKey, r.Signals = key, onKey, signals
-		return r
-	}
 	ctx := t.Context()
 	_, errs := p.insert(ctx, []driver.Record{
-		job("ends", "ends", driver.KeyRefuse, false), job("deaf", "replaced", driver.KeyRefuse, false), job("runs", "", driver.KeyRefuse, false),
+		keyedAt(now, "ends", "ends", driver.KeyRefuse, false), keyedAt(now, "deaf", "replaced", driver.KeyRefuse, false), keyedAt(now, "runs", "", driver.KeyRefuse, false),
 	})
 	bucket := p.nearOf(now.Add(time.Hour))
 	runs, ends := location{id: "runs", bucket: bucket}, address{bucket: bucket, born: now.UnixMicro(), id: "ends"}
@@ -283,63 +283,35 @@ func deposedAnswers(t *testing.T) error {
 		return err
 	}
 	d.cutOff(t, old)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		if n := p.leader(t); n >= 0 && n != old {
-			break
-		}
-		if time.Now().After(end) {
-			return errors.New("nobody was elected")
-		}
+	if err := p.awaitLeader(t, old); err != nil {
+		return err
 	}
 	_, err = p.cancel(ctx, ends)
-	_, errs = p.insert(ctx, []driver.Record{job("hears", "replaced", driver.KeyReplace, true), job("new", "free before", driver.KeyRefuse, false)})
+	_, errs = p.insert(ctx, []driver.Record{keyedAt(now, "hears", "replaced", driver.KeyReplace, true), keyedAt(now, "new", "free before", driver.KeyRefuse, false)})
 	freedBy := p.write(ctx, write{subject: p.fateSubject(runs), data: status{fate: freed, token: "t2"}.encode(), last: seq(claim)})
 	if err := errors.Join(append(errs, err, freedBy)...); err != nil {
 		return err
 	}
 
 	// The connection goes to the old leader.
-	e := &engine{parts: []*part{deposed}, salt: deposed.salt}
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if _, err := deposed.ofLeader(short, map[string]any{"last_by_subj": p.keySubject("ends")}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
-	var answers sync.Map
-	var asking sync.WaitGroup
-	ask := func(what string, f func() error) {
-		asking.Go(func() { answers.Store(what, f()) })
-	}
-	add := func(onKey driver.OnKey) error {
-		_, errs := deposed.insert(short, []driver.Record{job("another"+fmt.Sprint(onKey), "ends", onKey, false)})
-		return errs[0]
-	}
-	ask("Keep of a job that was canceled", func() error { return add(driver.KeyKeep) })
-	ask("ErrExists of a key that is free", func() error { return cmp.Or(add(driver.KeyRefuse), errors.New("stored")) })
-	ask("Signal of a job that waits", func() error { _, err := deposed.signal(short, "replaced", nil, now); return err })
-	ask("Lookup of a job that waits", func() error { _, err := e.Lookup(short, "free before"); return err })
-	ask("Cancel of a job that waits", func() error {
-		_, err := deposed.cancel(short, address{bucket: bucket, born: now.UnixMicro(), id: "runs"})
-		return err
-	})
-	ask("Move of a job that waits", func() error {
-		_, err := deposed.move(short, address{bucket: bucket, born: now.UnixMicro(), id: "runs"}, now)
-		return err
-	})
-	asking.Wait()
+	answers := deposed.askAll(short, now)
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
 	}
-	answers.Range(func(what, err any) bool {
-		require.NotNil(t, err, what)
-		require.NotErrorIs(t, err.(error), driver.ErrExists, what)
-		require.NotErrorIs(t, err.(error), driver.ErrNotFound, what)
-		return true
-	})
+	for what, err := range answers {
+		require.Error(t, err, what)
+		require.NotErrorIs(t, err, driver.ErrExists, what)
+		require.NotErrorIs(t, err, driver.ErrNotFound, what)
+	}
 
 	// The others know.
 	for _, onKey := range []driver.OnKey{driver.KeyKeep, driver.KeyRefuse} {
-		_, errs := p.insert(ctx, []driver.Record{job("last"+fmt.Sprint(onKey), "ends", onKey, false)})
+		_, errs := p.insert(ctx, []driver.Record{keyedAt(now, "last"+fmt.Sprint(onKey), "ends", onKey, false)})
 		if onKey == driver.KeyKeep {
 			require.NoError(t, errs[0])
 		} else {
@@ -350,6 +322,44 @@ func deposedAnswers(t *testing.T) error {
 	require.NoError(t, err)
 	require.True(t, ok)
 	return nil
+}
+
+// keyedAt returns the record of a job with a key that is due in an hour.
+func keyedAt(now time.Time, id, key string, onKey driver.OnKey, signals bool) driver.Record {
+	r := recordAt(id, now.Add(time.Hour), now)
+	r.Key, r.OnKey, r.Signals = key, onKey, signals
+	return r
+}
+
+// askAll asks a leader that was deposed, all at once, and returns its answers: nil for one that is taken for true.
+func (p *part) askAll(ctx context.Context, now time.Time) map[string]error {
+	e := &engine{parts: []*part{p}, salt: p.salt}
+	runs := address{bucket: p.nearOf(now.Add(time.Hour)), born: now.UnixMicro(), id: "runs"}
+	add := func(onKey driver.OnKey) error {
+		_, errs := p.insert(ctx, []driver.Record{keyedAt(now, "another"+fmt.Sprint(onKey), "ends", onKey, false)})
+		return errs[0]
+	}
+	calls := map[string]func() error{
+		"Keep of a job that was canceled": func() error { return add(driver.KeyKeep) },
+		"ErrExists of a key that is free": func() error { return cmp.Or(add(driver.KeyRefuse), errors.New("stored")) },
+		"Signal of a job that waits":      func() error { _, err := p.signal(ctx, "replaced", nil, now); return err },
+		"Lookup of a job that waits":      func() error { _, err := e.Lookup(ctx, "free before"); return err },
+		"Cancel of a job that waits":      func() error { _, err := p.cancel(ctx, runs); return err },
+		"Move of a job that waits":        func() error { _, err := p.move(ctx, runs, now); return err },
+	}
+	answers := map[string]error{}
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for what, call := range calls {
+		asking.Go(func() {
+			err := call()
+			mu.Lock()
+			defer mu.Unlock()
+			answers[what] = err
+		})
+	}
+	asking.Wait()
+	return answers
 }
 
 // insertAndFind inserts records of a near bucket, and returns their messages by ID.

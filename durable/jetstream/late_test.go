@@ -186,6 +186,41 @@ func TestRemovalTakenBack(t *testing.T) {
 			require.Equal(t, r.ID == "late", there, r.ID)
 		}
 	}
-	t.Logf("%d messages of the bucket are there, one of which came late", back)
-	require.Positive(t, back)
+	if require.Positive(t, back); back == 1 {
+		t.Skip("this server removes for good")
+	}
+}
+
+// A far bucket that is closed has the note, too. A message that comes after that was not removed.
+func TestFarBucketIsNotedEmpty(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	now := p.now()
+	due := now.Add(time.Hour)
+	h := p.farOf(p.nearOf(due))
+	store := func(id string) uint64 {
+		r := recordAt(id, due, now)
+		w := p.recordWrite(&r, nil, p.nearOf(due), now, false)
+		w.subject, w.last, w.guard = p.farSubject(h), nil, "" // as on several replicas
+		message, err := p.writeSeq(t.Context(), w)
+		require.NoError(t, err)
+		return message
+	}
+	before := store("before")
+	f := &fetcher{part: p, w: &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute}}}
+	require.NoError(t, f.consumer(t.Context(), farConsumer(h), p.farSubject(h)))
+	_, err := p.pull(farConsumer(h), pullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
+		for _, m := range msgs {
+			require.NoError(t, m.AckSync())
+		}
+	})
+	require.NoError(t, err)
+	closed, err := f.closeFar(t.Context(), h)
+	require.NoError(t, err)
+	require.True(t, closed)
+	for message, want := range map[uint64]bool{before: true, store("late"): false} {
+		removed, err := p.wasRemoved(t.Context(), message, p.farMark(h))
+		require.NoError(t, err)
+		require.Equal(t, want, removed)
+	}
 }

@@ -458,7 +458,7 @@ func TestPermitRoundTrip(t *testing.T) {
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}
 	q := &quota{key: driver.LimitKey{Limit: 7, Lane: "a b"}}
-	c := driver.Counter{Taken: 4, TAT: 1, ReservedFor: "t", ReservedUntil: 2, LastHolder: "l"}
+	c := driver.Counter{Taken: 4, TAT: 1, TATBehind: 3, ReservedFor: "t", ReservedUntil: 2, LastHolder: "l"}
 	got, lane, err := decodeCounter(stored{Data: p.counterWrite(q, c, time.Now()).data})
 	require.NoError(t, err)
 	c.Taken = 0

@@ -71,57 +71,68 @@ func TestFullServer(t *testing.T) {
 				return q
 			}
 			q, producer := open(), open()
-			var mu sync.Mutex
-			accepted := map[durable.Ref]bool{}
-			add := func(q *durable.Queue) error {
-				mu.Lock() // before the handler looks
-				defer mu.Unlock()
-				ref, err := q.Add(within(t), durable.Job{Kind: "k", Payload: make([]byte, c.payload), MaxAttempts: 2})
-				if err == nil {
-					accepted[ref] = false
-				}
-				return err
-			}
+			a := &accounts{payload: c.payload, accepted: map[durable.Ref]bool{}}
 			var err error
 			for err = nil; err == nil; {
-				err = add(q)
+				err = a.add(t, q)
 			}
 			require.ErrorIs(t, err, durable.ErrFull)
-			full := len(accepted)
+			full := len(a.accepted)
 			require.Greater(t, full, 10)
 
-			left := func() (n int) {
-				mu.Lock()
-				defer mu.Unlock()
-				for _, ended := range accepted {
-					if !ended {
-						n++
-					}
-				}
-				return n
-			}
-			q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
-				if a.Number == 1 && a.Ref[len(a.Ref)-1]%8 == 0 {
-					return durable.RetryAfter(10*time.Millisecond, errors.New("once"))
-				}
-				mu.Lock()
-				accepted[a.Ref] = true
-				mu.Unlock()
-				return nil
-			})
+			q.Handle("k", a.handle)
 			ctx, stop := context.WithCancel(within(t))
 			done := make(chan error, 1)
 			go func() { done <- q.Run(ctx) }()
 			more := 0
 			require.Eventually(t, func() bool {
-				if add(producer) == nil {
+				if a.add(t, producer) == nil {
 					more++
 				}
 				return more >= 50
-			}, patience, 5*time.Millisecond, "%d of %d are left", left(), full)
-			require.Eventually(t, func() bool { return left() == 0 }, patience, 20*time.Millisecond)
+			}, patience, 5*time.Millisecond, "%d of %d are left", a.left(), full)
+			require.Eventually(t, func() bool { return a.left() == 0 }, patience, 20*time.Millisecond)
 			stop()
 			require.NoError(t, <-done)
 		})
 	}
+}
+
+// accounts are the jobs of two producers, one of which runs them, and whether each has ended.
+type accounts struct {
+	payload  int
+	mu       sync.Mutex
+	accepted map[durable.Ref]bool
+}
+
+func (a *accounts) add(t *testing.T, q *durable.Queue) error {
+	a.mu.Lock() // before the handler looks
+	defer a.mu.Unlock()
+	ref, err := q.Add(within(t), durable.Job{Kind: "k", Payload: make([]byte, a.payload), MaxAttempts: 2})
+	if err == nil {
+		a.accepted[ref] = false
+	}
+	return err
+}
+
+func (a *accounts) left() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, ended := range a.accepted {
+		if !ended {
+			n++
+		}
+	}
+	return n
+}
+
+// handle fails the first attempt of some.
+func (a *accounts) handle(_ context.Context, at *durable.Attempt) error {
+	if at.Number == 1 && at.Ref[len(at.Ref)-1]%8 == 0 {
+		return durable.RetryAfter(10*time.Millisecond, errors.New("once"))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.accepted[at.Ref] = true
+	return nil
 }

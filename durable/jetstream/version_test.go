@@ -104,6 +104,28 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	setMetadata(t, p, metaVersion, "7")
 	time.Sleep(1100 * time.Millisecond)
 	config, before := contentsOf(t, p)
+	calls := changes(t, e, w, work, d, refs, dead, schedule.Revision, flow)
+	calls["Connect"] = func() error { _, err := Connect(t.Context(), p.nc.nc); return err }
+	calls["Backup"] = func() error { return Backup(t.Context(), p.nc.nc, t.TempDir()) }
+	calls["Restore"] = func() error { return Restore(t.Context(), p.nc.nc, copied) }
+	for name, call := range calls {
+		require.ErrorIs(t, call(), durable.ErrVersion, name)
+	}
+	require.Equal(t, driver.RetryLater, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
+	after, all := contentsOf(t, p)
+	require.Equal(t, before, all)
+	require.Equal(t, config, after)
+	page, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	for _, m := range all {
+		first, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, p.subject("")), ".")
+		require.Regexp(t, "\n\\| `"+first+"[.`]", string(page), "the page lists no such subject")
+	}
+}
+
+// changes are the calls of an engine and its worker that change something.
+func changes(t *testing.T, e driver.Engine, w driver.Worker, work driver.WorkConfig, d *driver.Delivery, refs []durable.Ref, dead durable.Ref,
+	revision int64, flow *driver.FlowControl) map[string]func() error {
 	now := time.Now()
 	record := func(key string) driver.Record {
 		r, err := driver.NewRecord(driver.Job{Kind: "k", Key: key}, now)
@@ -114,7 +136,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 		_, errs := e.Insert(t.Context(), []driver.Record{record(key)})
 		return errs[0]
 	}
-	for name, call := range map[string]func() error{
+	return map[string]func() error{
 		"Insert":     func() error { return insert("") },
 		"with a key": func() error { return insert("new") },
 		"Cancel": func() error {
@@ -128,7 +150,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 		"Delete":        func() error { return e.Delete(t.Context(), dead) },
 		"CancelRunning": func() error { _, err := e.CancelRunning(t.Context(), refs[0]); return err },
 		"SetSchedule": func() error {
-			return e.SetSchedule(t.Context(), schedule.Revision, driver.Schedule{Name: "s", Revision: schedule.Revision + 1}, nil)
+			return e.SetSchedule(t.Context(), revision, driver.Schedule{Name: "s", Revision: revision + 1}, nil)
 		},
 		"SetFlowControl": func() error {
 			return e.SetFlowControl(t.Context(), flow.Revision(), driver.NewFlowControl(flow.Revision()+1, nil, nil))
@@ -140,21 +162,6 @@ func TestNewerStoreIsRefused(t *testing.T) {
 			return w.Finish(t.Context(), []driver.Completion{{Delivery: d, End: driver.Done}})[0]
 		},
 		"Release": func() error { return w.Release(t.Context(), []*driver.Delivery{d}, 0) },
-		"Connect": func() error { _, err := Connect(t.Context(), p.nc.nc); return err },
-		"Backup":  func() error { return Backup(t.Context(), p.nc.nc, t.TempDir()) },
-		"Restore": func() error { return Restore(t.Context(), p.nc.nc, copied) },
-	} {
-		require.ErrorIs(t, call(), durable.ErrVersion, name)
-	}
-	require.Equal(t, driver.RetryLater, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
-	after, all := contentsOf(t, p)
-	require.Equal(t, before, all)
-	require.Equal(t, config, after)
-	page, err := os.ReadFile("FORMAT.md")
-	require.NoError(t, err)
-	for _, m := range all {
-		first, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, p.subject("")), ".")
-		require.Regexp(t, "\n\\| `"+first+"[.`]", string(page), "the page lists no such subject")
 	}
 }
 
@@ -258,35 +265,41 @@ func withUnread(data []byte) []byte {
 	return bytes.Replace(data, []byte("}\n"), []byte(`,"added":{"by":["a newer",1]}}`+"\n"), 1)
 }
 
+// requireUnread requires the field that is not read in all messages of jobs and schedules of some filters.
+func requireUnread(t *testing.T, p *part, filters ...string) {
+	t.Helper()
+	n := 0
+	for _, filter := range filters {
+		for page, err := range p.pages(t.Context(), p.subject(filter), 1, time.Time{}) {
+			require.NoError(t, err)
+			for _, m := range page {
+				if len(m.Data) > 0 && !bytes.Contains(m.Data, []byte(`"kind":"tick"`)) { // those are new
+					require.Contains(t, string(m.Data), `,"added":{"by":["a newer",1]}}`, m.Subject)
+					n++
+				}
+			}
+		}
+	}
+	require.Positive(t, n)
+}
+
+// addUnread stores a job with a field that is not read.
+func addUnread(t *testing.T, p *part, id string, due, now time.Time) durable.Ref {
+	r := recordAt(id, due, now)
+	r.Kind, r.Key, r.Signals, r.Payload = "k", id, true, []byte("payload}\n")
+	w := p.recordWrite(&r, nil, p.nearOf(due), now, false)
+	w.data = withUnread(w.data)
+	require.NoError(t, p.write(t.Context(), w, p.keyWrite(&r, 0)))
+	return p.refOf(&r)
+}
+
 // A worker passes on the fields of a job or a schedule that it does not know, in each message
 // that it writes of it.
 func TestUnreadFieldsArePassedOn(t *testing.T) {
 	p := newPart(t, soon)
-	check := func(filters ...string) {
-		t.Helper()
-		n := 0
-		for _, filter := range filters {
-			for page, err := range p.pages(t.Context(), p.subject(filter), 1, time.Time{}) {
-				require.NoError(t, err)
-				for _, m := range page {
-					if len(m.Data) > 0 && !bytes.Contains(m.Data, []byte(`"kind":"tick"`)) { // those are new
-						require.Contains(t, string(m.Data), `,"added":{"by":["a newer",1]}}`, m.Subject)
-						n++
-					}
-				}
-			}
-		}
-		require.Positive(t, n)
-	}
+	check := func(filters ...string) { t.Helper(); requireUnread(t, p, filters...) }
 	now := p.now().Truncate(time.Microsecond)
-	job := func(id string, due time.Time) durable.Ref {
-		r := recordAt(id, due, now)
-		r.Kind, r.Key, r.Signals, r.Payload = "k", id, true, []byte("payload}\n")
-		w := p.recordWrite(&r, nil, p.nearOf(due), now, false)
-		w.data = withUnread(w.data)
-		require.NoError(t, p.write(t.Context(), w, p.keyWrite(&r, 0)))
-		return p.refOf(&r)
-	}
+	job := func(id string, due time.Time) durable.Ref { return addUnread(t, p, id, due, now) }
 	q, err := durable.Open(t.Context(), connectPartTo(t, p))
 	require.NoError(t, err)
 	defer q.Close()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/postgres"
 	"github.com/tickwheel/tickwheel/durable/testservers/pgserver"
 )
 
@@ -99,37 +100,7 @@ func TestReadOnly(t *testing.T) {
 					way.begin(t, s)
 				}
 
-				for name, call := range map[string]func(ctx context.Context) error{
-					"Add":      func(ctx context.Context) error { _, err := q.Add(ctx, durable.Job{Kind: "k"}); return err },
-					"Add, key": func(ctx context.Context) error { _, err := q.Add(ctx, durable.Job{Kind: "k", Key: "x"}); return err },
-					"Add, replacing": func(ctx context.Context) error {
-						_, err := q.Add(ctx, durable.Job{Kind: "k", Key: "key", OnKey: durable.Replace})
-						return err
-					},
-					"Cancel":         func(ctx context.Context) error { _, err := q.Cancel(ctx, refs[0]); return err },
-					"CancelKey":      func(ctx context.Context) error { _, err := q.CancelKey(ctx, "key"); return err },
-					"CancelRunning":  func(ctx context.Context) error { _, err := q.CancelRunning(ctx, refs[0]); return err },
-					"Reschedule":     func(ctx context.Context) error { _, err := q.Reschedule(ctx, refs[0], time.Now()); return err },
-					"Signal":         func(ctx context.Context) error { _, err := q.Signal(ctx, "key", nil); return err },
-					"Redrive":        func(ctx context.Context) error { return q.Redrive(ctx, refs[0]) },
-					"Delete":         func(ctx context.Context) error { return q.Delete(ctx, refs[0]) },
-					"SetSchedule":    func(ctx context.Context) error { return q.SetSchedule(ctx, "t", "@every 1h", durable.Job{Kind: "k"}) },
-					"PauseSchedule":  func(ctx context.Context) error { return q.PauseSchedule(ctx, "s") },
-					"DeleteSchedule": func(ctx context.Context) error { return q.DeleteSchedule(ctx, "s") },
-					"RunNow":         func(ctx context.Context) error { _, err := q.RunNow(ctx, "s"); return err },
-					"SetLimit":       func(ctx context.Context) error { return q.SetLimit(ctx, "l", durable.Limit{Running: 1}) },
-					"Pause":          func(ctx context.Context) error { return q.Pause(ctx, durable.Pausable{}) },
-					"Health":         q.Health,
-					"AddTx": func(ctx context.Context) error {
-						tx, err := s.pool(t).Begin(ctx)
-						if err != nil {
-							return err
-						}
-						defer tx.Rollback(ctx)
-						_, err = e.AddTx(ctx, tx, durable.Job{Kind: "k"})
-						return err
-					},
-				} {
+				for name, call := range writes(t, s, e, q, refs[0]) {
 					ctx, cancel := context.WithTimeout(ctx, patience)
 					err := call(ctx)
 					require.NoError(t, ctx.Err(), "%s: %v", name, err)
@@ -137,17 +108,7 @@ func TestReadOnly(t *testing.T) {
 					require.ErrorIs(t, err, durable.ErrReadOnly, name)
 					require.NotErrorIs(t, err, durable.ErrUncertain, name)
 				}
-				_, err = q.Get(ctx, refs[0])
-				require.NoError(t, err)
-				_, err = q.Lookup(ctx, "key")
-				require.NoError(t, err)
-				infos, _, err := q.List(ctx, durable.Filter{}, "", 10)
-				require.NoError(t, err)
-				require.Len(t, infos, 3)
-				for _, err := range q.Schedules(ctx) {
-					require.NoError(t, err)
-				}
-				require.NoError(t, e.Migrate(ctx), "there is nothing to do")
+				reads(t, e, q, refs[0])
 				require.Eventually(t, func() bool {
 					return strings.Contains(log.String(), "cannot fetch jobs; trying again") && strings.Contains(log.String(), driver.ErrReadOnly.Error())
 				}, patience, 10*time.Millisecond)
@@ -161,4 +122,55 @@ func TestReadOnly(t *testing.T) {
 			})
 		}
 	}
+}
+
+// writes are the calls that write, and Health.
+func writes(t *testing.T, s *store, e *postgres.Engine, q *durable.Queue, ref durable.Ref) map[string]func(ctx context.Context) error {
+	return map[string]func(ctx context.Context) error{
+		"Add":      func(ctx context.Context) error { _, err := q.Add(ctx, durable.Job{Kind: "k"}); return err },
+		"Add, key": func(ctx context.Context) error { _, err := q.Add(ctx, durable.Job{Kind: "k", Key: "x"}); return err },
+		"Add, replacing": func(ctx context.Context) error {
+			_, err := q.Add(ctx, durable.Job{Kind: "k", Key: "key", OnKey: durable.Replace})
+			return err
+		},
+		"Cancel":         func(ctx context.Context) error { _, err := q.Cancel(ctx, ref); return err },
+		"CancelKey":      func(ctx context.Context) error { _, err := q.CancelKey(ctx, "key"); return err },
+		"CancelRunning":  func(ctx context.Context) error { _, err := q.CancelRunning(ctx, ref); return err },
+		"Reschedule":     func(ctx context.Context) error { _, err := q.Reschedule(ctx, ref, time.Now()); return err },
+		"Signal":         func(ctx context.Context) error { _, err := q.Signal(ctx, "key", nil); return err },
+		"Redrive":        func(ctx context.Context) error { return q.Redrive(ctx, ref) },
+		"Delete":         func(ctx context.Context) error { return q.Delete(ctx, ref) },
+		"SetSchedule":    func(ctx context.Context) error { return q.SetSchedule(ctx, "t", "@every 1h", durable.Job{Kind: "k"}) },
+		"PauseSchedule":  func(ctx context.Context) error { return q.PauseSchedule(ctx, "s") },
+		"DeleteSchedule": func(ctx context.Context) error { return q.DeleteSchedule(ctx, "s") },
+		"RunNow":         func(ctx context.Context) error { _, err := q.RunNow(ctx, "s"); return err },
+		"SetLimit":       func(ctx context.Context) error { return q.SetLimit(ctx, "l", durable.Limit{Running: 1}) },
+		"Pause":          func(ctx context.Context) error { return q.Pause(ctx, durable.Pausable{}) },
+		"Health":         q.Health,
+		"AddTx": func(ctx context.Context) error {
+			tx, err := s.pool(t).Begin(ctx)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback(ctx)
+			_, err = e.AddTx(ctx, tx, durable.Job{Kind: "k"})
+			return err
+		},
+	}
+}
+
+// reads calls what works on a server that takes no writes.
+func reads(t *testing.T, e *postgres.Engine, q *durable.Queue, ref durable.Ref) {
+	ctx := t.Context()
+	_, err := q.Get(ctx, ref)
+	require.NoError(t, err)
+	_, err = q.Lookup(ctx, "key")
+	require.NoError(t, err)
+	infos, _, err := q.List(ctx, durable.Filter{}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, infos, 3)
+	for _, err := range q.Schedules(ctx) {
+		require.NoError(t, err)
+	}
+	require.NoError(t, e.Migrate(ctx), "there is nothing to do")
 }

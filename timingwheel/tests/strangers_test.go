@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -176,96 +177,106 @@ func (o *own) Done() <-chan struct{} { return o.done }
 func (o *own) Err() error            { return o.err }
 func (o *own) Value(any) any         { return nil }
 
+// request returns the context of a request, and the function that ends it.
+type request func(m family) (ctx context.Context, end func())
+
+// requests are the contexts that a parent has first.
+var requests = map[string]request{
+	"never ends": func(m family) (context.Context, func()) { return context.Background(), func() {} },
+	"cancelable": func(m family) (context.Context, func()) {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		return ctx, func() { cancel(errCause) }
+	},
+	"with a value": func(m family) (context.Context, func()) {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		return context.WithValue(ctx, ctxKey("of"), "a request"), func() { cancel(errCause) }
+	},
+	"with a deadline": func(m family) (context.Context, func()) {
+		return m.in(context.Background(), time.Minute), func() { time.Sleep(time.Minute) }
+	},
+	"with a deadline that is far": func(m family) (context.Context, func()) {
+		ctx, cancel := m.timeout(context.Background(), 100*time.Hour, errCause)
+		return ctx, cancel
+	},
+	"with a channel of its own": func(m family) (context.Context, func()) {
+		o := &own{context.Background(), make(chan struct{}), nil}
+		return o, func() { o.err = errCause; close(o.done) }
+	},
+}
+
+// resets are the contexts that a parent has later; a request can be one, too.
+var resets = map[string]request{
+	"ended": func(m family) (context.Context, func()) {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(errors.New("the other's"))
+		return ctx, nil
+	},
+	"panics": func(m family) (context.Context, func()) { return nil, nil },
+}
+
+// derivations derive a context from a child.
+var derivations = []struct {
+	name   string
+	derive func(m family, child context.Context) context.Context
+}{
+	{"itself", func(m family, child context.Context) context.Context { return child }},
+	{"WithTimeout", func(m family, child context.Context) context.Context { return m.in(child, time.Hour) }},
+	{"a later one", func(m family, child context.Context) context.Context { return m.in(child, 1000*time.Hour) }},
+	{"a past one", func(m family, child context.Context) context.Context { return m.in(child, -1) }},
+	{"WithCancel", func(m family, child context.Context) context.Context { return m.keep(context.WithCancel(child)) }},
+	{"WithValue", func(m family, child context.Context) context.Context { return context.WithValue(child, ctxKey("k"), 1) }},
+	{"AfterFunc", func(m family, child context.Context) context.Context {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		context.AfterFunc(child, func() { cancel(context.Cause(child)) })
+		return ctx
+	}},
+	{"below a value", func(m family, child context.Context) context.Context {
+		return m.in(context.WithValue(child, ctxKey("k"), 1), time.Hour)
+	}},
+	{"two below", func(m family, child context.Context) context.Context {
+		return m.in(m.in(child, 1000*time.Hour), time.Hour)
+	}},
+}
+
+// waysToEnd end the request, the child, both or neither.
+var waysToEnd = map[string]func(end, cancel func()){
+	"nothing ends":                   func(end, cancel func()) {},
+	"the request ends":               func(end, cancel func()) { end() },
+	"the child is canceled":          func(end, cancel func()) { try(func() any { cancel(); return nil }) },
+	"the child is canceled, then it": func(end, cancel func()) { try(func() any { cancel(); return nil }); end() },
+	"the child's deadline comes":     func(end, cancel func()) { time.Sleep(500 * time.Hour) },
+}
+
+// viewReused returns how a child and a context that is derived from it look when the parent was reset meanwhile.
+func viewReused(m family, first, second request, endBy func(end, cancel func()), d time.Duration, asked bool, derive func(m family, child context.Context) context.Context) (all []map[string]string) {
+	ctx, end := first(m)
+	parent := newPooled(ctx)
+	child, cancel := m.timeout(parent, d, errors.New("the child's"))
+	m.keep(child, cancel)
+	if asked {
+		child.Done()
+	}
+	synctest.Wait() // for goroutines of package context
+	other, _ := second(m)
+	parent.reset(other)
+	all = append(all, map[string]string{"derive": try(func() any { ctx = derive(m, child); return nil })})
+	endBy(end, cancel)
+	synctest.Wait()
+	return append(all, look(child), look(ctx))
+}
+
 // A parent is asked once for what decides how a child ends. So a parent that is another
 // one later does the child no harm: the child ends with the first, with its error and
 // cause.
 func TestParentsThatAreReused(t *testing.T) {
-	// What a request is, and the function that ends it.
-	type request func(m family) (ctx context.Context, end func())
-	requests := map[string]request{
-		"never ends": func(m family) (context.Context, func()) { return context.Background(), func() {} },
-		"cancelable": func(m family) (context.Context, func()) {
-			ctx, cancel := context.WithCancelCause(context.Background())
-			return ctx, func() { cancel(errCause) }
-		},
-		"with a value": func(m family) (context.Context, func()) {
-			ctx, cancel := context.WithCancelCause(context.Background())
-			return context.WithValue(ctx, ctxKey("of"), "a request"), func() { cancel(errCause) }
-		},
-		"with a deadline": func(m family) (context.Context, func()) {
-			return m.in(context.Background(), time.Minute), func() { time.Sleep(time.Minute) }
-		},
-		"with a deadline that is far": func(m family) (context.Context, func()) {
-			ctx, cancel := m.timeout(context.Background(), 100*time.Hour, errCause)
-			return ctx, cancel
-		},
-		"with a channel of its own": func(m family) (context.Context, func()) {
-			o := &own{context.Background(), make(chan struct{}), nil}
-			return o, func() { o.err = errCause; close(o.done) }
-		},
-	}
-	resets := map[string]request{
-		"ended": func(m family) (context.Context, func()) {
-			ctx, cancel := context.WithCancelCause(context.Background())
-			cancel(errors.New("the other's"))
-			return ctx, nil
-		},
-		"panics": func(m family) (context.Context, func()) { return nil, nil },
-	}
-	for name, r := range requests {
-		resets[name] = r
-	}
-	derivations := []struct {
-		name   string
-		derive func(m family, child context.Context) context.Context
-	}{
-		{"itself", func(m family, child context.Context) context.Context { return child }},
-		{"WithTimeout", func(m family, child context.Context) context.Context { return m.in(child, time.Hour) }},
-		{"a later one", func(m family, child context.Context) context.Context { return m.in(child, 1000*time.Hour) }},
-		{"a past one", func(m family, child context.Context) context.Context { return m.in(child, -1) }},
-		{"WithCancel", func(m family, child context.Context) context.Context { return m.keep(context.WithCancel(child)) }},
-		{"WithValue", func(m family, child context.Context) context.Context { return context.WithValue(child, ctxKey("k"), 1) }},
-		{"AfterFunc", func(m family, child context.Context) context.Context {
-			ctx, cancel := context.WithCancelCause(context.Background())
-			context.AfterFunc(child, func() { cancel(context.Cause(child)) })
-			return ctx
-		}},
-		{"below a value", func(m family, child context.Context) context.Context {
-			return m.in(context.WithValue(child, ctxKey("k"), 1), time.Hour)
-		}},
-		{"two below", func(m family, child context.Context) context.Context {
-			return m.in(m.in(child, 1000*time.Hour), time.Hour)
-		}},
-	}
-	ends := map[string]func(end, cancel func()){
-		"nothing ends":                   func(end, cancel func()) {},
-		"the request ends":               func(end, cancel func()) { end() },
-		"the child is canceled":          func(end, cancel func()) { try(func() any { cancel(); return nil }) },
-		"the child is canceled, then it": func(end, cancel func()) { try(func() any { cancel(); return nil }); end() },
-		"the child's deadline comes":     func(end, cancel func()) { time.Sleep(500 * time.Hour) },
-	}
+	seconds := maps.Clone(resets)
+	maps.Copy(seconds, requests)
 	for before, first := range requests {
-		for after, second := range resets {
-			for ending, endBy := range ends {
+		for after, second := range seconds {
+			for ending, endBy := range waysToEnd {
 				if before == "with a channel of its own" && after != "ended" ||
 					after == "panics" && ending == "the child's deadline comes" {
 					continue // a goroutine of package context would panic
-				}
-				view := func(m family, d time.Duration, asked bool, derive func(m family, child context.Context) context.Context) (all []map[string]string) {
-					ctx, end := first(m)
-					parent := newPooled(ctx)
-					child, cancel := m.timeout(parent, d, errors.New("the child's"))
-					m.keep(child, cancel)
-					if asked {
-						child.Done()
-					}
-					synctest.Wait() // for goroutines of package context
-					other, _ := second(m)
-					parent.reset(other)
-					all = append(all, map[string]string{"derive": try(func() any { ctx = derive(m, child); return nil })})
-					endBy(end, cancel)
-					synctest.Wait()
-					return append(all, look(child), look(ctx))
 				}
 				var views [2]map[string][]map[string]string
 				for i := range views {
@@ -278,7 +289,7 @@ func TestParentsThatAreReused(t *testing.T) {
 						for _, by := range derivations {
 							for _, d := range []time.Duration{10 * time.Hour, 200 * time.Hour} {
 								for _, asked := range []bool{false, true} {
-									views[i][fmt.Sprint(by.name, d, asked)] = view(m, d, asked, by.derive)
+									views[i][fmt.Sprint(by.name, d, asked)] = viewReused(m, first, second, endBy, d, asked, by.derive)
 								}
 							}
 						}

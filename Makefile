@@ -231,7 +231,6 @@ install-servers: ## install what some tests need beside Go and a C compiler, as 
 	command -v chromium || { apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation; }
 	test -x /usr/sbin/pgbouncer && ls /usr/lib/postgresql/*/bin/initdb || \
 		{ apt-get update && apt-get install -y --no-install-recommends postgresql pgbouncer; }
-	command -v npm || { apt-get update && apt-get install -y --no-install-recommends npm; }
 	command -v promtool || { apt-get update && dir=$$(mktemp -d) && cd $$dir && apt-get download prometheus && \
 		dpkg-deb -x prometheus_*.deb . && install usr/bin/promtool /usr/local/bin && rm -r $$dir; }
 

@@ -148,7 +148,8 @@ func (p *part) signal(ctx context.Context, key string, payload []byte, now time.
 
 // moveIf moves the job that read returns, if that waits. Edit changes its record, and reports
 // whether it is to be moved. A write whose answer was lost is recognized by its token, in the status
-// of the version that it ends. If another write has changed that status, it was refused.
+// of the version that it ends; so is one that was stored, and refused when it was repeated. If another write has
+// changed that status, it was refused.
 func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, error), edit func(*driver.Record) bool) (ok bool, err error) {
 	if err := p.admit(ctx); err != nil { // a move takes room before it gives some back, and not all of it
 		return false, err
@@ -158,12 +159,12 @@ func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, er
 	var h holder
 	err = p.change(ctx, "the job", func(lost error) (bool, error) {
 		was, refused := h, lost == nil
-		if lost != nil {
+		if was.job.id != "" { // a write was tried
 			s, err := p.status(ctx, was.at)
 			if ok = err == nil && s.fate == moved && s.token == token; ok || err != nil {
 				return ok, err
 			}
-			refused = s.seq > was.s.seq
+			refused = refused || s.seq > was.s.seq
 		}
 		var err error
 		if h, err = read(); err != nil {

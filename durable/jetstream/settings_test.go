@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -196,11 +197,11 @@ func TestChangedSettings(t *testing.T) {
 			return err != nil && bytes.Contains([]byte(err.Error()), []byte(name+" is "))
 		}, patience, 10*time.Millisecond)
 		require.ErrorContains(t, add(), name+" is ")
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "settings were changed") }, patience, 10*time.Millisecond)
 		_, err = js.UpdateStream(within(t), right)
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return q.Health(within(t)) == nil && add() == nil }, patience, 10*time.Millisecond)
 	}
-	require.Contains(t, log.String(), "settings were changed")
 	stop()
 	require.NoError(t, <-done)
 }

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"bytes"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -176,10 +177,32 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	require.True(t, l.lost.Load())
 }
 
-// losing connects a client and a server, and loses the answer to the first write.
+// A Signal that was stored, though the answer calls the server busy, is repeated, and refused then. It is true all the
+// same.
+func TestSignalThatIsRefusedAfterItWasStored(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	p := connectPart(t, srv)
+	l := &losing{srv: srv, write: "PUB " + p.subject("c."), instead: `{"error":{"code":400,"err_code":10164}}`}
+	caller := connectPart(t, l)
+	now := p.now()
+	r := recordAt("x", now.Add(time.Hour), now)
+	r.Key, r.Signals = "key", true
+	require.NoError(t, p.insertOne(t.Context(), r))
+	ok, err := caller.signal(t.Context(), "key", []byte("s"), now)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.True(t, l.lost.Load())
+	ok, err = caller.signal(t.Context(), "key", []byte("t"), now)
+	require.NoError(t, err)
+	require.False(t, ok, "it has one")
+}
+
+// losing connects a client and a server, and loses the answer to the first write, or puts another one instead.
 type losing struct {
 	srv           *server.Server
 	write         string
+	instead       string
 	written, lost atomic.Bool
 }
 
@@ -203,7 +226,12 @@ func (c losingConn) Write(b []byte) (int, error) {
 func (c losingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.of.written.Load() && bytes.Contains(b[:n], []byte(`{"stream":`)) && c.of.lost.CompareAndSwap(false, true) {
-		return c.Conn.Read(b)
+		if c.of.instead == "" {
+			return c.Conn.Read(b)
+		}
+		at := bytes.Index(b[:n], []byte(`{"stream":`))
+		to := at + bytes.IndexByte(b[at:n], '}') + 1
+		copy(b[at:to], c.of.instead+strings.Repeat(" ", to-at-len(c.of.instead)))
 	}
 	return n, err
 }

@@ -221,6 +221,7 @@ func TestCrashWithoutSync(t *testing.T) {
 func TestFailoverToLaggingStandby(t *testing.T) {
 	t.Parallel()
 	primary := server(t)
+	needs(t, primary, "pg_basebackup")
 	standby := primary.Standby(t)
 	first, err := pgx.ParseConfig(primary.DSN())
 	require.NoError(t, err)

@@ -9,7 +9,8 @@
 // canceled on the way; messages for the next day; contexts, a ticker and a job; timers
 // that are pushed back again and again; and every ten seconds a burst that is due all
 // at once. The wheel "sessions" has a slower tick, and such timers only. Their function
-// takes a while, so it runs in a pool of few workers, "cleaning".
+// takes a while, so it runs in a pool of few workers, "cleaning". While the pool is full, the driver
+// waits for it, so the lateness of this wheel reaches half a second.
 //
 // Both wheels have a profile. The page links to it, and go tool pprof shows which line has armed
 // what is pending:

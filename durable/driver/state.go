@@ -6,8 +6,8 @@ import (
 )
 
 // Ref is the engine's address of a job. It stays the same over attempts, reschedules and
-// restarts. So a handler can tell by it whether it has done a job before. It is text that
-// may be stored; only the engine knows what is in it.
+// restarts. So a handler can tell by it whether it has done a job before. It is text of at most
+// 192 bytes that may be stored, of letters, digits and ".-_"; only the engine knows what is in it.
 type Ref string
 
 // State is the state of a job that is kept.

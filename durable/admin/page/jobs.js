@@ -114,7 +114,7 @@ function fillJob(row, j, began) {
     setText(part(row, "outcome"), "");
   }
   setText(part(row, "name"), j.kind);
-  setText(part(row, "ref"), j.ref);
+  setRef(part(row, "ref"), j.ref);
   setText(part(row, "attempts"), `attempt ${count(j.attempt)} of ${count(j.maxAttempts)}`);
   setWhen(part(row, "when"), j.due);
   setText(part(row, "error"), j.error ?? "");

@@ -56,6 +56,11 @@ function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// A Ref that is too long for its line breaks after a dot.
+function setRef(node, ref) {
+  if (node.textContent !== ref) node.replaceChildren(...ref.split(/(?<=\.)/).flatMap((part) => [part, document.createElement("wbr")]));
+}
+
 function setTime(node, text) {
   if (!text) return setText(node, "–");
   if (node.getAttribute("datetime") !== text) node.setAttribute("datetime", text);

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -47,12 +48,14 @@ func (c *posingConn) Read(b []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		c.rest = bytes.ReplaceAll(line[:n], []byte(`"version":"2.15.2"`), fmt.Appendf(nil, `"version":%q`, c.version))
+		c.rest = ownVersion.ReplaceAll(line[:n], fmt.Appendf(nil, `"version":%q,"proto"`, c.version))
 	}
 	n := copy(b, c.rest)
 	c.rest = c.rest[n:]
 	return n, nil
 }
+
+var ownVersion = regexp.MustCompile(`"version":"[^"]*","proto"`)
 
 // A server that is too old is refused by its version, before anything is made there.
 func TestServerTooOld(t *testing.T) {

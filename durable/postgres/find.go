@@ -21,8 +21,8 @@ const page = 200
 
 // Lookup returns the job that has the key.
 func (e *engine) Lookup(ctx context.Context, key string) (ref driver.Ref, err error) {
-	ids, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.lookup, []any{key}, hot)
+	ids, err := retry(ctx, e.db, true, func() ([]string, error) {
+		return ask(ctx, e.db, pgx.RowTo[string], e.lookup, []any{key}, hot)
 	})
 	switch {
 	case err != nil:
@@ -82,8 +82,8 @@ func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Inf
 
 // infos runs a statement that returns jobs.
 func (e *engine) infos(ctx context.Context, settings, statement string, args ...any) ([]driver.Info, error) {
-	return retry(ctx, e, true, func() ([]driver.Info, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (driver.Info, error) { return e.info(row) }, statement, args, settings)
+	return retry(ctx, e.db, true, func() ([]driver.Info, error) {
+		return ask(ctx, e.db, func(row pgx.CollectableRow) (driver.Info, error) { return e.info(row) }, statement, args, settings)
 	})
 }
 

@@ -20,8 +20,8 @@ import (
 
 // FlowControl reads the limits and pauses.
 func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
-	return retry(ctx, e, true, func() (*driver.FlowControl, error) {
-		found, err := ask(ctx, e, func(row pgx.CollectableRow) (*driver.FlowControl, error) {
+	return retry(ctx, e.db, true, func() (*driver.FlowControl, error) {
+		found, err := ask(ctx, e.db, func(row pgx.CollectableRow) (*driver.FlowControl, error) {
 			var revision int64
 			var text string
 			if err := row.Scan(&revision, &text); err != nil {
@@ -47,8 +47,8 @@ func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 		ids[i] = l.ID
 	}
 	type answer struct{ Stored, Before bool }
-	_, err := retry(ctx, e, true, func() ([]answer, error) {
-		a, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.setFlowControl, []any{r.Revision(), r.Encode(), ids, was}, hot)
+	_, err := retry(ctx, e.db, true, func() ([]answer, error) {
+		a, err := ask(ctx, e.db, pgx.RowToStructByPos[answer], e.setFlowControl, []any{r.Revision(), r.Encode(), ids, was}, hot)
 		if err == nil && !a[0].Stored && !a[0].Before {
 			err = driver.ErrChanged
 		}
@@ -88,15 +88,15 @@ func (e *engine) awaitClaims(ctx context.Context) error {
 }
 
 func (e *engine) claimsUnderWay(ctx context.Context) ([]string, error) {
-	return retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.claims, []any{claimKey(e.schema)})
+	return retry(ctx, e.db, true, func() ([]string, error) {
+		return ask(ctx, e.db, pgx.RowTo[string], e.claims, []any{claimKey(e.schema)})
 	})
 }
 
 // Usage reads the counters.
 func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
-	return retry(ctx, e, true, func() ([]driver.Usage, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Usage, err error) {
+	return retry(ctx, e.db, true, func() ([]driver.Usage, error) {
+		return ask(ctx, e.db, func(row pgx.CollectableRow) (u driver.Usage, err error) {
 			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.ReservedUntil)
 			return u, err
 		}, e.usage, nil)
@@ -109,8 +109,8 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 	if err != nil {
 		return false, err
 	}
-	found, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.cancelRunning, []any{id}, hotBrief)
+	found, err := retry(ctx, e.db, true, func() ([]string, error) {
+		return ask(ctx, e.db, pgx.RowTo[string], e.cancelRunning, []any{id}, hotBrief)
 	})
 	if len(found) > 0 {
 		e.sendNotice(driver.Notice{Canceled: []driver.Ref{ref}})

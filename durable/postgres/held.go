@@ -118,7 +118,7 @@ func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []er
 			keys[i] = recs[i].Key
 		}
 	}
-	open, err := ask(ctx, e, pgx.RowToStructByPos[openNow], e.open, []any{keys}, hot)
+	open, err := ask(ctx, e.db, pgx.RowToStructByPos[openNow], e.open, []any{keys}, hot)
 	if err != nil {
 		return // the Queue calls again
 	}
@@ -146,11 +146,11 @@ func (m *meeting) keysOf() []string {
 
 // askLocked is ask of a statement that may have to wait for keys: it waits briefly, or under the
 // advisory locks of busy keys longer.
-func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], keys []string, statement string, args []any, settings ...string) (all []T, err error) {
+func askLocked[T any](ctx context.Context, d *db, row pgx.RowToFunc[T], keys []string, statement string, args []any, settings ...string) (all []T, err error) {
 	if len(keys) == 0 {
-		return ask(ctx, e, row, statement, args, append(settings, brief)...)
+		return ask(ctx, d, row, statement, args, append(settings, brief)...)
 	}
-	if err := e.usable(); err != nil {
+	if err := d.usable(); err != nil {
 		return nil, err
 	}
 	b := &pgx.Batch{}
@@ -158,7 +158,7 @@ func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], keys
 		b.Queue(s)
 	}
 	locked := false
-	b.Queue(e.lockKeys, keys).Query(func(rows pgx.Rows) error {
+	b.Queue(d.lockKeys, keys).Query(func(rows pgx.Rows) error {
 		rows.Close()
 		locked = rows.Err() == nil
 		return rows.Err()
@@ -167,7 +167,7 @@ func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], keys
 		all, err = pgx.CollectRows(rows, row)
 		return err
 	})
-	c, err := e.pool.Acquire(ctx)
+	c, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, &notSentError{err}
 	}

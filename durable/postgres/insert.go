@@ -197,8 +197,8 @@ func (e *engine) insertFreeing(ctx context.Context, recs []driver.Record, waited
 	if len(again) == 0 {
 		return errs
 	}
-	_, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.freeExpired, []any{keys}, hotBrief)
+	_, err := retry(ctx, e.db, true, func() ([]string, error) {
+		return ask(ctx, e.db, pgx.RowTo[string], e.freeExpired, []any{keys}, hotBrief)
 	})
 	if err != nil {
 		return errs
@@ -272,11 +272,11 @@ func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 		statement, settings = e.insert, []string{brief}
 	}
 	uncertain := false // an earlier try may be what is under way
-	ids, err := retry(ctx, e, true, func() ([]string, error) {
-		ids, err := ask(ctx, e, pgx.RowTo[string], statement, args, settings...)
+	ids, err := retry(ctx, e.db, true, func() ([]string, error) {
+		ids, err := ask(ctx, e.db, pgx.RowTo[string], statement, args, settings...)
 		if isCode(err, uniqueViolation) { // an earlier try has stored some, of this call or another
 			statement = e.insert
-			ids, err = ask(ctx, e, pgx.RowTo[string], statement, args, settings...)
+			ids, err = ask(ctx, e.db, pgx.RowTo[string], statement, args, settings...)
 		}
 		switch {
 		case err == nil:
@@ -290,7 +290,7 @@ func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 	if err != nil || len(ids) == len(recs) {
 		return make([]error, len(recs)), err
 	}
-	errs, err := retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, recs, ids) })
+	errs, err := retry(ctx, e.db, true, func() ([]error, error) { return e.explain(ctx, recs, ids) })
 	if err != nil && !errors.Is(err, driver.ErrUncertain) {
 		err = fmt.Errorf("%w: %w", driver.ErrUncertain, err) // some are stored
 	}
@@ -315,7 +315,7 @@ func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []str
 		Now     time.Time
 		Expired []string
 	}
-	known, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.known, []any{ids, keys})
+	known, err := ask(ctx, e.db, pgx.RowToStructByPos[answer], e.known, []any{ids, keys})
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,8 @@ func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	if len(f.Meta) > 0 {
 		statement, meta, settings = e.pageByMeta, jsonOf(f.Meta, len(f.Meta)), byMeta
 	}
-	rows, err := retry(ctx, e, true, func() ([]listed, error) {
-		return ask(ctx, e, e.listed, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
+	rows, err := retry(ctx, e.db, true, func() ([]listed, error) {
+		return ask(ctx, e.db, e.listed, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
 	})
 	if err != nil {
 		return nil, driver.Cursor{}, err
@@ -64,8 +64,8 @@ func (e *engine) listed(row pgx.CollectableRow) (l listed, err error) {
 // Backlog counts up to 10,000 overdue jobs of each kind. Up to 100,000 jobs that wait it
 // counts one by one, and more than that by the server's estimate of all that are kept.
 func (e *engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
-	b.Kinds, err = retry(ctx, e, true, func() ([]driver.Overdue, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (o driver.Overdue, err error) {
+	b.Kinds, err = retry(ctx, e.db, true, func() ([]driver.Overdue, error) {
+		return ask(ctx, e.db, func(row pgx.CollectableRow) (o driver.Overdue, err error) {
 			var id string
 			err = row.Scan(&o.Kind, &id, &o.Due, &o.Jobs, &o.Handled)
 			o.Oldest = e.refOf(id)
@@ -75,8 +75,8 @@ func (e *engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
 	if err != nil {
 		return driver.Backlog{}, err
 	}
-	waiting, err := retry(ctx, e, true, func() ([]int64, error) {
-		return ask(ctx, e, pgx.RowTo[int64], e.pending, []any{mostPending})
+	waiting, err := retry(ctx, e.db, true, func() ([]int64, error) {
+		return ask(ctx, e.db, pgx.RowTo[int64], e.pending, []any{mostPending})
 	})
 	if err != nil {
 		return driver.Backlog{}, err
@@ -88,8 +88,8 @@ func (e *engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
 // Workers returns the living workers, and dead ones that hold jobs. Since is when the
 // first of its jobs was due: the time of the claim is not stored.
 func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
-	return retry(ctx, e, true, func() ([]driver.WorkerInfo, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {
+	return retry(ctx, e.db, true, func() ([]driver.WorkerInfo, error) {
+		return ask(ctx, e.db, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {
 			var since *time.Time
 			if err = row.Scan(&w.Name, &w.Until, &w.Jobs, &since, &w.Kinds, &w.AllKinds); since != nil {
 				w.Since = *since

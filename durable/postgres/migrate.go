@@ -26,12 +26,9 @@ func versionsOf(files fs.FS) (texts []string) {
 	}
 }
 
-// latest is the version of the format that the engine works with.
-func (e *engine) latest() int { return len(e.versions) }
-
 // migrations returns the statements that bring a schema from a version to the latest.
 func (e *engine) migrations(from int) (texts []string) {
-	for _, text := range e.versions[min(from, e.latest()):] {
+	for _, text := range e.versions[min(from, e.knows):] {
 		texts = append(texts, inSchema(text, e.schema))
 	}
 	return texts
@@ -53,7 +50,7 @@ var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", dr
 // change nothing, and its worker ends within seconds. A process that is newer than the schema can do
 // nothing before it has migrated.
 func (e *Engine) Migrate(ctx context.Context) error {
-	_, err := retry(ctx, e.engine, true, func() (struct{}, error) { return struct{}{}, e.engine.migrate(ctx) })
+	_, err := retry(ctx, e.engine.db, true, func() (struct{}, error) { return struct{}{}, e.engine.migrate(ctx) })
 	if err != nil {
 		return fmt.Errorf("postgres: Migrate: %w", err)
 	}
@@ -113,28 +110,28 @@ type querier interface {
 // version returns the schema's version, 0 if it has no tables, or ErrVersion. It reads the
 // catalog's tables: to_regclass would answer from a cache, which in a transaction that has
 // waited for another's migration is that of before.
-func (e *engine) version(ctx context.Context, q querier) (v int, err error) {
+func (d *db) version(ctx context.Context, q querier) (v int, err error) {
 	var there bool
 	err = q.QueryRow(ctx, `select exists (select from pg_catalog.pg_class c
-		join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'format')`, e.schema).Scan(&there)
+		join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'format')`, d.schema).Scan(&there)
 	if err != nil || !there {
 		return 0, err
 	}
 	var oldest int
-	if err := q.QueryRow(ctx, e.statements.version).Scan(&v, &oldest); err != nil {
+	if err := q.QueryRow(ctx, d.statements.version).Scan(&v, &oldest); err != nil {
 		return 0, err
 	}
-	if oldest > e.latest() {
-		return v, fmt.Errorf("%w: the schema %q has version %d and needs a program that knows %d; this one knows %d: deploy a newer program", ErrVersion, e.schema, v, oldest, e.latest())
+	if oldest > d.knows {
+		return v, fmt.Errorf("%w: the schema %q has version %d and needs a program that knows %d; this one knows %d: deploy a newer program", ErrVersion, d.schema, v, oldest, d.knows)
 	}
 	return v, nil
 }
 
 // migrated returns an error if the schema is older than this package needs.
-func (e *engine) migrated(ctx context.Context) error {
-	v, err := retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
-	if err == nil && v < e.latest() {
-		err = fmt.Errorf("postgres: the schema %q has version %d, and this program needs %d: call Migrate", e.schema, v, e.latest())
+func (d *db) migrated(ctx context.Context) error {
+	v, err := retry(ctx, d, true, func() (int, error) { return d.version(ctx, d.pool) })
+	if err == nil && v < d.knows {
+		err = fmt.Errorf("postgres: the schema %q has version %d, and this program needs %d: call Migrate", d.schema, v, d.knows)
 	}
 	return err
 }
@@ -144,37 +141,24 @@ const watchEvery = 2 * time.Second
 
 // watchVersion checks the version until Close. Statements that fail because a migration has renamed
 // something check it, too.
-func (e *engine) watchVersion() {
-	for e.outdated.Load() == nil && e.closed.Err() == nil {
-		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
-		_ = e.checkVersion(ctx)
+func (d *db) watchVersion() {
+	for d.ended.Err() == nil {
+		ctx, cancel := context.WithTimeout(d.ended, watchEvery)
+		_ = d.checkVersion(ctx)
 		cancel()
-		sleep(e.closed, watchEvery)
+		sleep(d.ended, watchEvery)
 	}
 }
 
 // checkVersion returns ErrVersion if the schema is of a version that this engine cannot work with.
-// Then all calls fail.
-func (e *engine) checkVersion(ctx context.Context) error {
-	_, err := e.version(ctx, e.pool)
+// Then all calls fail, and each Fetch ends.
+func (d *db) checkVersion(ctx context.Context) error {
+	_, err := d.version(ctx, d.pool)
 	if !errors.Is(err, ErrVersion) {
 		return nil
 	}
-	if e.outdated.CompareAndSwap(nil, &err) {
-		e.announce(announcement{}) // each Fetch finds out at once
-	}
+	d.outdate(err)
 	return err
-}
-
-// usable returns why the engine cannot be used any more.
-func (e *engine) usable() error {
-	if e.closed.Err() != nil {
-		return driver.ErrClosed
-	}
-	if err := e.outdated.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // Migration returns the version of the schema, 0 without one, and the statements that
@@ -182,8 +166,8 @@ func (e *engine) usable() error {
 // under the lock that Migrate takes. They are empty if the schema is up to date. It
 // changes nothing.
 func (e *Engine) Migration(ctx context.Context) (version int, script string, err error) {
-	version, err = retry(ctx, e.engine, true, func() (int, error) { return e.engine.version(ctx, e.engine.pool) })
-	if err != nil || version >= e.engine.latest() {
+	version, err = retry(ctx, e.engine.db, true, func() (int, error) { return e.engine.version(ctx, e.engine.pool) })
+	if err != nil || version >= e.engine.knows {
 		return version, "", err
 	}
 	var b strings.Builder

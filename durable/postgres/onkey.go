@@ -152,7 +152,7 @@ func (e *engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
 		return
 	}
 	before := pick(m.recs, unsaid)
-	errs, err := retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, before, nil) })
+	errs, err := retry(ctx, e.db, true, func() ([]error, error) { return e.explain(ctx, before, nil) })
 	for k, i := range unsaid {
 		switch {
 		case err != nil:
@@ -172,8 +172,8 @@ func (e *engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
 // meet is one turn, under the locks of busy keys.
 func (e *engine) meet(ctx context.Context, args []any, locks []string) ([]metRow, error) {
 	uncertain := false
-	return retry(ctx, e, true, func() ([]metRow, error) {
-		rows, err := askLocked(ctx, e, pgx.RowToStructByPos[metRow], locks, e.insertOnKey, args)
+	return retry(ctx, e.db, true, func() ([]metRow, error) {
+		rows, err := askLocked(ctx, e.db, pgx.RowToStructByPos[metRow], locks, e.insertOnKey, args)
 		if !uncertain {
 			err = asHeld(err)
 		}
@@ -245,12 +245,12 @@ func (e *engine) takeTurn(ctx context.Context, tx caller, keys []string) error {
 // Signal makes the job that waits under a key due, with a payload.
 func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
 	kinds, err := signaled(ctx, func(busy bool) ([]string, error) {
-		return retry(ctx, e, false, func() ([]string, error) {
+		return retry(ctx, e.db, false, func() ([]string, error) {
 			var locks []string
 			if busy {
 				locks = []string{key}
 			}
-			return askLocked(ctx, e, pgx.RowTo[string], locks, e.signal, []any{key, notNull(payload), &at}, hot)
+			return askLocked(ctx, e.db, pgx.RowTo[string], locks, e.signal, []any{key, notNull(payload), &at}, hot)
 		})
 	})
 	if len(kinds) > 0 {

@@ -16,7 +16,7 @@ import (
 // end of an occurrence it locks the job first, then the schedule: so one of the two waits
 // for the other, and sees what it has done.
 func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
-	next, err := retry(ctx, e, true, func() (*driver.Record, error) {
+	next, err := retry(ctx, e.db, true, func() (*driver.Record, error) {
 		next, err := e.setSchedule(ctx, was, s, replace)
 		if errors.Is(err, errBefore) {
 			err = nil
@@ -150,8 +150,8 @@ func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error
 }
 
 func (e *engine) readSchedules(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
-	return retry(ctx, e, true, func() ([]driver.Schedule, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
+	return retry(ctx, e.db, true, func() ([]driver.Schedule, error) {
+		return ask(ctx, e.db, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
 			var last *time.Time
 			if err = row.Scan(&s.Name, &s.Definition, &s.Revision, &last); last != nil {
 				s.Last = *last

@@ -13,8 +13,8 @@ const mostUnhandled = 100
 
 // Unhandled returns the kinds with a due job for which no worker has a handler.
 func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
-	return retry(ctx, e, true, func() ([]driver.Unhandled, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Unhandled, err error) {
+	return retry(ctx, e.db, true, func() ([]driver.Unhandled, error) {
+		return ask(ctx, e.db, func(row pgx.CollectableRow) (u driver.Unhandled, err error) {
 			var id string
 			err = row.Scan(&u.Kind, &id, &u.Due)
 			u.Oldest = e.refOf(id)

@@ -65,8 +65,8 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	}
 	register := func() ([]answer, error) {
 		id := newWorkerID()
-		return retry(ctx, e, true, func() ([]answer, error) {
-			return ask(ctx, e, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
+		return retry(ctx, e.db, true, func() ([]answer, error) {
+			return ask(ctx, e.db, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
 		})
 	}
 	known, err := register()
@@ -237,7 +237,7 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 	}
 	var rows []answer
 	if err == nil {
-		rows, err = ask(ctx, w.e, read, statement, args, w.e.claimSettings)
+		rows, err = ask(ctx, w.e.db, read, statement, args, w.e.claimSettings)
 	}
 	if len(c.index) > 1 && refusesOne(err) {
 		c.stale = halves(c.index, func(half []int) []int { return w.claimBy(ctx, flow, held, half, results) })
@@ -492,7 +492,7 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	case len(outs) > 1:
 		return halves(outs, func(half []driver.Completion) []error { return w.finishAll(ctx, half) })
 	case isCode(err, uniqueViolation) && retakes(&outs[0]):
-		aside, failed := ask(ctx, w.e, pgx.RowTo[string], w.e.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
+		aside, failed := ask(ctx, w.e.db, pgx.RowTo[string], w.e.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
 		if failed != nil {
 			return []error{failed}
 		}
@@ -514,8 +514,8 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 		settings = []string{brief, hot}
 	}
 	uncertain := false // of all tries: one that was lost may have written the ends down
-	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
-		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, settings...)
+	rows, err := retry(ctx, w.e.db, true, func() ([]endedRow, error) {
+		rows, err := ask(ctx, w.e.db, pgx.RowToStructByPos[endedRow], statement, args, settings...)
 		err = asHeld(err)
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
@@ -598,14 +598,14 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 	if slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }) {
 		settings = []string{brief, hot}
 	}
-	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
+	_, err := retry(ctx, w.e.db, true, func() ([]bool, error) {
 		for i := range held {
 			h := handleOf(held[i])
 			if ids[i], claims[i] = h.id, h.claim; h.claim == unknown && h.superseded.Load() {
 				claims[i] = 0
 			}
 		}
-		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.read.Load().Revision()}, settings...)
+		busy, err := ask(ctx, w.e.db, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.read.Load().Revision()}, settings...)
 		if err == nil && busy[0] {
 			err = errLocked
 		}

@@ -55,6 +55,7 @@ type engine struct {
 	outgoing  *notifier // wakes sendAnnouncements
 	pollEvery time.Duration
 
+	dialer   dialer
 	heldKeys heldKeys
 	notices  *notices
 	read     atomic.Pointer[driver.FlowControl] // as they were read last
@@ -92,7 +93,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
 	e := &engine{db: d, versions: c.versions, name: rand.Text(),
-		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, notices: newNotices(), heldKeys: heldKeys{keys: map[string]*heldKey{}},
+		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(), heldKeys: heldKeys{keys: map[string]*heldKey{}},
 	}
 	e.closing, e.stop = context.WithCancel(e.closed)
 	l, _ := e.outgoing.listen()

@@ -256,13 +256,13 @@ func sleep(ctx context.Context, d time.Duration) {
 // to several clients. While it has no connection, polls find the jobs.
 func (e *engine) receive(ctx context.Context, l *listener) {
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
-		if c, err := e.dialListener(ctx); err == nil {
+		if c, err := e.dialer.dialListener(ctx); err == nil {
 			began := time.Now()
 			e.receiveOn(ctx, c, l)
 			if time.Since(began) > time.Minute {
 				pause = 100 * time.Millisecond
 			}
-			e.hangUp(c)
+			e.dialer.hangUp(c)
 		}
 		sleep(ctx, pause)
 	}

@@ -94,7 +94,7 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	defer w.mu.Unlock()
 	if w.conn == nil || w.conn.IsClosed() {
 		w.closeConn()
-		if w.conn, err = w.e.dial(ctx); err != nil {
+		if w.conn, err = w.e.dialer.dial(ctx); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (w *worker) hangUp() {
 // closeConn closes the connection of the heartbeats, if there is one. w.mu is held.
 func (w *worker) closeConn() {
 	if w.conn != nil {
-		w.e.hangUp(w.conn)
+		w.e.dialer.hangUp(w.conn)
 		w.conn = nil
 	}
 }

@@ -93,12 +93,12 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
 	e := &engine{db: d, versions: c.versions, name: rand.Text(),
-		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(), heldKeys: heldKeys{keys: map[string]*heldKey{}},
+		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}},
 	}
 	e.closing, e.stop = context.WithCancel(e.closed)
 	l, _ := e.outgoing.listen()
 	e.sending.Go(func() { e.sendAnnouncements(l) })
-	e.sending.Go(e.sendNotices)
+	e.sending.Go(func() { e.notices.sendAll(e.closing) })
 	e.wg.Go(e.watchVersion)
 	return &Engine{e, e}, nil
 }

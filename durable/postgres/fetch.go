@@ -94,7 +94,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	defer w.e.notices.subscribe(w)()
+	defer w.e.notices.subscribe(w.c.Notify)()
 	beside.Go(func() { w.e.receive(ctx, f.listener) })
 	beside.Go(func() { w.sweepUntil(ctx) })
 	for {

@@ -57,7 +57,7 @@ func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 	if err != nil {
 		return err
 	}
-	e.sendNotice(driver.Notice{FlowControl: true})
+	e.notices.send(driver.Notice{FlowControl: true})
 	e.fetches.wakeAll(recalled)
 	return e.awaitClaims(ctx)
 }
@@ -113,7 +113,7 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 		return ask(ctx, e.db, pgx.RowTo[string], e.cancelRunning, []any{id}, hotBrief)
 	})
 	if len(found) > 0 {
-		e.sendNotice(driver.Notice{Canceled: []driver.Ref{ref}})
+		e.notices.send(driver.Notice{Canceled: []driver.Ref{ref}})
 	}
 	return len(found) > 0, err
 }

@@ -70,6 +70,6 @@ func (w *worker) sweepPermits(ctx context.Context) {
 	defer cancel()
 	freed, err := ask(ctx, w.e.db, pgx.RowToStructByPos[driver.LimitKey], w.e.freeDead, []any{w.id}, hot)
 	if err == nil && len(freed) > 0 {
-		w.e.sendNotice(driver.Notice{Freed: freed})
+		w.e.notices.send(driver.Notice{Freed: freed})
 	}
 }

@@ -198,7 +198,7 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 		w.e.announce(announcement{old: true})
 	}
 	if len(freed) > 0 {
-		w.e.sendNotice(driver.Notice{Freed: freed})
+		w.e.notices.send(driver.Notice{Freed: freed})
 	}
 	return forgotten, nil
 }

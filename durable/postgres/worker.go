@@ -584,7 +584,7 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 		}
 	}
 	if len(n.Freed) > 0 {
-		w.e.sendNotice(n)
+		w.e.notices.send(n)
 	}
 }
 

@@ -92,7 +92,7 @@ func (e *engine) change(ctx context.Context, ref driver.Ref, statement string, a
 		return ask(ctx, e.db, pgx.RowTo[string], statement, []any{id, at}, hotBrief)
 	})
 	if len(found) > 0 && at.Before(e.now().Add(window)) {
-		e.announce(announcement{}) // of whatever kind it is
+		e.announcer.announce(announcement{}) // of whatever kind it is
 	}
 	return len(found), err
 }

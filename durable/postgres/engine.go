@@ -49,16 +49,14 @@ type Engine struct {
 
 type engine struct {
 	*db
-	versions  []string  // see migrate.go
-	name      string    // in the announcements that it sends
-	fetches   *notifier // wakes each Fetch of this engine
-	outgoing  *notifier // wakes sendAnnouncements
+	versions  []string // see migrate.go
 	pollEvery time.Duration
 
-	dialer   dialer
-	heldKeys heldKeys
-	notices  *notices
-	read     atomic.Pointer[driver.FlowControl] // as they were read last
+	dialer    dialer
+	notices   *notices
+	announcer *announcer
+	heldKeys  heldKeys
+	read      atomic.Pointer[driver.FlowControl] // as they were read last
 
 	closing context.Context // ends when Close begins: then what waits to be sent is sent
 	stop    context.CancelFunc
@@ -92,12 +90,11 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	if err != nil {
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e := &engine{db: d, versions: c.versions, name: rand.Text(),
-		fetches: newNotifier(), outgoing: newNotifier(), pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}},
-	}
+	e := &engine{db: d, versions: c.versions, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}}}
+	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier()}
 	e.closing, e.stop = context.WithCancel(e.closed)
-	l, _ := e.outgoing.listen()
-	e.sending.Go(func() { e.sendAnnouncements(l) })
+	l, _ := e.announcer.outgoing.listen()
+	e.sending.Go(func() { e.announcer.sendAnnouncements(e.closing, l) })
 	e.sending.Go(func() { e.notices.sendAll(e.closing) })
 	e.wg.Go(e.watchVersion)
 	return &Engine{e, e}, nil

@@ -89,13 +89,13 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	defer cancel()
 	f := newFetcher(w)
 	var remove func()
-	f.listener, remove = w.e.fetches.listen()
+	f.listener, remove = w.e.announcer.fetches.listen()
 	defer remove()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
 	defer w.e.notices.subscribe(w.c.Notify)()
-	beside.Go(func() { w.e.receive(ctx, f.listener) })
+	beside.Go(func() { w.e.announcer.receive(ctx, f.listener) })
 	beside.Go(func() { w.sweepUntil(ctx) })
 	for {
 		deliveries, err := f.poll(ctx, give)

@@ -58,7 +58,7 @@ func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 		return err
 	}
 	e.notices.send(driver.Notice{FlowControl: true})
-	e.fetches.wakeAll(recalled)
+	e.announcer.fetches.wakeAll(recalled)
 	return e.awaitClaims(ctx)
 }
 

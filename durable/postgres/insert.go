@@ -165,7 +165,7 @@ func (e *engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.
 		}
 	}
 	e.decideHeld(ctx, recs, errs, waited)
-	e.announceSoon(recs, refs, errs)
+	e.announcer.announceSoon(recs, refs, errs)
 	return refs, errs
 }
 
@@ -342,23 +342,4 @@ func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []str
 // mayReplace reports whether a record ends or changes the job that waits under its key.
 func mayReplace(r *driver.Record) bool {
 	return r.OnKey == driver.KeyReplace || r.OnKey == driver.KeyLater
-}
-
-// announceSoon announces the stored jobs that are due soon. Polls find later jobs in time.
-func (e *engine) announceSoon(recs []driver.Record, refs []driver.Ref, errs []error) {
-	soon := e.now().Add(window)
-	a := announcementOf(nil, false)
-	for i := range recs {
-		switch r := &recs[i]; {
-		case errs[i] != nil:
-		case r.MaxWait > 0, r.Signals && r.OnKey != driver.KeyRefuse, // MaxWait may be over, or a signal have come: the job is due earlier then
-			mayReplace(r) && refs[i] != e.refOf(idOf(r)): // it has gone into a job that is due
-			a.add(r.Kind, time.Time{})
-		case r.Due.Before(soon):
-			a.add(r.Kind, r.Due)
-		}
-	}
-	if len(a.kinds) > 0 {
-		e.announce(a)
-	}
 }

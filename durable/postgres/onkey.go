@@ -254,7 +254,7 @@ func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time
 		})
 	})
 	if len(kinds) > 0 {
-		e.announce(announcementOf(kinds, false))
+		e.announcer.announce(announcementOf(kinds, false))
 	}
 	return len(kinds) > 0, err
 }
@@ -317,7 +317,7 @@ func (e *engine) signalTx(ctx context.Context, tx caller, name, key string, payl
 		return kinds, err
 	})
 	if err == nil && len(kinds) > 0 {
-		err = tx.run(ctx, e.announceTx(kinds))
+		err = tx.run(ctx, e.announcer.announceTx(kinds))
 	}
 	if err != nil {
 		return false, fmt.Errorf("postgres: %s: %w", name, e.translate(err))

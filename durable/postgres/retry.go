@@ -181,3 +181,12 @@ func retryUntil[T any](ctx context.Context, d *db, try func() (answer T, end boo
 		}
 	}
 }
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -24,7 +24,7 @@ func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, 
 		return next, err
 	})
 	if err == nil && next != nil {
-		e.announceSoon([]driver.Record{*next}, make([]driver.Ref, 1), make([]error, 1))
+		e.announcer.announceSoon([]driver.Record{*next}, make([]driver.Ref, 1), make([]error, 1))
 	}
 	return err
 }

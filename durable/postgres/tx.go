@@ -136,7 +136,7 @@ func (e *engine) insertTx(ctx context.Context, tx caller, c *columns, soon []str
 		return err
 	}}}
 	if len(soon) > 0 {
-		all = append(all, e.announceTx(soon))
+		all = append(all, e.announcer.announceTx(soon))
 	}
 	return stored, tx.run(ctx, all...)
 }
@@ -168,10 +168,4 @@ func (e *engine) insertFreeingTx(ctx context.Context, tx caller, recs []driver.R
 	again, err := e.insertTx(ctx, tx, &c, nil)
 	maps.Copy(stored, again)
 	return err
-}
-
-// announceTx has a commit announce kinds. A job that is due soon may be long due by then, if the
-// transaction takes long.
-func (e *engine) announceTx(kinds []string) asked {
-	return asked{text: e.notifyTx, args: []any{e.schema, announcementOf(kinds, true).encode("")}}
 }

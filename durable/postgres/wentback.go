@@ -195,7 +195,7 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 		return 0, err
 	}
 	if forgotten > 0 {
-		w.e.announce(announcement{old: true})
+		w.e.announcer.announce(announcement{old: true})
 	}
 	if len(freed) > 0 {
 		w.e.notices.send(driver.Notice{Freed: freed})

@@ -125,7 +125,7 @@ func (w *worker) Close(ctx context.Context) error {
 	w.hangUp()
 	err := w.e.do(ctx, w.e.leave, []any{w.id})
 	if err == nil {
-		w.e.announce(announcement{old: true})
+		w.e.announcer.announce(announcement{old: true})
 	}
 	return w.e.translate(err)
 }
@@ -558,7 +558,7 @@ func (w *worker) announceEnds(outs []driver.Completion, errs []error) {
 		}
 	}
 	if len(a.kinds) > 0 {
-		w.e.announce(a)
+		w.e.announcer.announce(a)
 	}
 	var freed []*driver.Delivery
 	for i, o := range outs {
@@ -619,7 +619,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 		for i, h := range held {
 			kinds[i] = h.Record.Kind
 		}
-		w.e.announce(announcementOf(kinds, true))
+		w.e.announcer.announce(announcementOf(kinds, true))
 	}
 	if err == nil {
 		for i, claim := range claims {

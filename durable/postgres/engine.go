@@ -49,9 +49,9 @@ type Engine struct {
 
 type engine struct {
 	*db
-	versions  []string // see migrate.go
 	pollEvery time.Duration
 
+	migrator  migrator
 	dialer    dialer
 	notices   *notices
 	announcer *announcer
@@ -90,7 +90,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	if err != nil {
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e := &engine{db: d, versions: c.versions, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}}}
+	e := &engine{db: d, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}}}
 	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier()}
 	e.closing, e.stop = context.WithCancel(e.closed)
 	l, _ := e.announcer.outgoing.listen()

@@ -49,6 +49,7 @@ type Engine struct {
 
 type engine struct {
 	*db
+	reader
 	pollEvery time.Duration
 
 	migrator  migrator
@@ -90,7 +91,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	if err != nil {
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e := &engine{db: d, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}}}
+	e := &engine{db: d, reader: reader{d}, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}}}
 	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier()}
 	e.closing, e.stop = context.WithCancel(e.closed)
 	l, _ := e.announcer.outgoing.listen()

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -50,6 +49,7 @@ type Engine struct {
 type engine struct {
 	*db
 	reader
+	*limiter
 	pollEvery time.Duration
 
 	migrator  migrator
@@ -57,7 +57,6 @@ type engine struct {
 	notices   *notices
 	announcer *announcer
 	heldKeys  heldKeys
-	read      atomic.Pointer[driver.FlowControl] // as they were read last
 
 	closing context.Context // ends when Close begins: then what waits to be sent is sent
 	stop    context.CancelFunc
@@ -93,6 +92,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	}
 	e := &engine{db: d, reader: reader{d}, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}}}
 	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier()}
+	e.limiter = &limiter{announcer: e.announcer}
 	e.closing, e.stop = context.WithCancel(e.closed)
 	l, _ := e.announcer.outgoing.listen()
 	e.sending.Go(func() { e.announcer.sendAnnouncements(e.closing, l) })

@@ -160,7 +160,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 		todo[i] = i
 	}
 	for try := 0; len(todo) > 0; try++ {
-		flow, err := w.e.read.Load(), error(nil)
+		flow, err := w.e.limiter.read.Load(), error(nil)
 		if flow == nil || try > 0 {
 			flow, err = w.e.FlowControl(ctx)
 		}
@@ -576,7 +576,7 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 		if !handleOf(h).limited {
 			continue
 		}
-		limits, _ := w.e.read.Load().Covering(h.Record.Kind, h.Record.Lane)
+		limits, _ := w.e.limiter.read.Load().Covering(h.Record.Kind, h.Record.Lane)
 		for _, l := range limits {
 			if l.Running > 0 {
 				n.Freed = append(n.Freed, l.Key(h.Record.Lane))
@@ -605,7 +605,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 				claims[i] = 0
 			}
 		}
-		busy, err := ask(ctx, w.e.db, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.read.Load().Revision()}, settings...)
+		busy, err := ask(ctx, w.e.db, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.limiter.read.Load().Revision()}, settings...)
 		if err == nil && busy[0] {
 			err = errLocked
 		}

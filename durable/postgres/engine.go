@@ -50,6 +50,7 @@ type engine struct {
 	*db
 	reader
 	*limiter
+	scheduler
 	pollEvery time.Duration
 
 	migrator  migrator
@@ -92,7 +93,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	}
 	e := &engine{db: d, reader: reader{d}, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}}}
 	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier()}
-	e.limiter = &limiter{announcer: e.announcer}
+	e.limiter, e.scheduler = &limiter{announcer: e.announcer}, scheduler{e.announcer}
 	e.closing, e.stop = context.WithCancel(e.closed)
 	l, _ := e.announcer.outgoing.listen()
 	e.sending.Go(func() { e.announcer.sendAnnouncements(e.closing, l) })

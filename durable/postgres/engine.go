@@ -49,6 +49,8 @@ type Engine struct {
 type engine struct {
 	*db
 	reader
+	*inserter
+	txWriter
 	*limiter
 	scheduler
 	pollEvery time.Duration
@@ -57,7 +59,6 @@ type engine struct {
 	dialer    dialer
 	notices   *notices
 	announcer *announcer
-	heldKeys  heldKeys
 
 	closing context.Context // ends when Close begins: then what waits to be sent is sent
 	stop    context.CancelFunc
@@ -91,8 +92,9 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	if err != nil {
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e := &engine{db: d, reader: reader{d}, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d), heldKeys: heldKeys{keys: map[string]*heldKey{}}}
+	e := &engine{db: d, reader: reader{d}, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d)}
 	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier()}
+	e.inserter, e.txWriter = &inserter{e.announcer, heldKeys{keys: map[string]*heldKey{}}}, txWriter{e.announcer}
 	e.limiter, e.scheduler = &limiter{announcer: e.announcer}, scheduler{e.announcer}
 	e.closing, e.stop = context.WithCancel(e.closed)
 	l, _ := e.announcer.outgoing.listen()

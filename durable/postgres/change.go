@@ -18,8 +18,8 @@ func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error
 	for i, ref := range refs {
 		ids[i], errs[i] = e.parse(ref)
 	}
-	done, err := retry(ctx, e, false, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.cancel, []any{ids, micros(remembered)}, hotBrief)
+	done, err := retry(ctx, e.db, false, func() ([]string, error) {
+		return ask(ctx, e.db, pgx.RowTo[string], e.cancel, []any{ids, micros(remembered)}, hotBrief)
 	})
 	canceled := setOf(done)
 	for i, id := range ids {
@@ -61,8 +61,8 @@ func (e *engine) freeFor(ctx context.Context, ref driver.Ref) bool {
 	if err != nil {
 		return false
 	}
-	aside, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.aside, []any{id}, hotBrief)
+	aside, err := retry(ctx, e.db, true, func() ([]string, error) {
+		return ask(ctx, e.db, pgx.RowTo[string], e.aside, []any{id}, hotBrief)
 	})
 	return err == nil && len(aside) > 0
 }
@@ -73,8 +73,8 @@ func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 	if err != nil {
 		return err
 	}
-	found, err := retry(ctx, e, false, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.statements.delete, []any{id, micros(remembered)}, hotBrief)
+	found, err := retry(ctx, e.db, false, func() ([]string, error) {
+		return ask(ctx, e.db, pgx.RowTo[string], e.statements.delete, []any{id, micros(remembered)}, hotBrief)
 	})
 	if err == nil && len(found) == 0 {
 		err = driver.ErrNotFound
@@ -88,11 +88,11 @@ func (e *engine) change(ctx context.Context, ref driver.Ref, statement string, a
 	if err != nil {
 		return 0, err
 	}
-	found, err := retry(ctx, e, false, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], statement, []any{id, at}, hotBrief)
+	found, err := retry(ctx, e.db, false, func() ([]string, error) {
+		return ask(ctx, e.db, pgx.RowTo[string], statement, []any{id, at}, hotBrief)
 	})
 	if len(found) > 0 && at.Before(e.now().Add(window)) {
-		e.announce(announcement{}) // of whatever kind it is
+		e.announcer.announce(announcement{}) // of whatever kind it is
 	}
 	return len(found), err
 }

@@ -100,7 +100,7 @@ func (w *worker) finishTx(ctx context.Context, tx caller, out driver.Completion)
 	}
 	all := []asked{{text: hot}, {}, {text: restore, args: []any{was[0], was[1], was[2], was[3]}}}
 	if next := out.Next; next != nil && next.Due.Before(w.e.now().Add(window)) {
-		all = append(all, w.e.announceTx([]string{next.Kind}))
+		all = append(all, w.e.announcer.announceTx([]string{next.Kind}))
 	}
 	statement, args := w.finishStatement([]driver.Completion{out})
 	for tries := 0; ; tries++ {

@@ -9,10 +9,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A worker has two connections outside the pool. They are opened as the pool opens its own and hands
-// them out for the first time, and are closed as the pool closes them: a hook may give a connection its
-// role, its search path or its settings, and without these a heartbeat fails for want of a right.
-// AfterRelease is not called: it decides about what goes back to the pool, and these never do.
+// dialer opens and closes the two connections that a worker has outside the pool. They are opened as
+// the pool opens its own and hands them out for the first time, and are closed as the pool closes them:
+// a hook may give a connection its role, its search path or its settings, and without these a
+// heartbeat fails for want of a right. AfterRelease is not called: it decides about what goes back to
+// the pool, and these never do.
+//
+// It keeps no connection, so it has no lock: each is its caller's, who closes it by hangUp. It runs no
+// statement of its own.
+type dialer struct{ pool *pgxpool.Pool }
 
 // dialTimeout is how long opening a connection may take, with the hooks.
 const dialTimeout = 2 * time.Minute
@@ -21,17 +26,17 @@ const dialTimeout = 2 * time.Minute
 var errNotPrepared = errors.New("postgres: PrepareConn or BeforeAcquire of the pool refused the connection")
 
 // dial opens a connection outside the pool.
-func (e *engine) dial(ctx context.Context) (*pgx.Conn, error) { return e.dialAs(ctx, e.pool.Config()) }
+func (d *dialer) dial(ctx context.Context) (*pgx.Conn, error) { return d.dialAs(ctx, d.pool.Config()) }
 
 // dialListener is dial of a connection whose notifications WaitForNotification returns: it does not, of a
 // connection that has an OnNotification.
-func (e *engine) dialListener(ctx context.Context) (*pgx.Conn, error) {
-	config := e.pool.Config()
+func (d *dialer) dialListener(ctx context.Context) (*pgx.Conn, error) {
+	config := d.pool.Config()
 	config.ConnConfig.OnNotification = nil
-	return e.dialAs(ctx, config)
+	return d.dialAs(ctx, config)
 }
 
-func (e *engine) dialAs(ctx context.Context, config *pgxpool.Config) (*pgx.Conn, error) {
+func (d *dialer) dialAs(ctx context.Context, config *pgxpool.Config) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if config.BeforeConnect != nil {
@@ -50,7 +55,7 @@ func (e *engine) dialAs(ctx context.Context, config *pgxpool.Config) (*pgx.Conn,
 		}
 	}
 	if err := prepare(ctx, config, c); err != nil {
-		e.hangUp(c)
+		d.hangUp(c)
 		return nil, err
 	}
 	return c, nil
@@ -74,8 +79,8 @@ func prepare(ctx context.Context, config *pgxpool.Config, c *pgx.Conn) error {
 }
 
 // hangUp closes a connection that dial has returned. It may be closed already.
-func (e *engine) hangUp(c *pgx.Conn) {
-	if before := e.pool.Config().BeforeClose; before != nil {
+func (d *dialer) hangUp(c *pgx.Conn) {
+	if before := d.pool.Config().BeforeClose; before != nil {
 		before(c)
 	}
 	closeConn(c)

@@ -89,13 +89,13 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	defer cancel()
 	f := newFetcher(w)
 	var remove func()
-	f.listener, remove = w.e.fetches.listen()
+	f.listener, remove = w.e.announcer.fetches.listen()
 	defer remove()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	defer w.e.notices.subscribe(w)()
-	beside.Go(func() { w.e.receive(ctx, f.listener) })
+	defer w.e.notices.subscribe(w.c.Notify)()
+	beside.Go(func() { w.e.announcer.receive(ctx, f.listener) })
 	beside.Go(func() { w.sweepUntil(ctx) })
 	for {
 		deliveries, err := f.poll(ctx, give)
@@ -294,7 +294,7 @@ func (f *fetcher) pause(ctx context.Context) {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-	case <-f.e.closed.Done():
+	case <-f.e.ended.Done():
 	case <-f.opened:
 	case <-f.listener.woken:
 		if f.announced, f.notified = f.listener.take(); f.notified {
@@ -369,7 +369,7 @@ func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver
 func (f *fetcher) fetch(ctx context.Context, l pollPlan) (fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	return retry(ctx, f.e, true, func() (fetched, error) {
+	return retry(ctx, f.e.db, true, func() (fetched, error) {
 		whole, cancel := uncut(ctx, fetchTimeout)
 		defer cancel()
 		return f.fetchOnce(whole, l)
@@ -380,7 +380,7 @@ func (f *fetcher) fetch(ctx context.Context, l pollPlan) (fetched, error) {
 // before a crash are handed out again.
 func (f *fetcher) fetchOnce(ctx context.Context, l pollPlan) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
-	got.deliveries, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*driver.Delivery, error) {
+	got.deliveries, err = ask(ctx, f.e.db, func(row pgx.CollectableRow) (*driver.Delivery, error) {
 		return f.e.delivery(row, &got.found)
 	}, f.e.statements.fetch, args, hot, relaxed)
 	slices.SortFunc(got.deliveries, func(a, b *driver.Delivery) int { return a.Record.Due.Compare(b.Record.Due) })

@@ -9,6 +9,14 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// reader answers questions about jobs and workers: it finds, lists and counts. What one statement
+// returns is true at one time. The pages of a listing are of several, and so are the two counts of
+// Backlog.
+//
+// It keeps nothing, so it has no lock. It changes no row and locks none, and so holds up no
+// worker.
+type reader struct{ *db }
+
 // states are those of the column, by durable's. Ended jobs are not shown.
 var states = map[driver.State]int16{0: -1, driver.Waiting: 0, driver.Running: 1, driver.Dead: 2}
 
@@ -20,9 +28,9 @@ const byMeta = "select set_config('enable_seqscan', 'off', true), set_config('ji
 const page = 200
 
 // Lookup returns the job that has the key.
-func (e *engine) Lookup(ctx context.Context, key string) (ref driver.Ref, err error) {
-	ids, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.lookup, []any{key}, hot)
+func (r *reader) Lookup(ctx context.Context, key string) (ref driver.Ref, err error) {
+	ids, err := retry(ctx, r.db, true, func() ([]string, error) {
+		return ask(ctx, r.db, pgx.RowTo[string], r.lookup, []any{key}, hot)
 	})
 	switch {
 	case err != nil:
@@ -30,16 +38,16 @@ func (e *engine) Lookup(ctx context.Context, key string) (ref driver.Ref, err er
 	case len(ids) == 0:
 		return "", driver.ErrNotFound
 	}
-	return e.refOf(ids[0]), nil
+	return r.refOf(ids[0]), nil
 }
 
 // Get returns the Info of a job that is kept.
-func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
-	id, err := e.parse(ref)
+func (r *reader) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
+	id, err := r.parse(ref)
 	if err != nil {
 		return driver.Info{}, err
 	}
-	infos, err := e.infos(ctx, hot, e.get, id)
+	infos, err := r.infos(ctx, hot, r.get, id)
 	if err == nil && len(infos) == 0 {
 		err = driver.ErrNotFound
 	}
@@ -50,19 +58,19 @@ func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 }
 
 // Scan iterates over the table by id, a page at a time.
-func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+func (r *reader) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		state, ok := states[f.State]
 		if !ok {
 			return // no job has it
 		}
-		statement, meta, settings := e.scan, []any(nil), hot
+		statement, meta, settings := r.scan, []any(nil), hot
 		if len(f.Meta) > 0 {
-			statement, meta, settings = e.search, []any{jsonOf(f.Meta, len(f.Meta))}, byMeta
+			statement, meta, settings = r.search, []any{jsonOf(f.Meta, len(f.Meta))}, byMeta
 		}
 		last := ""
 		for {
-			infos, err := e.infos(ctx, settings, statement, append([]any{last, state, f.Kind, page, f.Lane}, meta...)...)
+			infos, err := r.infos(ctx, settings, statement, append([]any{last, state, f.Kind, page, f.Lane}, meta...)...)
 			if err != nil {
 				yield(driver.Info{}, err)
 				return
@@ -75,30 +83,30 @@ func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Inf
 			if len(infos) < page {
 				return
 			}
-			last, _ = e.parse(infos[page-1].Ref)
+			last, _ = r.parse(infos[page-1].Ref)
 		}
 	}
 }
 
 // infos runs a statement that returns jobs.
-func (e *engine) infos(ctx context.Context, settings, statement string, args ...any) ([]driver.Info, error) {
-	return retry(ctx, e, true, func() ([]driver.Info, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (driver.Info, error) { return e.info(row) }, statement, args, settings)
+func (r *reader) infos(ctx context.Context, settings, statement string, args ...any) ([]driver.Info, error) {
+	return retry(ctx, r.db, true, func() ([]driver.Info, error) {
+		return ask(ctx, r.db, func(row pgx.CollectableRow) (driver.Info, error) { return r.info(row) }, statement, args, settings)
 	})
 }
 
 // info reads a row of get.sql or scan.sql, and what comes after that.
-func (e *engine) info(row pgx.CollectableRow, rest ...any) (driver.Info, error) {
+func (r *reader) info(row pgx.CollectableRow, rest ...any) (driver.Info, error) {
 	var id string
 	var key *string
 	var state int16
-	var r driver.Record
+	var rec driver.Record
 	var more extras
-	err := row.Scan(append([]any{&id, &key, &r.Kind, &r.Payload, &r.At, &r.MaxAttempts, &state, &r.Attempt, &r.Due, &r.LastError,
-		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags}, rest...)...)
-	more.addTo(&r)
+	err := row.Scan(append([]any{&id, &key, &rec.Kind, &rec.Payload, &rec.At, &rec.MaxAttempts, &state, &rec.Attempt, &rec.Due, &rec.LastError,
+		&rec.Lane, &rec.Priority, &rec.Meta, &more.timeout, &more.expires, &rec.Errors, &more.flags}, rest...)...)
+	more.addTo(&rec)
 	if key != nil {
-		r.Key = *key
+		rec.Key = *key
 	}
-	return r.Info(e.refOf(id), driver.Waiting+driver.State(state)), err
+	return rec.Info(r.refOf(id), driver.Waiting+driver.State(state)), err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,42 +14,50 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// Limits and pauses are one row. Each claim names the revision that its caller has read, and
+// limiter stores and reads the limits and pauses, and the requests to cancel a job that runs. Limits and
+// pauses are one row. Each claim names the revision that its caller has read, and
 // nothing is claimed by an older one. So which jobs a limit covers is found here, and the
 // claims of all others are the statement that they always were. The counts have a row for
 // each limit, or lane of it, which the claim and the end of a job change with the job.
+//
+// It has no lock. Each FlowControl that read holds is immutable, and may be old: the server refuses a
+// claim by it. It never changes a count.
+type limiter struct {
+	*announcer
+	read atomic.Pointer[driver.FlowControl] // as they were read last
+}
 
 // FlowControl reads the limits and pauses.
-func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
-	return retry(ctx, e, true, func() (*driver.FlowControl, error) {
-		found, err := ask(ctx, e, func(row pgx.CollectableRow) (*driver.FlowControl, error) {
+func (l *limiter) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
+	return retry(ctx, l.db, true, func() (*driver.FlowControl, error) {
+		found, err := ask(ctx, l.db, func(row pgx.CollectableRow) (*driver.FlowControl, error) {
 			var revision int64
 			var text string
 			if err := row.Scan(&revision, &text); err != nil {
 				return nil, err
 			}
-			if known := e.read.Load(); known != nil && known.Revision() == revision {
+			if known := l.read.Load(); known != nil && known.Revision() == revision {
 				return known, nil
 			}
 			return driver.DecodeFlowControl(revision, text)
-		}, e.statements.flowControl, nil)
+		}, l.statements.flowControl, nil)
 		if err != nil || len(found) == 0 {
 			return nil, err
 		}
-		e.read.Store(found[0]) // a claim by older ones is refused
+		l.read.Store(found[0]) // a claim by older ones is refused
 		return found[0], nil
 	})
 }
 
 // SetFlowControl stores limits and pauses.
-func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
+func (l *limiter) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
 	ids := make([]int64, len(r.Limits()))
-	for i, l := range r.Limits() {
-		ids[i] = l.ID
+	for i, limit := range r.Limits() {
+		ids[i] = limit.ID
 	}
 	type answer struct{ Stored, Before bool }
-	_, err := retry(ctx, e, true, func() ([]answer, error) {
-		a, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.setFlowControl, []any{r.Revision(), r.Encode(), ids, was}, hot)
+	_, err := retry(ctx, l.db, true, func() ([]answer, error) {
+		a, err := ask(ctx, l.db, pgx.RowToStructByPos[answer], l.setFlowControl, []any{r.Revision(), r.Encode(), ids, was}, hot)
 		if err == nil && !a[0].Stored && !a[0].Before {
 			err = driver.ErrChanged
 		}
@@ -57,9 +66,9 @@ func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 	if err != nil {
 		return err
 	}
-	e.sendNotice(driver.Notice{FlowControl: true})
-	e.fetches.wakeAll(recalled)
-	return e.awaitClaims(ctx)
+	l.notices.send(driver.Notice{FlowControl: true})
+	l.fetches.wakeAll(recalled)
+	return l.awaitClaims(ctx)
 }
 
 // claimSettings is hot for a claim. The lock is shared, and waits for nobody: it tells who changes
@@ -73,12 +82,12 @@ func claimKey(schema string) int64 { return advisoryKey("claims", schema) }
 // awaitClaims waits until the claims are over that are under way. One that begins later finds
 // the limits that are stored now. Rejected: taking the lock, since all claims would then wait with
 // this one, as long as one of them waits for a permit that a CompleteTx has locked.
-func (e *engine) awaitClaims(ctx context.Context) error {
-	under, err := e.claimsUnderWay(ctx)
+func (l *limiter) awaitClaims(ctx context.Context) error {
+	under, err := l.claimsUnderWay(ctx)
 	for err == nil && len(under) > 0 {
 		sleep(ctx, 5*time.Millisecond)
 		var now []string
-		now, err = e.claimsUnderWay(ctx)
+		now, err = l.claimsUnderWay(ctx)
 		under = slices.DeleteFunc(under, func(claim string) bool { return !slices.Contains(now, claim) })
 	}
 	if err != nil {
@@ -87,33 +96,33 @@ func (e *engine) awaitClaims(ctx context.Context) error {
 	return err
 }
 
-func (e *engine) claimsUnderWay(ctx context.Context) ([]string, error) {
-	return retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.claims, []any{claimKey(e.schema)})
+func (l *limiter) claimsUnderWay(ctx context.Context) ([]string, error) {
+	return retry(ctx, l.db, true, func() ([]string, error) {
+		return ask(ctx, l.db, pgx.RowTo[string], l.claims, []any{claimKey(l.schema)})
 	})
 }
 
 // Usage reads the counters.
-func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
-	return retry(ctx, e, true, func() ([]driver.Usage, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Usage, err error) {
+func (l *limiter) Usage(ctx context.Context) ([]driver.Usage, error) {
+	return retry(ctx, l.db, true, func() ([]driver.Usage, error) {
+		return ask(ctx, l.db, func(row pgx.CollectableRow) (u driver.Usage, err error) {
 			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.ReservedUntil)
 			return u, err
-		}, e.usage, nil)
+		}, l.usage, nil)
 	})
 }
 
 // CancelRunning stores the request for a claim's end, and notifies its worker.
-func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
-	id, err := e.parse(ref)
+func (l *limiter) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
+	id, err := l.parse(ref)
 	if err != nil {
 		return false, err
 	}
-	found, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.cancelRunning, []any{id}, hotBrief)
+	found, err := retry(ctx, l.db, true, func() ([]string, error) {
+		return ask(ctx, l.db, pgx.RowTo[string], l.cancelRunning, []any{id}, hotBrief)
 	})
 	if len(found) > 0 {
-		e.sendNotice(driver.Notice{Canceled: []driver.Ref{ref}})
+		l.notices.send(driver.Notice{Canceled: []driver.Ref{ref}})
 	}
 	return len(found) > 0, err
 }

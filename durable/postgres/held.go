@@ -108,7 +108,7 @@ func (h *heldKeys) sweep(now time.Time) {
 }
 
 // decideHeld decides about records whose keys are held.
-func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []error, waited map[string]time.Time) {
+func (in *inserter) decideHeld(ctx context.Context, recs []driver.Record, errs []error, waited map[string]time.Time) {
 	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, held.Err) && !errors.Is(err, errBegins) }) {
 		return
 	}
@@ -118,11 +118,11 @@ func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []er
 			keys[i] = recs[i].Key
 		}
 	}
-	open, err := ask(ctx, e, pgx.RowToStructByPos[openNow], e.open, []any{keys}, hot)
+	open, err := ask(ctx, in.db, pgx.RowToStructByPos[openNow], in.open, []any{keys}, hot)
 	if err != nil {
 		return // the Queue calls again
 	}
-	now := e.now()
+	now := in.now()
 	for i, err := range errs {
 		if !errors.Is(err, held.Err) || errors.Is(err, errBegins) {
 			continue
@@ -131,26 +131,17 @@ func (e *engine) decideHeld(ctx context.Context, recs []driver.Record, errs []er
 		if raced {
 			at = time.Now()
 		}
-		errs[i] = e.heldKeys.decide(recs[i].Key, at, now.Sub(recs[i].Born), raced, open[0], open[0].Seen[i])
+		errs[i] = in.heldKeys.decide(recs[i].Key, at, now.Sub(recs[i].Born), raced, open[0], open[0].Seen[i])
 	}
-}
-
-// keysOf returns the keys that are left.
-func (m *meeting) keysOf() []string {
-	keys := make([]string, len(m.left))
-	for k, i := range m.left {
-		keys[k] = m.recs[i].Key
-	}
-	return keys
 }
 
 // askLocked is ask of a statement that may have to wait for keys: it waits briefly, or under the
 // advisory locks of busy keys longer.
-func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], keys []string, statement string, args []any, settings ...string) (all []T, err error) {
+func askLocked[T any](ctx context.Context, d *db, row pgx.RowToFunc[T], keys []string, statement string, args []any, settings ...string) (all []T, err error) {
 	if len(keys) == 0 {
-		return ask(ctx, e, row, statement, args, append(settings, brief)...)
+		return ask(ctx, d, row, statement, args, append(settings, brief)...)
 	}
-	if err := e.usable(); err != nil {
+	if err := d.usable(); err != nil {
 		return nil, err
 	}
 	b := &pgx.Batch{}
@@ -158,7 +149,7 @@ func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], keys
 		b.Queue(s)
 	}
 	locked := false
-	b.Queue(e.lockKeys, keys).Query(func(rows pgx.Rows) error {
+	b.Queue(d.lockKeys, keys).Query(func(rows pgx.Rows) error {
 		rows.Close()
 		locked = rows.Err() == nil
 		return rows.Err()
@@ -167,7 +158,7 @@ func askLocked[T any](ctx context.Context, e *engine, row pgx.RowToFunc[T], keys
 		all, err = pgx.CollectRows(rows, row)
 		return err
 	})
-	c, err := e.pool.Acquire(ctx)
+	c, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, &notSentError{err}
 	}

@@ -102,10 +102,22 @@ func (c *columns) args() []any {
 	return []any{c.id, c.kind, c.payload, c.due, c.born, c.maxAttempts, c.more}
 }
 
+// inserter stores jobs, and the signals that go into them. A key has at most one job that waits: the
+// server's unique index decides. Of each record that was not stored an inserter finds out why: it was
+// stored before, or another job has its key, or an open transaction has.
+//
+// heldKeys has a lock of its own, which is not held while a statement runs. No record waits for a
+// caller's transaction that has the key of another. A job that is there is changed, or ended, by the
+// OnKey of a record and by a signal alone.
+type inserter struct {
+	*announcer
+	heldKeys heldKeys
+}
+
 // Insert stores the records: those without a key in one commit, and those with one in others. If it
 // may wait, it calls insert again for those whose keys are held.
-func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
-	refs, errs := e.insertNow(ctx, recs)
+func (in *inserter) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	refs, errs := in.insertNow(ctx, recs)
 	for held.MayWait(ctx) {
 		var left []int
 		for i, err := range errs {
@@ -117,7 +129,7 @@ func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 			break
 		}
 		sleep(ctx, heldPause)
-		again, failed := e.insertNow(ctx, pick(recs, left))
+		again, failed := in.insertNow(ctx, pick(recs, left))
 		for k, i := range left {
 			refs[i], errs[i] = again[k], failed[k]
 		}
@@ -129,14 +141,14 @@ func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 const heldPause = 10 * time.Millisecond
 
 // insertNow is Insert that waits for no transaction of a caller's: see held.go.
-func (e *engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+func (in *inserter) insertNow(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	var plain, keyed, onKey, busy []int
 	for i := range recs {
 		switch r := &recs[i]; {
 		case r.Key == "":
 			plain = append(plain, i)
-		case e.heldKeys.busy(r.Key):
+		case in.heldKeys.busy(r.Key):
 			busy = append(busy, i)
 		case r.OnKey == driver.KeyRefuse:
 			keyed = append(keyed, i)
@@ -149,9 +161,9 @@ func (e *engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.
 		if len(indices) == 0 {
 			continue
 		}
-		for k, err := range e.insertFreeing(ctx, pick(recs, indices), waited) {
+		for k, err := range in.insertFreeing(ctx, pick(recs, indices), waited) {
 			if i := indices[k]; err == nil {
-				refs[i] = e.refOf(idOf(&recs[i]))
+				refs[i] = in.refOf(idOf(&recs[i]))
 			} else {
 				errs[i] = err
 			}
@@ -159,13 +171,13 @@ func (e *engine) insertNow(ctx context.Context, recs []driver.Record) ([]driver.
 	}
 	for n, indices := range [][]int{onKey, busy} {
 		m := newMeeting(pick(recs, indices))
-		e.insertOnKeys(ctx, m, waited, n == 1)
+		in.insertOnKeys(ctx, m, waited, n == 1)
 		for k, i := range indices {
 			refs[i], errs[i] = m.refs[k], m.errs[k]
 		}
 	}
-	e.decideHeld(ctx, recs, errs, waited)
-	e.announceSoon(recs, refs, errs)
+	in.decideHeld(ctx, recs, errs, waited)
+	in.announceSoon(recs, refs, errs)
 	return refs, errs
 }
 
@@ -185,8 +197,8 @@ func pick[T any](s []T, indices []int) []T {
 var errHolderExpired = fmt.Errorf("%w: it has expired", driver.ErrExists)
 
 // insertFreeing is insertAll that frees the keys of jobs which have expired, and stores their records then.
-func (e *engine) insertFreeing(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
-	errs := e.insertAll(ctx, recs, waited)
+func (in *inserter) insertFreeing(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
+	errs := in.insertAll(ctx, recs, waited)
 	var again []int
 	var keys []string
 	for i, err := range errs {
@@ -197,13 +209,13 @@ func (e *engine) insertFreeing(ctx context.Context, recs []driver.Record, waited
 	if len(again) == 0 {
 		return errs
 	}
-	_, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.freeExpired, []any{keys}, hotBrief)
+	_, err := retry(ctx, in.db, true, func() ([]string, error) {
+		return ask(ctx, in.db, pgx.RowTo[string], in.freeExpired, []any{keys}, hotBrief)
 	})
 	if err != nil {
 		return errs
 	}
-	for k, err := range e.insertAll(ctx, pick(recs, again), waited) {
+	for k, err := range in.insertAll(ctx, pick(recs, again), waited) {
 		errs[again[k]] = err
 	}
 	return errs
@@ -211,7 +223,7 @@ func (e *engine) insertFreeing(ctx context.Context, recs []driver.Record, waited
 
 // insertAll stores records in one commit. If that fails because of one of them, each half goes by
 // itself, without the records whose keys are found to be held meanwhile.
-func (e *engine) insertAll(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
+func (in *inserter) insertAll(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
 	errs := make([]error, len(recs))
 	var free []int
 	for i := range recs {
@@ -219,23 +231,23 @@ func (e *engine) insertAll(ctx context.Context, recs []driver.Record, waited map
 			free = append(free, i)
 		}
 	}
-	for k, err := range e.insertFree(ctx, pick(recs, free), waited) {
+	for k, err := range in.insertFree(ctx, pick(recs, free), waited) {
 		errs[free[k]] = err
 	}
 	return errs
 }
 
 // insertFree is insertAll of records whose keys are not known to be held.
-func (e *engine) insertFree(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
+func (in *inserter) insertFree(ctx context.Context, recs []driver.Record, waited map[string]time.Time) []error {
 	if len(recs) == 0 {
 		return nil
 	}
-	errs, err := e.insertOnce(ctx, recs)
+	errs, err := in.insertOnce(ctx, recs)
 	switch {
 	case err == nil:
 		return errs
 	case concernsOne(err) && len(recs) > 1:
-		return halves(recs, func(half []driver.Record) []error { return e.insertAll(ctx, half, waited) })
+		return halves(recs, func(half []driver.Record) []error { return in.insertAll(ctx, half, waited) })
 	case errors.Is(err, held.Err):
 		waited[recs[0].Key] = time.Now()
 	}
@@ -261,22 +273,22 @@ var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
 // insertOnce stores what it can, all with a key or all without. It is repeated until it has
 // an answer: whatever it waits for it waits out, but a key. An error besides those of the records
 // says that it has stored none, or ErrUncertain.
-func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
+func (in *inserter) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
 	var c columns
 	for i := range recs {
 		c.add(&recs[i])
 	}
 	args := c.insertArgs()
-	statement, settings := e.insertNew, []string(nil)
+	statement, settings := in.insertNew, []string(nil)
 	if recs[0].Key != "" {
-		statement, settings = e.insert, []string{brief}
+		statement, settings = in.insert, []string{brief}
 	}
 	uncertain := false // an earlier try may be what is under way
-	ids, err := retry(ctx, e, true, func() ([]string, error) {
-		ids, err := ask(ctx, e, pgx.RowTo[string], statement, args, settings...)
+	ids, err := retry(ctx, in.db, true, func() ([]string, error) {
+		ids, err := ask(ctx, in.db, pgx.RowTo[string], statement, args, settings...)
 		if isCode(err, uniqueViolation) { // an earlier try has stored some, of this call or another
-			statement = e.insert
-			ids, err = ask(ctx, e, pgx.RowTo[string], statement, args, settings...)
+			statement = in.insert
+			ids, err = ask(ctx, in.db, pgx.RowTo[string], statement, args, settings...)
 		}
 		switch {
 		case err == nil:
@@ -290,7 +302,7 @@ func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 	if err != nil || len(ids) == len(recs) {
 		return make([]error, len(recs)), err
 	}
-	errs, err := retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, recs, ids) })
+	errs, err := retry(ctx, in.db, true, func() ([]error, error) { return in.explain(ctx, recs, ids) })
 	if err != nil && !errors.Is(err, driver.ErrUncertain) {
 		err = fmt.Errorf("%w: %w", driver.ErrUncertain, err) // some are stored
 	}
@@ -299,7 +311,7 @@ func (e *engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 
 // explain finds out why records were not stored: they had been before, their keys were
 // taken, or it is too late to tell.
-func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
+func (in *inserter) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
 	there := setOf(stored)
 	var ids, keys []string
 	for i := range recs {
@@ -315,7 +327,7 @@ func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []str
 		Now     time.Time
 		Expired []string
 	}
-	known, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.known, []any{ids, keys})
+	known, err := ask(ctx, in.db, pgx.RowToStructByPos[answer], in.known, []any{ids, keys})
 	if err != nil {
 		return nil, err
 	}
@@ -342,23 +354,4 @@ func (e *engine) explain(ctx context.Context, recs []driver.Record, stored []str
 // mayReplace reports whether a record ends or changes the job that waits under its key.
 func mayReplace(r *driver.Record) bool {
 	return r.OnKey == driver.KeyReplace || r.OnKey == driver.KeyLater
-}
-
-// announceSoon announces the stored jobs that are due soon. Polls find later jobs in time.
-func (e *engine) announceSoon(recs []driver.Record, refs []driver.Ref, errs []error) {
-	soon := e.now().Add(window)
-	a := announcementOf(nil, false)
-	for i := range recs {
-		switch r := &recs[i]; {
-		case errs[i] != nil:
-		case r.MaxWait > 0, r.Signals && r.OnKey != driver.KeyRefuse, // MaxWait may be over, or a signal have come: the job is due earlier then
-			mayReplace(r) && refs[i] != e.refOf(idOf(r)): // it has gone into a job that is due
-			a.add(r.Kind, time.Time{})
-		case r.Due.Before(soon):
-			a.add(r.Kind, r.Due)
-		}
-	}
-	if len(a.kinds) > 0 {
-		e.announce(a)
-	}
 }

@@ -17,21 +17,21 @@ const (
 
 // Page goes by the index on kind and due. Dead jobs come in the order in which they are
 // removed. With one retention that is the order in which they died.
-func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
+func (r *reader) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	from, id := time.Unix(0, 0), ""
 	if !after.IsZero() {
 		var err error
-		if id, err = e.parse(after.Ref); err != nil {
+		if id, err = r.parse(after.Ref); err != nil {
 			return nil, driver.Cursor{}, err
 		}
 		from = after.At
 	}
-	statement, meta, settings := e.page, any(nil), hot
+	statement, meta, settings := r.page, any(nil), hot
 	if len(f.Meta) > 0 {
-		statement, meta, settings = e.pageByMeta, jsonOf(f.Meta, len(f.Meta)), byMeta
+		statement, meta, settings = r.pageByMeta, jsonOf(f.Meta, len(f.Meta)), byMeta
 	}
-	rows, err := retry(ctx, e, true, func() ([]listed, error) {
-		return ask(ctx, e, e.listed, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
+	rows, err := retry(ctx, r.db, true, func() ([]listed, error) {
+		return ask(ctx, r.db, r.listed, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
 	})
 	if err != nil {
 		return nil, driver.Cursor{}, err
@@ -55,28 +55,28 @@ type listed struct {
 }
 
 // listed reads a row of page.sql, which has one column more than others.
-func (e *engine) listed(row pgx.CollectableRow) (l listed, err error) {
-	l.info, err = e.info(row, &l.cursor.At)
+func (r *reader) listed(row pgx.CollectableRow) (l listed, err error) {
+	l.info, err = r.info(row, &l.cursor.At)
 	l.cursor.Ref = l.info.Ref
 	return l, err
 }
 
 // Backlog counts up to 10,000 overdue jobs of each kind. Up to 100,000 jobs that wait it
 // counts one by one, and more than that by the server's estimate of all that are kept.
-func (e *engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
-	b.Kinds, err = retry(ctx, e, true, func() ([]driver.Overdue, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (o driver.Overdue, err error) {
+func (r *reader) Backlog(ctx context.Context) (b driver.Backlog, err error) {
+	b.Kinds, err = retry(ctx, r.db, true, func() ([]driver.Overdue, error) {
+		return ask(ctx, r.db, func(row pgx.CollectableRow) (o driver.Overdue, err error) {
 			var id string
 			err = row.Scan(&o.Kind, &id, &o.Due, &o.Jobs, &o.Handled)
-			o.Oldest = e.refOf(id)
+			o.Oldest = r.refOf(id)
 			return o, err
-		}, e.backlog, []any{mostOverdue, mostOfKind}, hot)
+		}, r.backlog, []any{mostOverdue, mostOfKind}, hot)
 	})
 	if err != nil {
 		return driver.Backlog{}, err
 	}
-	waiting, err := retry(ctx, e, true, func() ([]int64, error) {
-		return ask(ctx, e, pgx.RowTo[int64], e.pending, []any{mostPending})
+	waiting, err := retry(ctx, r.db, true, func() ([]int64, error) {
+		return ask(ctx, r.db, pgx.RowTo[int64], r.pending, []any{mostPending})
 	})
 	if err != nil {
 		return driver.Backlog{}, err
@@ -87,14 +87,29 @@ func (e *engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
 
 // Workers returns the living workers, and dead ones that hold jobs. Since is when the
 // first of its jobs was due: the time of the claim is not stored.
-func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
-	return retry(ctx, e, true, func() ([]driver.WorkerInfo, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {
+func (r *reader) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
+	return retry(ctx, r.db, true, func() ([]driver.WorkerInfo, error) {
+		return ask(ctx, r.db, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {
 			var since *time.Time
 			if err = row.Scan(&w.Name, &w.Until, &w.Jobs, &since, &w.Kinds, &w.AllKinds); since != nil {
 				w.Since = *since
 			}
 			return w, err
-		}, e.workers, []any{driver.ShownKinds}, hot)
+		}, r.workers, []any{driver.ShownKinds}, hot)
+	})
+}
+
+// mostUnhandled is how many kinds Unhandled returns at most.
+const mostUnhandled = 100
+
+// Unhandled returns the kinds with a due job for which no worker has a handler.
+func (r *reader) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
+	return retry(ctx, r.db, true, func() ([]driver.Unhandled, error) {
+		return ask(ctx, r.db, func(row pgx.CollectableRow) (u driver.Unhandled, err error) {
+			var id string
+			err = row.Scan(&u.Kind, &id, &u.Due)
+			u.Oldest = r.refOf(id)
+			return u, err
+		}, r.unhandled, []any{mostUnhandled}, hot)
 	})
 }

@@ -2,16 +2,12 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // versionsOf returns the statements that make each version of the format (FORMAT.md) from the one
@@ -26,20 +22,25 @@ func versionsOf(files fs.FS) (texts []string) {
 	}
 }
 
-// latest is the version of the format that the engine works with.
-func (e *engine) latest() int { return len(e.versions) }
+// migrator makes the schema and its tables, and brings them to the last of its versions: versions has the
+// statements of each. A transaction that holds the advisory lock of lockKey makes all of it or
+// nothing, and starts from the version that is stored then, so any number of processes may
+// migrate at one time.
+//
+// It does not change, so it has no lock of its own. It never takes a version back, and no other part
+// changes a table's columns.
+type migrator struct {
+	*db
+	versions []string
+}
 
 // migrations returns the statements that bring a schema from a version to the latest.
-func (e *engine) migrations(from int) (texts []string) {
-	for _, text := range e.versions[min(from, e.latest()):] {
-		texts = append(texts, inSchema(text, e.schema))
+func (m *migrator) migrations(from int) (texts []string) {
+	for _, text := range m.versions[min(from, m.knows):] {
+		texts = append(texts, inSchema(text, m.schema))
 	}
 	return texts
 }
-
-// ErrVersion is returned when a newer version of this package has migrated the schema, and this one
-// cannot work with it. It wraps durable.ErrVersion.
-var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", driver.ErrVersion)
 
 // Migrate makes the schema and its tables, or brings them to this package's version. If
 // they are of that version, or of a newer one that this one can work with, it changes
@@ -53,29 +54,30 @@ var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", dr
 // change nothing, and its worker ends within seconds. A process that is newer than the schema can do
 // nothing before it has migrated.
 func (e *Engine) Migrate(ctx context.Context) error {
-	_, err := retry(ctx, e.engine, true, func() (struct{}, error) { return struct{}{}, e.engine.migrate(ctx) })
+	m := &e.engine.migrator
+	_, err := retry(ctx, m.db, true, func() (struct{}, error) { return struct{}{}, m.migrate(ctx) })
 	if err != nil {
 		return fmt.Errorf("postgres: Migrate: %w", err)
 	}
 	return nil
 }
 
-func (e *engine) migrate(ctx context.Context) error {
+func (m *migrator) migrate(ctx context.Context) error {
 	// A program that has waited for the lock must see what was done meanwhile, whatever the default is.
-	return pgx.BeginTxFunc(ctx, e.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", e.lockKey()); err != nil {
+	return pgx.BeginTxFunc(ctx, m.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", m.lockKey()); err != nil {
 			return err
 		}
-		from, err := e.version(ctx, tx)
+		from, err := m.version(ctx, tx)
 		if err != nil {
 			return err
 		}
 		if from == 0 {
-			if err := e.createSchema(ctx, tx); err != nil {
+			if err := m.createSchema(ctx, tx); err != nil {
 				return err
 			}
 		}
-		for i, text := range e.migrations(from) {
+		for i, text := range m.migrations(from) {
 			// Without arguments it may be several statements.
 			if _, err := tx.Conn().PgConn().Exec(ctx, text).ReadAll(); err != nil {
 				return fmt.Errorf("version %d: %w", from+1+i, err)
@@ -87,17 +89,17 @@ func (e *engine) migrate(ctx context.Context) error {
 
 // createSchema makes the schema if it is not there. To say "if not exists" needs the
 // right to create schemas in any case.
-func (e *engine) createSchema(ctx context.Context, tx pgx.Tx) error {
+func (m *migrator) createSchema(ctx context.Context, tx pgx.Tx) error {
 	var there bool
-	err := tx.QueryRow(ctx, "select exists (select from pg_catalog.pg_namespace where nspname = $1)", e.schema).Scan(&there)
+	err := tx.QueryRow(ctx, "select exists (select from pg_catalog.pg_namespace where nspname = $1)", m.schema).Scan(&there)
 	if err == nil && !there {
-		_, err = tx.Exec(ctx, "create schema "+pgx.Identifier{e.schema}.Sanitize())
+		_, err = tx.Exec(ctx, "create schema "+pgx.Identifier{m.schema}.Sanitize())
 	}
 	return err
 }
 
 // lockKey is that of the advisory lock under which a schema is migrated.
-func (e *engine) lockKey() int64 { return advisoryKey("migrates", e.schema) }
+func (m *migrator) lockKey() int64 { return advisoryKey("migrates", m.schema) }
 
 func advisoryKey(what, schema string) int64 {
 	h := fnv.New64a()
@@ -105,93 +107,22 @@ func advisoryKey(what, schema string) int64 {
 	return int64(h.Sum64())
 }
 
-// querier is a pool or a transaction.
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// version returns the schema's version, 0 if it has no tables, or ErrVersion. It reads the
-// catalog's tables: to_regclass would answer from a cache, which in a transaction that has
-// waited for another's migration is that of before.
-func (e *engine) version(ctx context.Context, q querier) (v int, err error) {
-	var there bool
-	err = q.QueryRow(ctx, `select exists (select from pg_catalog.pg_class c
-		join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'format')`, e.schema).Scan(&there)
-	if err != nil || !there {
-		return 0, err
-	}
-	var oldest int
-	if err := q.QueryRow(ctx, e.statements.version).Scan(&v, &oldest); err != nil {
-		return 0, err
-	}
-	if oldest > e.latest() {
-		return v, fmt.Errorf("%w: the schema %q has version %d and needs a program that knows %d; this one knows %d: deploy a newer program", ErrVersion, e.schema, v, oldest, e.latest())
-	}
-	return v, nil
-}
-
-// migrated returns an error if the schema is older than this package needs.
-func (e *engine) migrated(ctx context.Context) error {
-	v, err := retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
-	if err == nil && v < e.latest() {
-		err = fmt.Errorf("postgres: the schema %q has version %d, and this program needs %d: call Migrate", e.schema, v, e.latest())
-	}
-	return err
-}
-
-// watchEvery is the pause between two checks of the schema's version.
-const watchEvery = 2 * time.Second
-
-// watchVersion checks the version until Close. Statements that fail because a migration has renamed
-// something check it, too.
-func (e *engine) watchVersion() {
-	for e.outdated.Load() == nil && e.closed.Err() == nil {
-		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
-		_ = e.checkVersion(ctx)
-		cancel()
-		sleep(e.closed, watchEvery)
-	}
-}
-
-// checkVersion returns ErrVersion if the schema is of a version that this engine cannot work with.
-// Then all calls fail.
-func (e *engine) checkVersion(ctx context.Context) error {
-	_, err := e.version(ctx, e.pool)
-	if !errors.Is(err, ErrVersion) {
-		return nil
-	}
-	if e.outdated.CompareAndSwap(nil, &err) {
-		e.announce(announcement{}) // each Fetch finds out at once
-	}
-	return err
-}
-
-// usable returns why the engine cannot be used any more.
-func (e *engine) usable() error {
-	if e.closed.Err() != nil {
-		return driver.ErrClosed
-	}
-	if err := e.outdated.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
 // Migration returns the version of the schema, 0 without one, and the statements that
 // Migrate would run, so that a database administrator can run them: in one transaction,
 // under the lock that Migrate takes. They are empty if the schema is up to date. It
 // changes nothing.
 func (e *Engine) Migration(ctx context.Context) (version int, script string, err error) {
-	version, err = retry(ctx, e.engine, true, func() (int, error) { return e.engine.version(ctx, e.engine.pool) })
-	if err != nil || version >= e.engine.latest() {
+	m := &e.engine.migrator
+	version, err = retry(ctx, m.db, true, func() (int, error) { return m.version(ctx, m.pool) })
+	if err != nil || version >= m.knows {
 		return version, "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "begin;\nselect pg_advisory_xact_lock(%d);\n", e.engine.lockKey())
+	fmt.Fprintf(&b, "begin;\nselect pg_advisory_xact_lock(%d);\n", m.lockKey())
 	if version == 0 {
-		fmt.Fprintf(&b, "create schema if not exists %s;\n", pgx.Identifier{e.engine.schema}.Sanitize())
+		fmt.Fprintf(&b, "create schema if not exists %s;\n", pgx.Identifier{m.schema}.Sanitize())
 	}
-	for _, text := range e.engine.migrations(version) {
+	for _, text := range m.migrations(version) {
 		b.WriteString(text)
 		b.WriteString(";\n")
 	}

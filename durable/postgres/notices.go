@@ -15,34 +15,39 @@ import (
 // and handlers that take as long, a third of the permits was unused.
 const noticeEvery = 2 * time.Millisecond
 
-// notices delivers notices to the workers of this engine at once, and to those of other
-// processes by NOTIFY. FlowControl, freed and canceled are the notices that are still to be sent.
+// notices delivers each notice to the workers of this engine at once, and to those of other processes
+// by NOTIFY: flowControl, freed and canceled are what is still to be sent. What waits together is
+// sent as one text, so a flood of notices costs no more than one each noticeEvery.
+//
+// A worker's Notify is called on a goroutine of its own, never under mu. No job depends on a
+// notice: one that is lost delays a worker, as sendAll says.
 type notices struct {
+	db   *db
 	some chan struct{} // of one element
 
-	mu          sync.Mutex
+	mu          sync.Mutex // guards what follows
 	flowControl bool
 	freed       map[driver.LimitKey]bool
 	canceled    []driver.Ref
-	workers     map[*worker]bool // of this engine
+	workers     map[*func(driver.Notice)]bool // the Notify of each worker of this engine
 }
 
-func newNotices() *notices {
-	return &notices{some: make(chan struct{}, 1), freed: map[driver.LimitKey]bool{}, workers: map[*worker]bool{}}
+func newNotices(d *db) *notices {
+	return &notices{db: d, some: make(chan struct{}, 1), freed: map[driver.LimitKey]bool{}, workers: map[*func(driver.Notice)]bool{}}
 }
 
-// sendNotice delivers a notice to the workers of this engine, and soon to all others.
-func (e *engine) sendNotice(n driver.Notice) {
-	e.notices.deliver(n)
-	e.notices.mu.Lock()
-	e.notices.flowControl = e.notices.flowControl || n.FlowControl
-	for _, p := range n.Freed {
-		e.notices.freed[p] = true
+// send delivers a notice to the workers of this engine, and soon to all others.
+func (n *notices) send(notice driver.Notice) {
+	n.deliver(notice)
+	n.mu.Lock()
+	n.flowControl = n.flowControl || notice.FlowControl
+	for _, p := range notice.Freed {
+		n.freed[p] = true
 	}
-	e.notices.canceled = append(e.notices.canceled, n.Canceled...)
-	e.notices.mu.Unlock()
+	n.canceled = append(n.canceled, notice.Canceled...)
+	n.mu.Unlock()
 	select {
-	case e.notices.some <- struct{}{}:
+	case n.some <- struct{}{}:
 	default:
 	}
 }
@@ -51,23 +56,23 @@ func (e *engine) sendNotice(n driver.Notice) {
 func (n *notices) deliver(notice driver.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for w := range n.workers {
-		go w.c.Notify(notice) // the caller may hold a lock that it takes
+	for notify := range n.workers {
+		go (*notify)(notice) // the caller may hold a lock that it takes
 	}
 }
 
-// subscribe adds a worker to those that get notices, until the function that it returns is called.
-func (n *notices) subscribe(w *worker) func() {
-	if w.c.Notify == nil {
+// subscribe adds a function, which may be nil, to those that get notices, until the function that it returns is called.
+func (n *notices) subscribe(notify func(driver.Notice)) func() {
+	if notify == nil {
 		return func() {}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.workers[w] = true
+	n.workers[&notify] = true
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		delete(n.workers, w)
+		delete(n.workers, &notify)
 	}
 }
 
@@ -120,21 +125,21 @@ func decodeNotice(text string) (n driver.Notice, ok bool) {
 	return driver.Notice{FlowControl: body.Notice.FlowControl, Freed: body.Notice.Freed, Canceled: body.Notice.Canceled}, true
 }
 
-// sendNotices sends them to other processes, until Close: then it sends the rest at once, and ends. If
+// sendAll sends notices to other processes, until closing ends: then it sends the rest at once, and ends. If
 // one is lost, the worker learns of limits, pauses and permits within a second, and of a cancel with its
 // next heartbeat.
-func (e *engine) sendNotices() {
+func (n *notices) sendAll(closing context.Context) {
 	for last := false; !last; {
 		select {
-		case <-e.closing.Done():
+		case <-closing.Done():
 			last = true
-		case <-e.notices.some:
+		case <-n.some:
 		}
-		for text := e.notices.take(); text != ""; text = e.notices.take() {
-			ctx, cancel := context.WithTimeout(e.closed, time.Second)
-			_ = e.do(ctx, e.notify, []any{e.schema, text}, relaxed)
+		for text := n.take(); text != ""; text = n.take() {
+			ctx, cancel := context.WithTimeout(n.db.closed, time.Second)
+			_ = n.db.do(ctx, n.db.notify, []any{n.db.schema, text}, relaxed)
 			cancel()
-			sleep(e.closing, noticeEvery)
+			sleep(closing, noticeEvery)
 		}
 	}
 }

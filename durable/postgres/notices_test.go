@@ -13,7 +13,7 @@ import (
 // server, and all permits are in one of them.
 func TestLongNotices(t *testing.T) {
 	for _, text := range []string{"<", "\"", "\\", "é"} {
-		n := newNotices()
+		n := newNotices(nil)
 		for i := range int64(200) {
 			n.freed[driver.LimitKey{Limit: 1<<62 + i, Lane: strings.Repeat(text, driver.MaxLane/len(text))}] = true
 		}

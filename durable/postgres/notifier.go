@@ -1,14 +1,11 @@
 package postgres
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 const (
@@ -214,86 +211,4 @@ func (l *listener) take() (announcement, bool) {
 	some := l.some
 	l.some = false
 	return l.pending, some
-}
-
-// announce wakes each Fetch of this engine, and soon those of other processes.
-func (e *engine) announce(a announcement) {
-	e.fetches.wakeAll(a)
-	e.outgoing.wakeAll(a)
-}
-
-// sendAnnouncements sends them to other processes, until Close: then it sends the rest at once, and ends.
-// Polls find the jobs whose announcement could not be sent.
-func (e *engine) sendAnnouncements(l *listener) {
-	for last := false; !last; {
-		select {
-		case <-e.closing.Done():
-			last = true
-		case <-l.woken:
-		}
-		a, ok := l.take()
-		if !ok {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(e.closed, time.Second)
-		_ = e.do(ctx, e.notify, []any{e.schema, a.encode(e.name)}, relaxed)
-		cancel()
-		sleep(e.closing, announceEvery)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
-
-// receive wakes a listener when a process announces something, until ctx ends. It opens a
-// connection of its own: the pool keeps all of its connections, and a proxy may give one of them
-// to several clients. While it has no connection, polls find the jobs.
-func (e *engine) receive(ctx context.Context, l *listener) {
-	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
-		if c, err := e.dialListener(ctx); err == nil {
-			began := time.Now()
-			e.receiveOn(ctx, c, l)
-			if time.Since(began) > time.Minute {
-				pause = 100 * time.Millisecond
-			}
-			e.hangUp(c)
-		}
-		sleep(ctx, pause)
-	}
-}
-
-// receiveOn passes announcements and notices on until the connection fails.
-func (e *engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
-	if _, err := c.Exec(ctx, "listen "+pgx.Identifier{e.schema}.Sanitize()); err != nil {
-		return
-	}
-	l.wake(announcement{old: true}) // jobs may have been announced before
-	for {
-		n, err := c.WaitForNotification(ctx)
-		if err != nil {
-			return
-		}
-		if n.Channel != e.schema { // a hook of the pool listens there
-			if other := e.pool.Config().ConnConfig.OnNotification; other != nil {
-				other(c.PgConn(), n)
-			}
-			continue
-		}
-		if notice, ok := decodeNotice(n.Payload); ok {
-			e.notices.deliver(notice)
-			if notice.FlowControl {
-				l.wake(recalled)
-			}
-			continue
-		}
-		if a, by := decodeAnnouncement(n.Payload); by != e.name {
-			l.wake(a)
-		}
-	}
 }

@@ -2,10 +2,8 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -60,9 +58,18 @@ func (m *meeting) next() []any {
 	return append(c.insertArgs(), m.filled)
 }
 
+// keysOf returns the keys that are left.
+func (m *meeting) keysOf() []string {
+	keys := make([]string, len(m.left))
+	for k, i := range m.left {
+		keys[k] = m.recs[i].Key
+	}
+	return keys
+}
+
 // turn reads the rows of a turn, and returns the records without a row: they were stored
 // before, or were born too long ago.
-func (m *meeting) turn(e *engine, rows []metRow) (unsaid []int) {
+func (m *meeting) turn(q *refs, rows []metRow) (unsaid []int) {
 	byID, keys := map[string]*metRow{}, map[string]bool{}
 	for i := range rows {
 		byID[rows[i].ID], keys[rows[i].Key] = &rows[i], true
@@ -82,11 +89,11 @@ func (m *meeting) turn(e *engine, rows []metRow) (unsaid []int) {
 			if row.Found != nil && *row.Found == *row.Holder && r.OnKey != driver.KeyKeep {
 				m.filled = append(m.filled, r.Key)
 			}
-			m.refs[i] = e.refOf(*row.Holder)
+			m.refs[i] = q.refOf(*row.Holder)
 			if r.Found != nil {
 				*r.Found = ""
 				if row.Found != nil {
-					*r.Found = e.refOf(*row.Found)
+					*r.Found = q.refOf(*row.Found)
 				}
 			}
 		case row.Taken:
@@ -101,7 +108,7 @@ func (m *meeting) turn(e *engine, rows []metRow) (unsaid []int) {
 
 // insertOnKeys stores records that have an OnKey, or a busy key. Records with different keys share a
 // commit. If that fails because of one of them, each half goes by itself.
-func (e *engine) insertOnKeys(ctx context.Context, m *meeting, waited map[string]time.Time, busy bool) {
+func (in *inserter) insertOnKeys(ctx context.Context, m *meeting, waited map[string]time.Time, busy bool) {
 	m.left = slices.DeleteFunc(m.left, func(i int) bool {
 		was := !waited[m.recs[i].Key].IsZero()
 		if was {
@@ -114,11 +121,11 @@ func (e *engine) insertOnKeys(ctx context.Context, m *meeting, waited map[string
 		most, locks = busyTries, m.keysOf()
 	}
 	for lost := 0; len(m.left) > 0; {
-		rows, err := e.meet(ctx, m.next(), locks)
+		rows, err := in.meet(ctx, m.next(), locks)
 		if n := len(m.left) / 2; n > 0 && err != nil && concernsOne(err) {
 			for _, half := range [][]int{slices.Clone(m.left[:n]), slices.Clone(m.left[n:])} {
 				m.left = half
-				e.insertOnKeys(ctx, m, waited, busy)
+				in.insertOnKeys(ctx, m, waited, busy)
 			}
 			return
 		}
@@ -129,7 +136,7 @@ func (e *engine) insertOnKeys(ctx context.Context, m *meeting, waited map[string
 			return
 		}
 		before := len(m.left)
-		e.explainUnsaid(ctx, m, m.turn(e, rows))
+		in.explainUnsaid(ctx, m, m.turn(&in.refs, rows))
 		if len(m.left) < before {
 			lost = 0
 		} else if lost++; lost == most {
@@ -147,12 +154,12 @@ func (m *meeting) fail(err error) {
 }
 
 // explainUnsaid finds out about records that a turn has said nothing of.
-func (e *engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
+func (in *inserter) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
 	if len(unsaid) == 0 {
 		return
 	}
 	before := pick(m.recs, unsaid)
-	errs, err := retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, before, nil) })
+	errs, err := retry(ctx, in.db, true, func() ([]error, error) { return in.explain(ctx, before, nil) })
 	for k, i := range unsaid {
 		switch {
 		case err != nil:
@@ -162,7 +169,7 @@ func (e *engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
 		case errs[k] != nil:
 			m.errs[i] = errs[k]
 		default:
-			if m.refs[i] = e.refOf(idOf(&m.recs[i])); m.recs[i].Found != nil {
+			if m.refs[i] = in.refOf(idOf(&m.recs[i])); m.recs[i].Found != nil {
 				*m.recs[i].Found = ""
 			}
 		}
@@ -170,10 +177,10 @@ func (e *engine) explainUnsaid(ctx context.Context, m *meeting, unsaid []int) {
 }
 
 // meet is one turn, under the locks of busy keys.
-func (e *engine) meet(ctx context.Context, args []any, locks []string) ([]metRow, error) {
+func (in *inserter) meet(ctx context.Context, args []any, locks []string) ([]metRow, error) {
 	uncertain := false
-	return retry(ctx, e, true, func() ([]metRow, error) {
-		rows, err := askLocked(ctx, e, pgx.RowToStructByPos[metRow], locks, e.insertOnKey, args)
+	return retry(ctx, in.db, true, func() ([]metRow, error) {
+		rows, err := askLocked(ctx, in.db, pgx.RowToStructByPos[metRow], locks, in.insertOnKey, args)
 		if !uncertain {
 			err = asHeld(err)
 		}
@@ -183,14 +190,14 @@ func (e *engine) meet(ctx context.Context, args []any, locks []string) ([]metRow
 }
 
 // awaitBegin waits until no job that a record would go into is about to be claimed.
-func (m *meeting) awaitBegin(ctx context.Context, e *engine, tx caller) error {
+func (m *meeting) awaitBegin(ctx context.Context, d *db, tx caller) error {
 	for i := range m.recs {
 		if mayReplace(&m.recs[i]) {
 			m.filled = append(m.filled, m.recs[i].Key)
 		}
 	}
 	for begins := len(m.filled) > 0; begins; {
-		if err := tx.run(ctx, asked{text: e.begins, args: []any{m.filled}, row: one(&begins)}); err != nil {
+		if err := tx.run(ctx, asked{text: d.begins, args: []any{m.filled}, row: one(&begins)}); err != nil {
 			return err
 		}
 		if begins {
@@ -200,61 +207,19 @@ func (m *meeting) awaitBegin(ctx context.Context, e *engine, tx caller) error {
 	return nil
 }
 
-// meetTx is insertOnKeys within the caller's transaction. It waits for others' transactions.
-func (e *engine) meetTx(ctx context.Context, tx caller, m *meeting) error {
-	if err := m.awaitBegin(ctx, e, tx); err != nil {
-		return err
-	}
-	for began, lost := time.Now(), 0; len(m.left) > 0; {
-		before := len(m.left)
-		if lost >= freeTries {
-			if err := e.takeTurn(ctx, tx, m.keysOf()); err != nil {
-				return err
-			}
-		}
-		var rows []metRow
-		err := tx.run(ctx, asked{text: e.insertOnKey, args: m.next(), row: func(scan func(...any) error) error {
-			var r metRow
-			err := scan(&r.ID, &r.Key, &r.Holder, &r.Found, &r.Taken, &r.Begins)
-			rows = append(rows, r)
-			return err
-		}})
-		if err != nil {
-			return err
-		}
-		if m.left = append(m.left, m.turn(e, rows)...); len(m.left) < before {
-			lost = 0
-		} else if lost++; time.Since(began) > repeatable {
-			m.fail(fmt.Errorf("%w: gave up, since others keep taking and leaving the key", driver.ErrExists))
-			return nil
-		}
-	}
-	return nil
-}
-
-// takeTurn takes the locks of busy keys within a caller's transaction, or waits for a moment.
-func (e *engine) takeTurn(ctx context.Context, tx caller, keys []string) error {
-	has := false
-	err := tx.run(ctx, asked{text: e.tryKeys, args: []any{keys}, row: one(&has)})
-	if err == nil && !has {
-		sleep(ctx, heldPause+rand.N(heldPause))
-	}
-	return err
-}
-
 // Signal makes the job that waits under a key due, with a payload.
-func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
+func (in *inserter) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
 	kinds, err := signaled(ctx, func(busy bool) ([]string, error) {
-		return retry(ctx, e, false, func() ([]string, error) {
+		return retry(ctx, in.db, false, func() ([]string, error) {
 			var locks []string
 			if busy {
 				locks = []string{key}
 			}
-			return askLocked(ctx, e, pgx.RowTo[string], locks, e.signal, []any{key, notNull(payload), &at}, hot)
+			return askLocked(ctx, in.db, pgx.RowTo[string], locks, in.signal, []any{key, notNull(payload), &at}, hot)
 		})
 	})
 	if len(kinds) > 0 {
-		e.announce(announcementOf(kinds, false))
+		in.announce(announcementOf(kinds, false))
 	}
 	return len(kinds) > 0, err
 }
@@ -275,52 +240,3 @@ func signaled(ctx context.Context, try func(busy bool) ([]string, error)) ([]str
 }
 
 func notNull(b []byte) []byte { return append([]byte{}, b...) }
-
-// SignalTx is Queue.Signal in your transaction: the job gets the signal if and only if you
-// commit. If it returns true, no attempt begins before the transaction has ended, and after
-// a commit the next attempt has the signal. So keep the transaction short. It panics on a
-// nil transaction.
-func (e *Engine) SignalTx(ctx context.Context, tx pgx.Tx, key string, payload []byte) (bool, error) {
-	if tx == nil {
-		panic("postgres: SignalTx: nil tx")
-	}
-	return e.engine.signalTx(ctx, pgxCaller{tx}, "SignalTx", key, payload)
-}
-
-// SignalSQL is [Engine.SignalTx] for a transaction of package database/sql; see [Engine.AddSQL].
-func (e *Engine) SignalSQL(ctx context.Context, tx *sql.Tx, key string, payload []byte) (bool, error) {
-	if tx == nil {
-		panic("postgres: SignalSQL: nil tx")
-	}
-	return e.engine.signalTx(ctx, sqlCaller{tx}, "SignalSQL", key, payload)
-}
-
-func (e *engine) signalTx(ctx context.Context, tx caller, name, key string, payload []byte) (bool, error) {
-	if err := e.usable(); err != nil {
-		return false, err
-	}
-	if len(payload) > driver.MaxPayload {
-		return false, fmt.Errorf("postgres: %s: %w: the payload has %d bytes, more than %d", name, driver.ErrInvalid, len(payload), driver.MaxPayload)
-	}
-	kinds, err := signaled(ctx, func(busy bool) (kinds []string, err error) {
-		if busy {
-			if err := e.takeTurn(ctx, tx, []string{key}); err != nil {
-				return nil, err
-			}
-		}
-		err = tx.run(ctx, asked{text: e.signal, args: []any{key, notNull(payload), (*time.Time)(nil)}, row: func(scan func(...any) error) error {
-			var kind string
-			err := scan(&kind)
-			kinds = append(kinds, kind)
-			return err
-		}})
-		return kinds, err
-	})
-	if err == nil && len(kinds) > 0 {
-		err = tx.run(ctx, e.announceTx(kinds))
-	}
-	if err != nil {
-		return false, fmt.Errorf("postgres: %s: %w", name, e.translate(err))
-	}
-	return len(kinds) > 0, nil
-}

@@ -22,15 +22,19 @@ func bornID(t time.Time) string {
 	return strings.Repeat("0", max(0, 11-len(s))) + s
 }
 
+// refs makes the Refs of a queue, which is known by its schema's name, and takes no others. It does not
+// change, and asks the server nothing.
+type refs struct{ schema string }
+
 // refOf returns the Ref of an id. The sum, over the schema's name, too, tells it from a
 // Ref of another queue and from one that was mistyped, also when the job is long
 // forgotten.
-func (e *engine) refOf(id string) driver.Ref {
-	return driver.Ref(id + "." + e.checksum(id))
+func (q *refs) refOf(id string) driver.Ref {
+	return driver.Ref(id + "." + q.checksum(id))
 }
 
-func (e *engine) checksum(id string) string {
-	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(e.schema+"\n"+id))), 36)
+func (q *refs) checksum(id string) string {
+	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(q.schema+"\n"+id))), 36)
 }
 
 // maxID is how long an id may be, in bytes.
@@ -38,9 +42,9 @@ const maxID = 160
 
 // parse returns the id of a Ref. It takes no text that no id can be, so that the server is
 // asked nothing that it cannot read.
-func (e *engine) parse(r driver.Ref) (string, error) {
+func (q *refs) parse(r driver.Ref) (string, error) {
 	if i := strings.LastIndexByte(string(r), '.'); i >= 0 && i <= maxID {
-		if id := string(r[:i]); validID(id) && e.checksum(id) == string(r[i+1:]) {
+		if id := string(r[:i]); validID(id) && q.checksum(id) == string(r[i+1:]) {
 			return id, nil
 		}
 	}

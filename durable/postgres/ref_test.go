@@ -13,16 +13,16 @@ import (
 // A Ref is read as it was written. One whose sum is right, but that cannot be, is of no
 // job.
 func TestRef(t *testing.T) {
-	e := &engine{}
+	q := refs{}
 	id := idOf(&driver.Record{ID: "ABC-1_z", Born: time.UnixMicro(7)})
-	got, err := e.parse(e.refOf(id))
+	got, err := q.parse(q.refOf(id))
 	require.NoError(t, err)
 	require.Equal(t, id, got)
 	for _, bad := range []string{"*", "a b", "a%", "a\x00b", "a\nb", "ä", "a'b", strings.Repeat("a", maxID+1), strings.Repeat("a", 1<<20)} {
-		_, err := e.parse(e.refOf(bad))
+		_, err := q.parse(q.refOf(bad))
 		require.ErrorIs(t, err, driver.ErrNotFound, "%.100q", bad)
 		require.Less(t, len(err.Error()), 1500)
 	}
-	_, err = e.parse("")
+	_, err = q.parse("")
 	require.ErrorIs(t, err, driver.ErrNotFound)
 }

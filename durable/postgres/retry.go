@@ -104,7 +104,7 @@ func isLast(pg *pgconn.PgError) bool {
 }
 
 // translate gives a server's error the name that durable has for it.
-func (e *engine) translate(err error) error {
+func (d *db) translate(err error) error {
 	var of interface{ SQLState() string } // of any driver
 	if !errors.As(err, &of) {
 		return err
@@ -113,12 +113,12 @@ func (e *engine) translate(err error) error {
 	case code == "53100":
 		return fmt.Errorf("%w: %w", driver.ErrFull, err)
 	case code == "42P01" || code == "3F000" || code == "42703" || code == "42883": // a table, schema, column or function
-		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
+		ctx, cancel := context.WithTimeout(d.closed, watchEvery)
 		defer cancel()
-		if err := e.checkVersion(ctx); err != nil {
+		if err := d.checkVersion(ctx); err != nil {
 			return err
 		}
-		return fmt.Errorf("postgres: the schema %q has no tables, or older ones: call Migrate: %w", e.schema, err)
+		return fmt.Errorf("postgres: the schema %q has no tables, or older ones: call Migrate: %w", d.schema, err)
 	case code == readOnly:
 		return fmt.Errorf("%w: %w", driver.ErrReadOnly, err)
 	case strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX"):
@@ -132,17 +132,17 @@ func (e *engine) translate(err error) error {
 // after its answer was lost, it is; an error that it returns after that is ErrUncertain,
 // whatever ends the tries. An answer comes from one try alone: try returns it, and leaves
 // nothing anywhere for the next one to find.
-func retry[T any](ctx context.Context, e *engine, repeatable bool, try func() (T, error)) (T, error) {
+func retry[T any](ctx context.Context, d *db, repeatable bool, try func() (T, error)) (T, error) {
 	uncertain := false    // a try may have done it
 	var refused time.Time // when the server said for the first time that it takes no writes
-	answer, err := retryUntil(ctx, e, func() (answer T, end bool, err error) {
+	answer, err := retryUntil(ctx, d, func() (answer T, end bool, err error) {
 		answer, err = try()
 		if err == nil {
 			return answer, true, nil
 		}
 		what := judge(err)
 		uncertain = uncertain || what == lost
-		err = e.translate(err)
+		err = d.translate(err)
 		end = what == permanent || what == lost && !repeatable || errors.Is(err, driver.ErrFull)
 		if errors.Is(err, driver.ErrReadOnly) {
 			if refused.IsZero() {
@@ -158,8 +158,8 @@ func retry[T any](ctx context.Context, e *engine, repeatable bool, try func() (T
 	return answer, err
 }
 
-// retryUntil calls try with pauses until it says that this is the end, or ctx or e ends.
-func retryUntil[T any](ctx context.Context, e *engine, try func() (answer T, end bool, err error)) (T, error) {
+// retryUntil calls try with pauses until it says that this is the end, or ctx or d ends.
+func retryUntil[T any](ctx context.Context, d *db, try func() (answer T, end bool, err error)) (T, error) {
 	var none T
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, end, err := try()
@@ -172,12 +172,21 @@ func retryUntil[T any](ctx context.Context, e *engine, try func() (answer T, end
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-t.C:
-		case <-e.closed.Done():
+		case <-d.closed.Done():
 			t.Stop()
 			return none, driver.ErrClosed
 		case <-ctx.Done():
 			t.Stop()
 			return none, err
 		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }

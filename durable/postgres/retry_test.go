@@ -38,7 +38,7 @@ func TestLostAnswerStaysUncertain(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			tries := 0
-			_, err := retry(ctx, &engine{closed: closed}, true, func() (int, error) {
+			_, err := retry(ctx, &db{closed: closed}, true, func() (int, error) {
 				err := test.errs[min(tries, len(test.errs)-1)]
 				if tries++; tries == len(test.errs) && test.close {
 					closeEngine()

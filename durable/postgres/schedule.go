@@ -12,41 +12,48 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// SetSchedule changes a schedule and its waiting occurrence in one transaction. Like the
-// end of an occurrence it locks the job first, then the schedule: so one of the two waits
-// for the other, and sees what it has done.
-func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
-	next, err := retry(ctx, e, true, func() (*driver.Record, error) {
-		next, err := e.setSchedule(ctx, was, s, replace)
+// scheduler stores and reads schedules. A schedule has at most one occurrence that waits, under the key of
+// the schedule, and the two change in one transaction.
+//
+// It keeps nothing, so it has no lock. The rows are locked in one order, the job's before the schedule's,
+// as the end of an occurrence locks them. It never ends or moves an occurrence that runs, and computes no
+// time: the caller's replace does, within the transaction.
+type scheduler struct{ *announcer }
+
+// SetSchedule changes a schedule and its waiting occurrence in one transaction. It and the end of an
+// occurrence lock in the same order: so one of the two waits for the other, and sees what it has done.
+func (c *scheduler) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+	next, err := retry(ctx, c.db, true, func() (*driver.Record, error) {
+		next, err := c.setSchedule(ctx, was, s, replace)
 		if errors.Is(err, errBefore) {
 			err = nil
 		}
 		return next, err
 	})
 	if err == nil && next != nil {
-		e.announceSoon([]driver.Record{*next}, make([]driver.Ref, 1), make([]error, 1))
+		c.announceSoon([]driver.Record{*next}, make([]driver.Ref, 1), make([]error, 1))
 	}
 	return err
 }
 
 // setSchedule returns the occurrence that it has stored, or nil.
-func (e *engine) setSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) (next *driver.Record, err error) {
-	if err := e.usable(); err != nil {
+func (c *scheduler) setSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) (next *driver.Record, err error) {
+	if err := c.usable(); err != nil {
 		return nil, err
 	}
 	committed := pgx.TxOptions{IsoLevel: pgx.ReadCommitted} // who has waited for a lock must see what was done
-	err = pgx.BeginTxFunc(ctx, e.pool, committed, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, c.pool, committed, func(tx pgx.Tx) error {
 		next = nil
 		if _, err := tx.Exec(ctx, hot); err != nil {
 			return err
 		}
-		waits, stays, err := e.lockOccurrence(ctx, tx, s.Name)
+		waits, stays, err := c.lockOccurrence(ctx, tx, s.Name)
 		if err != nil {
 			return err
 		}
 		var stored, before bool
 		var last *time.Time
-		if err := tx.QueryRow(ctx, e.statements.setSchedule, s.Name, s.Definition, s.Revision, was).Scan(&stored, &before, &last); err != nil {
+		if err := tx.QueryRow(ctx, c.statements.setSchedule, s.Name, s.Definition, s.Revision, was).Scan(&stored, &before, &last); err != nil {
 			return err
 		}
 		if before {
@@ -59,7 +66,7 @@ func (e *engine) setSchedule(ctx context.Context, was int64, s driver.Schedule, 
 			// An end that this has waited for has left the key to the next occurrence. From now
 			// on no end does, since the schedule is locked.
 			var id string
-			err := tx.QueryRow(ctx, e.lookup, driver.OccurrenceKey(s.Name)).Scan(&id)
+			err := tx.QueryRow(ctx, c.lookup, driver.OccurrenceKey(s.Name)).Scan(&id)
 			if !errors.Is(err, pgx.ErrNoRows) {
 				return cmp.Or(err, driver.ErrChanged)
 			}
@@ -79,7 +86,7 @@ func (e *engine) setSchedule(ctx context.Context, was int64, s driver.Schedule, 
 			next = nil
 			return nil
 		}
-		return e.replace(ctx, tx, waits, next)
+		return c.replace(ctx, tx, waits, next)
 	})
 	return next, err
 }
@@ -89,10 +96,10 @@ var errBefore = errors.New("postgres: it was done before")
 
 // lockOccurrence locks the occurrence of a schedule, and reports whether it stays whatever is
 // to follow. Nil: there is none.
-func (e *engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*driver.Record, bool, error) {
+func (c *scheduler) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*driver.Record, bool, error) {
 	var r driver.Record
 	var waits bool
-	err := tx.QueryRow(ctx, e.lockKeyed, driver.OccurrenceKey(name)).Scan(&r.ID, &r.Due, &r.Occurrence, &waits)
+	err := tx.QueryRow(ctx, c.lockKeyed, driver.OccurrenceKey(name)).Scan(&r.ID, &r.Due, &r.Occurrence, &waits)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, false, nil
 	}
@@ -100,18 +107,18 @@ func (e *engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*d
 }
 
 // replace cancels the occurrence that waits, and stores the next, where there are any.
-func (e *engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Record) error {
+func (c *scheduler) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Record) error {
 	if waits != nil {
-		if _, err := tx.Exec(ctx, e.cancel, []string{waits.ID}, micros(remembered)); err != nil {
+		if _, err := tx.Exec(ctx, c.cancel, []string{waits.ID}, micros(remembered)); err != nil {
 			return err
 		}
 	}
 	if next == nil {
 		return nil
 	}
-	var c columns
-	c.add(next)
-	tag, err := tx.Exec(ctx, e.insert, c.insertArgs()...)
+	var cols columns
+	cols.add(next)
+	tag, err := tx.Exec(ctx, c.insert, cols.insertArgs()...)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = driver.ErrChanged // another has taken the key, or this took too long
 	}
@@ -119,8 +126,8 @@ func (e *engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Rec
 }
 
 // Schedule returns a schedule.
-func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
-	found, err := e.readSchedules(ctx, e.schedule, name)
+func (c *scheduler) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
+	found, err := c.readSchedules(ctx, c.schedule, name)
 	switch {
 	case err != nil:
 		return driver.Schedule{}, err
@@ -131,10 +138,10 @@ func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, er
 }
 
 // Schedules goes over the schedules by name, a page at a time.
-func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+func (c *scheduler) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
 	return func(yield func(driver.Schedule, error) bool) {
 		for last, more := "", true; more; {
-			found, err := e.readSchedules(ctx, e.schedules, last, page)
+			found, err := c.readSchedules(ctx, c.schedules, last, page)
 			if err != nil {
 				yield(driver.Schedule{}, err)
 				return
@@ -149,9 +156,9 @@ func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error
 	}
 }
 
-func (e *engine) readSchedules(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
-	return retry(ctx, e, true, func() ([]driver.Schedule, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
+func (c *scheduler) readSchedules(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
+	return retry(ctx, c.db, true, func() ([]driver.Schedule, error) {
+		return ask(ctx, c.db, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
 			var last *time.Time
 			if err = row.Scan(&s.Name, &s.Definition, &s.Revision, &last); last != nil {
 				s.Last = *last

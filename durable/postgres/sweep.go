@@ -41,7 +41,7 @@ func (e *engine) sweepPass(ctx context.Context, statement string) {
 	defer cancel()
 	args := []any{bornID(e.now().Add(-sweepAfter)), sweepSize}
 	for n := sweepSize; n == sweepSize; {
-		seen, err := ask(ctx, e, pgx.RowTo[int], statement, args, hot, relaxed)
+		seen, err := ask(ctx, e.db, pgx.RowTo[int], statement, args, hot, relaxed)
 		if err != nil || len(seen) == 0 {
 			return
 		}
@@ -68,8 +68,8 @@ const loginRole = "select set_config('role', 'none', true)"
 func (w *worker) sweepPermits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	freed, err := ask(ctx, w.e, pgx.RowToStructByPos[driver.LimitKey], w.e.freeDead, []any{w.id}, hot)
+	freed, err := ask(ctx, w.e.db, pgx.RowToStructByPos[driver.LimitKey], w.e.freeDead, []any{w.id}, hot)
 	if err == nil && len(freed) > 0 {
-		w.e.sendNotice(driver.Notice{Freed: freed})
+		w.e.notices.send(driver.Notice{Freed: freed})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -60,9 +61,17 @@ func (e *Engine) AddSQL(ctx context.Context, tx *sql.Tx, jobs ...driver.Job) ([]
 	return refs, err
 }
 
-func (e *engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]driver.Ref, error) {
+// txWriter stores jobs and signals in transactions of callers. Only the commit makes them true: until then
+// nothing is announced, and nothing of them is kept in memory.
+//
+// It keeps nothing, so it has no lock. Rows and keys stay locked until the caller's transaction
+// ends, and it waits for those of others. It never commits, rolls back, or repeats a statement
+// that has failed.
+type txWriter struct{ *announcer }
+
+func (t *txWriter) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]driver.Ref, error) {
 	refs := make([]driver.Ref, len(jobs))
-	if err := e.usable(); err != nil {
+	if err := t.usable(); err != nil {
 		return refs, err
 	}
 	if len(jobs) == 0 {
@@ -72,7 +81,7 @@ func (e *engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 	// be open.
 	var now time.Time
 	if err := tx.run(ctx, asked{text: "select clock_timestamp()", row: one(&now)}); err != nil {
-		return refs, e.translate(err)
+		return refs, t.translate(err)
 	}
 	all := make([]driver.Record, len(jobs))
 	for i, j := range jobs {
@@ -98,24 +107,24 @@ func (e *engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 		c.add(&rec)
 		plain = append(plain, i)
 	}
-	stored, err := e.insertTx(ctx, tx, &c, soon)
+	stored, err := t.insertTx(ctx, tx, &c, soon)
 	if err == nil && len(stored) < len(c.id) {
-		err = e.insertFreeingTx(ctx, tx, all, plain, stored)
+		err = t.insertFreeingTx(ctx, tx, all, plain, stored)
 	}
 	if err != nil {
-		return refs, e.translate(err)
+		return refs, t.translate(err)
 	}
 	var errs []error
 	for k, id := range c.id {
 		if i := plain[k]; stored[id] {
-			refs[i] = e.refOf(id)
+			refs[i] = t.refOf(id)
 		} else {
 			errs = append(errs, fmt.Errorf("job %d: %w", i, driver.ErrExists))
 		}
 	}
 	m := newMeeting(recs)
-	if err := e.meetTx(ctx, tx, m); err != nil {
-		return make([]driver.Ref, len(jobs)), e.translate(err)
+	if err := t.meetTx(ctx, tx, m); err != nil {
+		return make([]driver.Ref, len(jobs)), t.translate(err)
 	}
 	for k, i := range of {
 		if refs[i] = m.refs[k]; m.errs[k] != nil {
@@ -127,22 +136,22 @@ func (e *engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 
 // insertTx stores records, and has the commit announce them. Equal notifications of one
 // transaction are sent once.
-func (e *engine) insertTx(ctx context.Context, tx caller, c *columns, soon []string) (map[string]bool, error) {
+func (t *txWriter) insertTx(ctx context.Context, tx caller, c *columns, soon []string) (map[string]bool, error) {
 	stored := map[string]bool{}
-	all := []asked{{text: e.insert, args: c.insertArgs(), row: func(scan func(...any) error) error {
+	all := []asked{{text: t.insert, args: c.insertArgs(), row: func(scan func(...any) error) error {
 		var id string
 		err := scan(&id)
 		stored[id] = true
 		return err
 	}}}
 	if len(soon) > 0 {
-		all = append(all, e.announceTx(soon))
+		all = append(all, t.announceTx(soon))
 	}
 	return stored, tx.run(ctx, all...)
 }
 
 // insertFreeingTx stores those records that were not stored since jobs have their keys which have expired.
-func (e *engine) insertFreeingTx(ctx context.Context, tx caller, recs []driver.Record, indices []int, stored map[string]bool) error {
+func (t *txWriter) insertFreeingTx(ctx context.Context, tx caller, recs []driver.Record, indices []int, stored map[string]bool) error {
 	var keys []string
 	for _, i := range indices {
 		if !stored[idOf(&recs[i])] {
@@ -150,7 +159,7 @@ func (e *engine) insertFreeingTx(ctx context.Context, tx caller, recs []driver.R
 		}
 	}
 	freed := map[string]bool{}
-	err := tx.run(ctx, asked{text: e.freeExpired, args: []any{keys}, row: func(scan func(...any) error) error {
+	err := tx.run(ctx, asked{text: t.freeExpired, args: []any{keys}, row: func(scan func(...any) error) error {
 		var key string
 		err := scan(&key)
 		freed[key] = true
@@ -165,13 +174,98 @@ func (e *engine) insertFreeingTx(ctx context.Context, tx caller, recs []driver.R
 			c.add(r)
 		}
 	}
-	again, err := e.insertTx(ctx, tx, &c, nil)
+	again, err := t.insertTx(ctx, tx, &c, nil)
 	maps.Copy(stored, again)
 	return err
 }
 
-// announceTx has a commit announce kinds. A job that is due soon may be long due by then, if the
-// transaction takes long.
-func (e *engine) announceTx(kinds []string) asked {
-	return asked{text: e.notifyTx, args: []any{e.schema, announcementOf(kinds, true).encode("")}}
+// meetTx is insertOnKeys within the caller's transaction. It waits for others' transactions.
+func (t *txWriter) meetTx(ctx context.Context, tx caller, m *meeting) error {
+	if err := m.awaitBegin(ctx, t.db, tx); err != nil {
+		return err
+	}
+	for began, lost := time.Now(), 0; len(m.left) > 0; {
+		before := len(m.left)
+		if lost >= freeTries {
+			if err := t.takeTurn(ctx, tx, m.keysOf()); err != nil {
+				return err
+			}
+		}
+		var rows []metRow
+		err := tx.run(ctx, asked{text: t.insertOnKey, args: m.next(), row: func(scan func(...any) error) error {
+			var r metRow
+			err := scan(&r.ID, &r.Key, &r.Holder, &r.Found, &r.Taken, &r.Begins)
+			rows = append(rows, r)
+			return err
+		}})
+		if err != nil {
+			return err
+		}
+		if m.left = append(m.left, m.turn(&t.refs, rows)...); len(m.left) < before {
+			lost = 0
+		} else if lost++; time.Since(began) > repeatable {
+			m.fail(fmt.Errorf("%w: gave up, since others keep taking and leaving the key", driver.ErrExists))
+			return nil
+		}
+	}
+	return nil
+}
+
+// takeTurn takes the locks of busy keys within a caller's transaction, or waits for a moment.
+func (t *txWriter) takeTurn(ctx context.Context, tx caller, keys []string) error {
+	has := false
+	err := tx.run(ctx, asked{text: t.tryKeys, args: []any{keys}, row: one(&has)})
+	if err == nil && !has {
+		sleep(ctx, heldPause+rand.N(heldPause))
+	}
+	return err
+}
+
+// SignalTx is Queue.Signal in your transaction: the job gets the signal if and only if you
+// commit. If it returns true, no attempt begins before the transaction has ended, and after
+// a commit the next attempt has the signal. So keep the transaction short. It panics on a
+// nil transaction.
+func (e *Engine) SignalTx(ctx context.Context, tx pgx.Tx, key string, payload []byte) (bool, error) {
+	if tx == nil {
+		panic("postgres: SignalTx: nil tx")
+	}
+	return e.engine.signalTx(ctx, pgxCaller{tx}, "SignalTx", key, payload)
+}
+
+// SignalSQL is [Engine.SignalTx] for a transaction of package database/sql; see [Engine.AddSQL].
+func (e *Engine) SignalSQL(ctx context.Context, tx *sql.Tx, key string, payload []byte) (bool, error) {
+	if tx == nil {
+		panic("postgres: SignalSQL: nil tx")
+	}
+	return e.engine.signalTx(ctx, sqlCaller{tx}, "SignalSQL", key, payload)
+}
+
+func (t *txWriter) signalTx(ctx context.Context, tx caller, name, key string, payload []byte) (bool, error) {
+	if err := t.usable(); err != nil {
+		return false, err
+	}
+	if len(payload) > driver.MaxPayload {
+		return false, fmt.Errorf("postgres: %s: %w: the payload has %d bytes, more than %d", name, driver.ErrInvalid, len(payload), driver.MaxPayload)
+	}
+	kinds, err := signaled(ctx, func(busy bool) (kinds []string, err error) {
+		if busy {
+			if err := t.takeTurn(ctx, tx, []string{key}); err != nil {
+				return nil, err
+			}
+		}
+		err = tx.run(ctx, asked{text: t.signal, args: []any{key, notNull(payload), (*time.Time)(nil)}, row: func(scan func(...any) error) error {
+			var kind string
+			err := scan(&kind)
+			kinds = append(kinds, kind)
+			return err
+		}})
+		return kinds, err
+	})
+	if err == nil && len(kinds) > 0 {
+		err = tx.run(ctx, t.announceTx(kinds))
+	}
+	if err != nil {
+		return false, fmt.Errorf("postgres: %s: %w", name, t.translate(err))
+	}
+	return len(kinds) > 0, nil
 }

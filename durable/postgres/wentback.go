@@ -107,7 +107,7 @@ func (w *worker) compareClaims(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if at, err := ask(ctx, w.e, pgx.RowToStructByPos[position], w.e.logPosition, nil); err == nil && len(at) == 1 {
+	if at, err := ask(ctx, w.e.db, pgx.RowToStructByPos[position], w.e.logPosition, nil); err == nil && len(at) == 1 {
 		p.learn(at[0]) // an error: a service that does not show its log
 	}
 	began := time.Now()
@@ -161,7 +161,7 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 		ID    string
 		Claim int32
 	}
-	own, err := ask(ctx, w.e, pgx.RowToStructByPos[claim], w.e.ownClaims, []any{w.id, w.c.Kinds.All()}, hot)
+	own, err := ask(ctx, w.e.db, pgx.RowToStructByPos[claim], w.e.ownClaims, []any{w.id, w.c.Kinds.All()}, hot)
 	if err != nil || len(own) == 0 {
 		return 0, err
 	}
@@ -182,7 +182,7 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 		return 0, nil
 	}
 	var freed []driver.LimitKey
-	_, err = ask(ctx, w.e, func(row pgx.CollectableRow) (struct{}, error) {
+	_, err = ask(ctx, w.e.db, func(row pgx.CollectableRow) (struct{}, error) {
 		var limit *int64
 		var lane *string
 		err := row.Scan(&forgotten, &limit, &lane)
@@ -195,10 +195,10 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 		return 0, err
 	}
 	if forgotten > 0 {
-		w.e.announce(announcement{old: true})
+		w.e.announcer.announce(announcement{old: true})
 	}
 	if len(freed) > 0 {
-		w.e.sendNotice(driver.Notice{Freed: freed})
+		w.e.notices.send(driver.Notice{Freed: freed})
 	}
 	return forgotten, nil
 }

@@ -65,8 +65,8 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	}
 	register := func() ([]answer, error) {
 		id := newWorkerID()
-		return retry(ctx, e, true, func() ([]answer, error) {
-			return ask(ctx, e, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
+		return retry(ctx, e.db, true, func() ([]answer, error) {
+			return ask(ctx, e.db, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
 		})
 	}
 	known, err := register()
@@ -94,7 +94,7 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	defer w.mu.Unlock()
 	if w.conn == nil || w.conn.IsClosed() {
 		w.closeConn()
-		if w.conn, err = w.e.dial(ctx); err != nil {
+		if w.conn, err = w.e.dialer.dial(ctx); err != nil {
 			return err
 		}
 	}
@@ -125,7 +125,7 @@ func (w *worker) Close(ctx context.Context) error {
 	w.hangUp()
 	err := w.e.do(ctx, w.e.leave, []any{w.id})
 	if err == nil {
-		w.e.announce(announcement{old: true})
+		w.e.announcer.announce(announcement{old: true})
 	}
 	return w.e.translate(err)
 }
@@ -139,7 +139,7 @@ func (w *worker) hangUp() {
 // closeConn closes the connection of the heartbeats, if there is one. w.mu is held.
 func (w *worker) closeConn() {
 	if w.conn != nil {
-		w.e.hangUp(w.conn)
+		w.e.dialer.hangUp(w.conn)
 		w.conn = nil
 	}
 }
@@ -160,7 +160,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 		todo[i] = i
 	}
 	for try := 0; len(todo) > 0; try++ {
-		flow, err := w.e.read.Load(), error(nil)
+		flow, err := w.e.limiter.read.Load(), error(nil)
 		if flow == nil || try > 0 {
 			flow, err = w.e.FlowControl(ctx)
 		}
@@ -237,7 +237,7 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 	}
 	var rows []answer
 	if err == nil {
-		rows, err = ask(ctx, w.e, read, statement, args, w.e.claimSettings)
+		rows, err = ask(ctx, w.e.db, read, statement, args, w.e.claimSettings)
 	}
 	if len(c.index) > 1 && refusesOne(err) {
 		c.stale = halves(c.index, func(half []int) []int { return w.claimBy(ctx, flow, held, half, results) })
@@ -492,7 +492,7 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	case len(outs) > 1:
 		return halves(outs, func(half []driver.Completion) []error { return w.finishAll(ctx, half) })
 	case isCode(err, uniqueViolation) && retakes(&outs[0]):
-		aside, failed := ask(ctx, w.e, pgx.RowTo[string], w.e.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
+		aside, failed := ask(ctx, w.e.db, pgx.RowTo[string], w.e.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
 		if failed != nil {
 			return []error{failed}
 		}
@@ -514,8 +514,8 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 		settings = []string{brief, hot}
 	}
 	uncertain := false // of all tries: one that was lost may have written the ends down
-	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
-		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, settings...)
+	rows, err := retry(ctx, w.e.db, true, func() ([]endedRow, error) {
+		rows, err := ask(ctx, w.e.db, pgx.RowToStructByPos[endedRow], statement, args, settings...)
 		err = asHeld(err)
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
@@ -558,7 +558,7 @@ func (w *worker) announceEnds(outs []driver.Completion, errs []error) {
 		}
 	}
 	if len(a.kinds) > 0 {
-		w.e.announce(a)
+		w.e.announcer.announce(a)
 	}
 	var freed []*driver.Delivery
 	for i, o := range outs {
@@ -576,7 +576,7 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 		if !handleOf(h).limited {
 			continue
 		}
-		limits, _ := w.e.read.Load().Covering(h.Record.Kind, h.Record.Lane)
+		limits, _ := w.e.limiter.read.Load().Covering(h.Record.Kind, h.Record.Lane)
 		for _, l := range limits {
 			if l.Running > 0 {
 				n.Freed = append(n.Freed, l.Key(h.Record.Lane))
@@ -584,7 +584,7 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 		}
 	}
 	if len(n.Freed) > 0 {
-		w.e.sendNotice(n)
+		w.e.notices.send(n)
 	}
 }
 
@@ -598,14 +598,14 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 	if slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }) {
 		settings = []string{brief, hot}
 	}
-	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
+	_, err := retry(ctx, w.e.db, true, func() ([]bool, error) {
 		for i := range held {
 			h := handleOf(held[i])
 			if ids[i], claims[i] = h.id, h.claim; h.claim == unknown && h.superseded.Load() {
 				claims[i] = 0
 			}
 		}
-		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.read.Load().Revision()}, settings...)
+		busy, err := ask(ctx, w.e.db, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.limiter.read.Load().Revision()}, settings...)
 		if err == nil && busy[0] {
 			err = errLocked
 		}
@@ -619,7 +619,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 		for i, h := range held {
 			kinds[i] = h.Record.Kind
 		}
-		w.e.announce(announcementOf(kinds, true))
+		w.e.announcer.announce(announcementOf(kinds, true))
 	}
 	if err == nil {
 		for i, claim := range claims {

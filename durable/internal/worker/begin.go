@@ -133,7 +133,7 @@ func (w *Worker) cancel(ref driver.Ref) {
 	if j := w.dispatcher.End(ref); j != nil {
 		go func() {
 			out := driver.Completion{Delivery: j.Delivery, End: driver.Done}
-			began := w.c.now()
+			began := w.c.Clock.Time()
 			defer func() { w.ends.Put(&end{job: j, out: out, began: began, early: true}) }()
 			w.c.Times.Follow(&out, began)
 		}()
@@ -153,7 +153,7 @@ func (w *Worker) bury(j *dispatch.Job) {
 	out := driver.Completion{Delivery: j.Delivery, End: driver.DeadLetter, Error: errKilled.Error()}
 	w.c.Log.Warn("durable: a job is dead; its last attempt did not end", "kind", j.Delivery.Record.Kind,
 		"ref", j.Delivery.Ref, "error", out.Error)
-	began := w.c.now()
+	began := w.c.Clock.Time()
 	defer func() { w.ends.Put(&end{job: j, out: out, began: began}) }()
 	attempt.Note(&out, j.Attempt, began)
 	w.c.Times.Follow(&out, began)

@@ -39,11 +39,11 @@ func (w *Worker) ran(r *run, err error) {
 		}
 	}
 	if err != nil {
-		out = a.Undecided(err, w.c.now())
+		out = a.Undecided(err, w.c.Clock.Time())
 	}
 	defer func() { w.putEnd(r, &out) }()
 	if err != nil {
-		a.Decide(&out, err, w.c.now(), w.c.Backoff)
+		a.Decide(&out, err, w.c.Clock.Time(), w.c.Backoff)
 	}
 	w.c.Times.Follow(&out, a.Began)
 }
@@ -85,7 +85,7 @@ func (w *Worker) putEnd(r *run, out *driver.Completion) {
 	e := &end{job: r.job, began: r.attempt.Began, early: r.early}
 	e.own, e.fine = r.attempt.Own()
 	if out.End != driver.Done {
-		attempt.Note(out, r.job.Attempt, w.c.now())
+		attempt.Note(out, r.job.Attempt, w.c.Clock.Time())
 		if e.own == nil {
 			w.c.logFailure(r.job, out)
 		}

@@ -78,7 +78,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	conf.Clock, conf.Requests, conf.Closed, conf.Counters = c, t.Context(), t.Context(), &Counters{}
 	conf.Handlers = map[string]attempt.Handler{"k": func(context.Context, *attempt.Attempt) error { *ran++; return nil }}
 	conf.Log = slog.New(slog.DiscardHandler)
-	conf.Times = recur.NewCalendar(nil, conf.Log, conf.now, nil)
+	conf.Times = recur.NewCalendar(nil, conf.Log, conf.Clock.Time, nil)
 	w = newWorker(conf, a, driver.NewKindSet([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })

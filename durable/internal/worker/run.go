@@ -25,7 +25,7 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	var w *Worker
 	engineWorker, err := makeWorker(ctx, &c, driver.WorkConfig{
 		Holds: func(refs []driver.Ref) []bool { return holds(running.Load(), refs) },
-		Name:  NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polls.ended(time.Now()) },
+		Name:  NewName(c.Clock.Time(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polls.ended(time.Now()) },
 		Trouble: func(err error) { w.polls.troubled(c.Log, err) },
 		Notify: func(n driver.Notice) {
 			if w := running.Load(); w != nil {

@@ -51,7 +51,7 @@ func (c *Config) watchUnhandled(ctx context.Context) {
 		}
 		found = slices.DeleteFunc(found, func(u driver.Unhandled) bool { return c.handles(u.Kind) })
 		c.Counters.Unhandled.Store(&found)
-		now, before := c.now(), known
+		now, before := c.Clock.Time(), known
 		known = map[string]bool{}
 		for _, u := range found {
 			if known[u.Kind] = true; !before[u.Kind] {

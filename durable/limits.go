@@ -139,7 +139,7 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 			return err
 		}
 		t := flowControl{limits: slices.Clone(r.Limits()), pauses: slices.Clone(r.Pauses())}
-		revision := recur.RevisionAfter(r.Revision(), q.now())
+		revision := recur.RevisionAfter(r.Revision(), q.clock.Time())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
 			next = r.Change(revision, t.limits, t.pauses)
@@ -250,7 +250,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 			waiting[l.Name] = l.Waiting
 		}
 	}
-	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.now()
+	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.clock.Time()
 	for i, l := range r.Limits() {
 		infos[i] = LimitInfo{Name: l.Name, Limit: l.Limit, Waiting: waiting[l.Name]}
 		index[l.ID] = i

@@ -1,64 +1,43 @@
 package durable
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/batch"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
-	"github.com/tickwheel/tickwheel/durable/internal/held"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
-	"github.com/tickwheel/tickwheel/internal/wallclock"
 )
 
 // closeTimeout is how long Close lets the engine answer what is under way: longer than the
 // election of a leader.
 const closeTimeout = 15 * time.Second
 
-// syncEvery is how often the engine's clock is read: clocks that drift apart are taken to
-// be 50 us apart after that, which makes jobs late by as much.
-const syncEvery = 500 * time.Millisecond
-
 // Queue adds jobs to an engine, and runs those that are due. Make one with [Open]. All
 // methods may be called by several goroutines at once, and from handlers; Run and Close
 // wait for handlers, and must not be called from one.
 type Queue struct {
+	*link
 	config   worker.Config // the options, for Run
-	log      *slog.Logger
-	engine   driver.Engine
-	clock    *clock.Clock // that of the engine
-	manual   bool         // it is set by hand
-	calendar *recur.Calendar
 	counters worker.Counters
 
 	middleware []Middleware
-	plain      *batch.Batcher[*adding] // jobs without a key
-	keyed      *batch.Batcher[*adding] // jobs with one
-	contended  *contended
-	addAll     AddFunc // with the middleware around it
+	adds       *adder
+	addAll     AddFunc // addJobs with the middleware around it
 
-	closed   context.Context // ends with Close
-	close    context.CancelCauseFunc
-	requests context.Context // of requests by the Queue itself; ends closeTimeout after closed
-	hangUp   context.CancelCauseFunc
-	closing  sync.Once
-	closeOf  error
-	wg       sync.WaitGroup // what Close waits for
+	closing sync.Once
+	closeOf error
 
-	mu       sync.Mutex
+	mu       sync.Mutex                 // guards inRun and handlers
 	inRun    bool                       // a call of Run is under way
 	handlers map[string]attempt.Handler // a worker reads them while Run is under way
 
@@ -74,8 +53,7 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 		panic("durable: Open: nil Engine")
 	}
 	c := newConfig(opts)
-	q := &Queue{config: c.Config, log: c.Log, engine: e, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
-	q.calendar = recur.NewCalendar(e, q.log, q.now, &q.counters.Added)
+	q := &Queue{link: &link{log: c.Log, engine: e}, config: c.Config, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
 	if !own(e) {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
@@ -83,10 +61,11 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 		disown(e)
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
+	q.calendar = recur.NewCalendar(e, q.log, q.clock.Time, &q.counters.Added)
 	q.closed, q.close = context.WithCancelCause(context.Background())
 	q.requests, q.hangUp = context.WithCancelCause(context.Background())
-	q.plain, q.keyed, q.contended = batch.New(q.insert, 0, 1), batch.New(q.insert, 0, 1), newContended(q.insert)
-	q.addAll = wrapAdd(q.middleware, q.addJobs)
+	q.adds = newAdder(q.link, &q.counters.Added)
+	q.addAll = wrapAdd(q.middleware, q.adds.addJobs)
 	if !q.manual {
 		q.wg.Go(q.followClock)
 	} else if m, ok := q.engine.(interface {
@@ -95,26 +74,6 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 		m.OnSet(q.clockWasSet)
 	}
 	return q, nil
-}
-
-// now returns the engine's time as well as it is known.
-func (q *Queue) now() time.Time {
-	t, _ := q.clock.Now()
-	return t
-}
-
-// readClock reads the engine's clock for the first time. That of package memory may be set
-// by hand: it is asked each time, since it moves between any two looks.
-func (q *Queue) readClock(ctx context.Context) (err error) {
-	if m, ok := q.engine.(interface{ Manual() func() time.Time }); ok {
-		if now := m.Manual(); now != nil {
-			q.clock, q.manual = clock.Exact(now), true
-			_, _, err = q.engine.Now(ctx)
-			return err
-		}
-	}
-	q.clock, err = clock.New(ctx, q.engine.Now)
-	return err
 }
 
 // owned has the engines that have a Queue which is not closed. An engine that wraps another one
@@ -137,93 +96,6 @@ func disown(e driver.Engine) {
 	}
 }
 
-// followClock reads the engine's clock until Close, and says when that was set. It does so at
-// once when this machine resumes: the clock that counts the time since the last reading has
-// stood still.
-func (q *Queue) followClock() {
-	t := time.NewTicker(syncEvery)
-	defer t.Stop()
-	resumed := make(chan struct{}, 1)
-	stop, err := wallclock.Watch(func(error) {
-		select {
-		case resumed <- struct{}{}:
-		default:
-		}
-	})
-	if err == nil {
-		defer stop()
-	}
-	seen, seenAt := q.now(), time.Now()
-	var silent time.Time // since when the clock cannot be read; zero: it can
-	var said worker.Rarely
-	for logged := int64(0); ; {
-		select {
-		case <-q.closed.Done():
-			return
-		case <-t.C:
-		case <-resumed:
-		}
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(q.closed, 2*time.Second)
-		err := q.clock.Sync(ctx)
-		cancel()
-		switch {
-		case q.closed.Err() != nil:
-			return
-		case err != nil:
-			if silent.IsZero() {
-				silent = began
-			}
-			if said.Now() {
-				q.log.Warn("durable: cannot read the engine's clock", "error", err, "silent", time.Since(silent))
-			}
-			if worker.ForGood(err) {
-				return
-			}
-		case !silent.IsZero():
-			q.log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
-			silent, said = time.Time{}, worker.Rarely{}
-		}
-		now, at := q.now(), time.Now()
-		if expected := seen.Add(at.Sub(seenAt)); q.calendar.Saw(now, expected) {
-			q.wg.Go(q.putRight) // the clock is read meanwhile
-		}
-		seen, seenAt = now, at
-		if step := q.clock.Step(); step.Count > logged {
-			logged = step.Count
-			q.log.Warn("durable: the engine's clock was set, or another server answers, or this process stood still",
-				"by", step.By.Round(time.Millisecond))
-		}
-	}
-}
-
-// clockWasSet takes a step of a clock that is set by hand.
-func (q *Queue) clockWasSet(was, now time.Time) {
-	if q.calendar.Saw(now, was) {
-		q.putRight()
-	}
-}
-
-// putRight plans the next occurrence of each schedule anew, since the engine's clock was ahead.
-// Each Queue does that: the first one to change a schedule makes it right for the others. It ends
-// with Close.
-func (q *Queue) putRight() {
-	var said worker.Rarely
-	for q.closed.Err() == nil {
-		err := q.calendar.PutRight(q.closed)
-		if err == nil || worker.ForGood(err) {
-			return
-		}
-		if said.Now() && q.closed.Err() == nil {
-			q.log.Warn("durable: cannot read a schedule; trying again", "name", "", "error", err)
-		}
-		select {
-		case <-q.closed.Done():
-		case <-time.After(driver.RetryInterval):
-		}
-	}
-}
-
 // Close ends the Queue and closes its engine. A Run that is under way ends as if its
 // context had, and the contexts of its handlers end with [ErrClosed] as cause; Close
 // waits until all have returned. To let handlers finish, end Run's context first, wait
@@ -237,9 +109,9 @@ func (q *Queue) Close() error {
 		q.close(ErrClosed)
 		defer time.AfterFunc(closeTimeout, func() { q.hangUp(ErrClosed) }).Stop()
 		defer q.hangUp(ErrClosed)
-		q.plain.Close()
-		q.keyed.Close()
-		q.contended.batch.Close()
+		q.adds.plain.Close()
+		q.adds.keyed.Close()
+		q.adds.contended.batch.Close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
 		disown(q.engine)
@@ -267,124 +139,6 @@ func (q *Queue) Add(ctx context.Context, j Job) (Ref, error) {
 func (q *Queue) AddMany(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
 	return q.addAll(ctx, jobs)
 }
-
-// addJobs is AddMany without the middleware.
-func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error) {
-	recs := make([]driver.Record, len(jobs))
-	now := q.now()
-	for i, j := range jobs {
-		if recs[i], err = driver.NewRecord(j, now); err != nil {
-			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
-		}
-		recs[i].Payload = bytes.Clone(j.Payload) // a record may be on its way after Add has returned
-	}
-	return q.add(ctx, recs)
-}
-
-// ofJob says of which of n jobs an error is.
-func ofJob(i, n int, err error) error {
-	if n == 1 {
-		return fmt.Errorf("durable: Add: %w", err)
-	}
-	return fmt.Errorf("durable: AddMany: job %d: %w", i, err)
-}
-
-func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
-	refs := make([]Ref, len(recs))
-	if err := ctx.Err(); err != nil {
-		return refs, context.Cause(ctx)
-	}
-	if q.closed.Err() != nil {
-		return refs, ErrClosed
-	}
-	items := make([]*adding, len(recs))
-	var plain, keyed []*adding
-	for i, r := range recs {
-		items[i] = &adding{rec: r, done: make(chan struct{})}
-		items[i].rec.Found = &items[i].found
-		switch {
-		case r.Key == "":
-			plain = append(plain, items[i])
-		case q.contended.has(r.Key):
-			q.await(items[i])
-		default:
-			keyed = append(keyed, items[i])
-		}
-	}
-	q.put(q.plain, plain)
-	q.put(q.keyed, keyed)
-	var errs []error
-	for i, it := range items {
-		select {
-		case <-it.done:
-			refs[i] = it.ref
-			if found := recs[i].Found; found != nil {
-				*found = it.found
-			}
-			if errors.Is(it.err, ErrExists) {
-				it.err = fmt.Errorf("the key %.300q: %w", recs[i].Key, it.err)
-			}
-			if it.err != nil {
-				errs = append(errs, ofJob(i, len(recs), it.err))
-			}
-		case <-ctx.Done():
-			errs = append(errs, ofJob(i, len(recs), fmt.Errorf("%w: %w", ErrUncertain, context.Cause(ctx))))
-		}
-	}
-	return refs, errors.Join(errs...)
-}
-
-// put hands items to a batcher; if it is closed they fail.
-func (q *Queue) put(b *batch.Batcher[*adding], items []*adding) {
-	if b.Put(items...) {
-		return
-	}
-	for _, it := range items {
-		it.err = ErrClosed
-		close(it.done)
-	}
-}
-
-// insert stores what a batcher has collected.
-func (q *Queue) insert(items []*adding) {
-	recs := make([]driver.Record, len(items))
-	for i, it := range items {
-		recs[i] = it.rec
-	}
-	ctx, cancel := context.WithTimeout(q.requests, addTimeout)
-	defer cancel()
-	refs, errs := make([]Ref, len(items)), slices.Repeat([]error{ErrClosed}, len(items))
-	if ctx.Err() == nil {
-		refs, errs = q.engine.Insert(held.NoWait(ctx), recs)
-	}
-	for i, it := range items {
-		if errors.Is(errs[i], held.Err) {
-			q.await(it)
-			continue
-		}
-		it.ref, it.err = refs[i], errs[i]
-		if errors.Is(it.err, context.DeadlineExceeded) && !errors.Is(it.err, ErrUncertain) { // of addTimeout, not of the caller's
-			it.err = fmt.Errorf("%w: %w", ErrUncertain, it.err)
-		}
-		if it.err == nil {
-			q.counters.Added.Add(1)
-		}
-		q.contended.leave(it)
-		close(it.done)
-	}
-}
-
-// await puts an Add aside until its key is free.
-func (q *Queue) await(it *adding) {
-	if !q.contended.put(it) {
-		q.contended.leave(it)
-		it.err = ErrClosed
-		close(it.done)
-	}
-}
-
-// addTimeout is how long an engine may try to store: longer than an election.
-const addTimeout = 30 * time.Second
 
 // Cancel ends a waiting job. If it returns true, no attempt begins any more; if no
 // attempt had failed before, the job has not run and never will. If it returns false, the
@@ -449,7 +203,7 @@ func (q *Queue) Signal(ctx context.Context, key string, payload []byte) (bool, e
 	if key == "" || !valid.Printable(key) {
 		return false, nil
 	}
-	return q.engine.Signal(ctx, key, payload, clock.WholeMicros(q.now()))
+	return q.engine.Signal(ctx, key, payload, clock.WholeMicros(q.clock.Time()))
 }
 
 // Lookup returns the job that has the key, or [ErrNotFound]. On a cluster of NATS whose leader was
@@ -486,7 +240,7 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 	if q.closed.Err() != nil {
 		return false, ErrClosed
 	}
-	if now := q.now(); at.Before(now) {
+	if now := q.clock.Time(); at.Before(now) {
 		at = now
 	}
 	at = clock.WholeMicros(at)
@@ -542,7 +296,7 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 	if q.closed.Err() != nil {
 		return ErrClosed
 	}
-	err := q.engine.Redrive(ctx, r, clock.WholeMicros(q.now()))
+	err := q.engine.Redrive(ctx, r, clock.WholeMicros(q.clock.Time()))
 	if err == nil {
 		q.counters.Redriven.Add(1)
 	}

@@ -173,7 +173,7 @@ func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedul
 		return ErrClosed
 	}
 	j.At, j.After, j.Expires = time.Time{}, 0, time.Time{}
-	rec, err := driver.NewOccurrence(j, name, q.now())
+	rec, err := driver.NewOccurrence(j, name, q.clock.Time())
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedul
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		p.Paused, p.Since = false, q.now().UnixMicro()
+		p.Paused, p.Since = false, q.clock.Time().UnixMicro()
 		if old != nil {
 			p.Paused = old.Paused
 			if old.Spec == p.Spec && old.Start == p.Start {
@@ -247,7 +247,7 @@ func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 		}
 		slices.SortFunc(all, func(a, b driver.Schedule) int { return cmp.Compare(a.Name, b.Name) })
 		for _, s := range all {
-			info, err := q.describe(ctx, s)
+			info, err := describe(ctx, q.calendar, s)
 			if !yield(info, err) || err != nil {
 				return
 			}
@@ -255,7 +255,7 @@ func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 	}
 }
 
-func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, error) {
+func describe(ctx context.Context, c *recur.Calendar, s driver.Schedule) (ScheduleInfo, error) {
 	p := recur.DecodeSchedule(s.Definition)
 	i := ScheduleInfo{
 		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: MissedPolicy(p.Missed), Skip: p.Skip, Last: s.Last,
@@ -264,7 +264,7 @@ func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, 
 	if p.Job != nil {
 		i.Job = p.Job.Restore()
 	}
-	o, err := q.calendar.Occurrence(ctx, s.Name)
+	o, err := c.Occurrence(ctx, s.Name)
 	if o.State != 0 {
 		i.Next, i.Ref = o.Due, o.Ref
 	}
@@ -317,7 +317,7 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "ResumeSchedule", name, func(p *recur.Schedule) bool {
 		if p.Paused {
-			p.Paused, p.Since = false, q.now().UnixMicro()
+			p.Paused, p.Since = false, q.clock.Time().UnixMicro()
 		}
 		return true
 	})
@@ -354,7 +354,7 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
 		}
-		err = q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: recur.RevisionAfter(s.Revision, q.now())}, nil)
+		err = q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: recur.RevisionAfter(s.Revision, q.clock.Time())}, nil)
 		if !errors.Is(err, driver.ErrChanged) {
 			return err
 		}

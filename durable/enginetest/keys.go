@@ -64,11 +64,11 @@ func keys(t *testing.T, s Store) {
 }
 
 // addWhenFree adds a job as soon as no other has its key.
-func (r *rig) addWhenFree(j durable.Job) (ref durable.Ref) {
-	await(r.t, "the key is free", func() bool {
+func (c *calls) addWhenFree(j durable.Job) (ref durable.Ref) {
+	await(c.t, "the key is free", func() bool {
 		var err error
-		ref, err = r.Add(within(r.t), j)
-		require.True(r.t, err == nil || errors.Is(err, durable.ErrExists), "%v", err)
+		ref, err = c.Add(within(c.t), j)
+		require.True(c.t, err == nil || errors.Is(err, durable.ErrExists), "%v", err)
 		return err == nil
 	})
 	return ref

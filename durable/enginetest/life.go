@@ -232,9 +232,9 @@ func unknownRef(t *testing.T, s Store) {
 }
 
 // isNotDead checks that a Ref is of no job that can be redriven or deleted.
-func (r *rig) isNotDead(ref durable.Ref) {
-	require.ErrorIs(r.t, r.Redrive(within(r.t), ref), durable.ErrNotFound, "%q", ref)
-	require.ErrorIs(r.t, r.Delete(within(r.t), ref), durable.ErrNotFound, "%q", ref)
+func (c *calls) isNotDead(ref durable.Ref) {
+	require.ErrorIs(c.t, c.Redrive(within(c.t), ref), durable.ErrNotFound, "%q", ref)
+	require.ErrorIs(c.t, c.Delete(within(c.t), ref), durable.ErrNotFound, "%q", ref)
 }
 
 // A context that has ended stores nothing; a closed Queue says so.
@@ -334,19 +334,19 @@ func list(t *testing.T, s Store) {
 }
 
 // listed goes over all pages of n jobs, and returns their Refs.
-func (r *rig) listed(f durable.Filter, n int) (refs []durable.Ref) {
+func (c *calls) listed(f durable.Filter, n int) (refs []durable.Ref) {
 	for after := ""; ; {
-		infos, next, err := r.List(within(r.t), f, after, n)
-		require.NoError(r.t, err)
-		require.LessOrEqual(r.t, len(infos), n)
+		infos, next, err := c.List(within(c.t), f, after, n)
+		require.NoError(c.t, err)
+		require.LessOrEqual(c.t, len(infos), n)
 		for _, i := range infos {
-			require.True(r.t, matches(f, i), "%v", i)
+			require.True(c.t, f.Match(i), "%v", i)
 			refs = append(refs, i.Ref)
 		}
 		if next == "" {
 			return refs
 		}
-		require.NotEqual(r.t, after, next)
+		require.NotEqual(c.t, after, next)
 		after = next
 	}
 }

@@ -25,9 +25,9 @@ func saves(t testing.TB, s Store) PutBacker {
 }
 
 // settled waits until a worker agrees with its store, which took less than a lease.
-func (r *rig) settled(began time.Time) {
-	await(r.t, "worker and store agree", func() bool { return r.Health(within(r.t)) == nil })
-	r.t.Log("settled after", time.Since(began))
+func (c *calls) settled(began time.Time) {
+	await(c.t, "worker and store agree", func() bool { return c.Health(within(c.t)) == nil })
+	c.t.Log("settled after", time.Since(began))
 }
 
 // Jobs that ran when the store was saved, and have ended since, run again within seconds of the put

@@ -43,14 +43,14 @@ func retries(t *testing.T, s Store) {
 }
 
 // awaitDead waits until a job is listed as dead.
-func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
-	await(r.t, "it is dead", func() bool {
+func (c *calls) awaitDead(ref durable.Ref) (info durable.Info) {
+	await(c.t, "it is dead", func() bool {
 		var err error
-		info, err = r.Get(within(r.t), ref)
+		info, err = c.Get(within(c.t), ref)
 		return err == nil && info.State == durable.Dead
 	})
-	listed := slices.DeleteFunc(r.matching(durable.Filter{State: durable.Dead}), func(i durable.Info) bool { return i.Ref != ref })
-	require.Equal(r.t, []durable.Info{info}, listed)
+	listed := slices.DeleteFunc(c.matching(durable.Filter{State: durable.Dead}), func(i durable.Info) bool { return i.Ref != ref })
+	require.Equal(c.t, []durable.Info{info}, listed)
 	return info
 }
 

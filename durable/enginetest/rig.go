@@ -65,16 +65,26 @@ func within(t testing.TB) context.Context {
 // kind is that of the tests' jobs, unless there are several.
 const kind = "k"
 
-// rig is a Queue with a handler that records what ran.
+// rig is a Queue with a handler that records what ran. A test that has not failed leaves no handler behind.
 type rig struct {
-	*durable.Queue
-	t      testing.TB
+	*calls
+	history
 	engine driver.Engine
 	lease  time.Duration // Longer where the engine answers so late that the lease would be lost again and again.
 	stop   context.CancelFunc
 	done   chan struct{}
+}
 
-	mu   sync.Mutex
+// calls makes the calls of a Queue that must succeed, or fail in one way: any other answer ends the test. It reads the
+// store by the Queue only, and knows no handler.
+type calls struct {
+	*durable.Queue
+	t testing.TB
+}
+
+// history has the attempts that have begun, in the order of their begins. None is taken out.
+type history struct {
+	mu   sync.Mutex // guards runs
 	runs []run
 }
 
@@ -88,7 +98,7 @@ type run struct {
 func open(t testing.TB, e driver.Engine, opts ...durable.Option) *rig {
 	asked := time.Now()
 	engineNow(t, e)
-	r := &rig{t: t, engine: e, lease: max(lease, 20*time.Since(asked))}
+	r := &rig{calls: &calls{t: t}, engine: e, lease: max(lease, 20*time.Since(asked))}
 	var err error
 	r.Queue, err = durable.Open(within(t), e, append([]durable.Option{durable.WithLease(r.lease)}, opts...)...)
 	r.ok(err)
@@ -151,16 +161,16 @@ func (r *rig) close() {
 }
 
 // add adds jobs that must be accepted.
-func (r *rig) add(jobs ...durable.Job) []durable.Ref {
-	refs, err := r.AddMany(within(r.t), jobs...)
-	r.ok(err)
+func (c *calls) add(jobs ...durable.Job) []durable.Ref {
+	refs, err := c.AddMany(within(c.t), jobs...)
+	c.ok(err)
 	return refs
 }
 
 // addMany adds n jobs that are alike, a thousand in a call.
-func (r *rig) addMany(n int, job durable.Job) (refs []durable.Ref) {
+func (c *calls) addMany(n int, job durable.Job) (refs []durable.Ref) {
 	for some := range slices.Chunk(times(n, job), 1000) {
-		refs = append(refs, r.add(some...)...)
+		refs = append(refs, c.add(some...)...)
 	}
 	return refs
 }
@@ -231,101 +241,99 @@ func answers(ch <-chan error) handler {
 }
 
 // lookup returns the job that has a key; there must be one.
-func (r *rig) lookup(key string) durable.Info { return r.info(r.Lookup(within(r.t), key)) }
+func (c *calls) lookup(key string) durable.Info { return c.info(c.Lookup(within(c.t), key)) }
 
 // refuses adds a job, which must fail with an error.
-func (r *rig) refuses(j durable.Job, want error) {
-	ref, err := r.Add(within(r.t), j)
-	require.ErrorIs(r.t, err, want)
-	require.Empty(r.t, ref)
+func (c *calls) refuses(j durable.Job, want error) {
+	ref, err := c.Add(within(c.t), j)
+	require.ErrorIs(c.t, err, want)
+	require.Empty(c.t, ref)
 }
 
 // now is the engine's time.
 func (r *rig) now() time.Time { return engineNow(r.t, r.engine) }
 
 // isGone checks that Get does not find a job.
-func (r *rig) isGone(ref durable.Ref) {
-	_, err := r.Get(within(r.t), ref)
-	require.ErrorIs(r.t, err, durable.ErrNotFound)
+func (c *calls) isGone(ref durable.Ref) {
+	_, err := c.Get(within(c.t), ref)
+	require.ErrorIs(c.t, err, durable.ErrNotFound)
 }
 
 // ok checks that a call has succeeded.
-func (r *rig) ok(err error) { require.NoError(r.t, err) }
+func (c *calls) ok(err error) { require.NoError(c.t, err) }
 
 // is checks that a call has succeeded, and returns its answer.
-func (r *rig) is(answer bool, err error) bool {
-	r.ok(err)
+func (c *calls) is(answer bool, err error) bool {
+	c.ok(err)
 	return answer
 }
 
 // info is the same for a call that returns a job.
-func (r *rig) info(info durable.Info, err error) durable.Info {
-	r.ok(err)
+func (c *calls) info(info durable.Info, err error) durable.Info {
+	c.ok(err)
 	return info
 }
 
-func (r *rig) redrive(ref durable.Ref) { r.ok(r.Redrive(within(r.t), ref)) }
+func (c *calls) redrive(ref durable.Ref) { c.ok(c.Redrive(within(c.t), ref)) }
 
-func (r *rig) delete(ref durable.Ref) { r.ok(r.Delete(within(r.t), ref)) }
+func (c *calls) delete(ref durable.Ref) { c.ok(c.Delete(within(c.t), ref)) }
 
 // lacks checks that no job has a key.
-func (r *rig) lacks(key string) {
-	_, err := r.Lookup(within(r.t), key)
-	require.ErrorIs(r.t, err, durable.ErrNotFound)
+func (c *calls) lacks(key string) {
+	_, err := c.Lookup(within(c.t), key)
+	require.ErrorIs(c.t, err, durable.ErrNotFound)
 }
 
 // get returns a job that must be there.
-func (r *rig) get(ref durable.Ref) durable.Info { return r.info(r.Get(within(r.t), ref)) }
+func (c *calls) get(ref durable.Ref) durable.Info { return c.info(c.Get(within(c.t), ref)) }
 
 // cancels reports whether a Cancel has canceled the job.
-func (r *rig) cancels(ref durable.Ref) bool { return r.is(r.Cancel(within(r.t), ref)) }
+func (c *calls) cancels(ref durable.Ref) bool { return c.is(c.Cancel(within(c.t), ref)) }
 
-func (r *rig) cancel(ref durable.Ref, want bool, when string) {
-	require.Equal(r.t, want, r.cancels(ref), when)
+func (c *calls) cancel(ref durable.Ref, want bool, when string) {
+	require.Equal(c.t, want, c.cancels(ref), when)
 }
 
 // cancelAll cancels jobs, which must wait.
-func (r *rig) cancelAll(refs []durable.Ref) {
+func (c *calls) cancelAll(refs []durable.Ref) {
 	for _, ref := range refs {
-		r.cancel(ref, true, "it waits")
+		c.cancel(ref, true, "it waits")
 	}
 }
 
 // cancelsKey reports whether a CancelKey has canceled a job.
-func (r *rig) cancelsKey(key string) bool { return r.is(r.CancelKey(within(r.t), key)) }
+func (c *calls) cancelsKey(key string) bool { return c.is(c.CancelKey(within(c.t), key)) }
 
-func (r *rig) cancelKey(key string, want bool) { require.Equal(r.t, want, r.cancelsKey(key)) }
+func (c *calls) cancelKey(key string, want bool) { require.Equal(c.t, want, c.cancelsKey(key)) }
 
 // moves reports whether a Reschedule has moved the job.
-func (r *rig) moves(ref durable.Ref, at time.Time) bool {
-	ok, err := r.Reschedule(within(r.t), ref, at)
-	r.ok(err)
-	return ok
+func (c *calls) moves(ref durable.Ref, at time.Time) bool {
+	return c.is(c.Reschedule(within(c.t), ref, at))
 }
 
-func (r *rig) reschedule(ref durable.Ref, at time.Time, want bool) {
-	require.Equal(r.t, want, r.moves(ref, at))
+func (c *calls) reschedule(ref durable.Ref, at time.Time, want bool) {
+	require.Equal(c.t, want, c.moves(ref, at))
 }
 
 // limit sets a limit.
-func (r *rig) limit(name string, l durable.Limit) { r.ok(r.SetLimit(within(r.t), name, l)) }
+func (c *calls) limit(name string, l durable.Limit) { c.ok(c.SetLimit(within(c.t), name, l)) }
 
 // unlimit deletes a limit.
-func (r *rig) unlimit(name string) { r.ok(r.DeleteLimit(within(r.t), name)) }
+func (c *calls) unlimit(name string) { c.ok(c.DeleteLimit(within(c.t), name)) }
 
-func (r *rig) pause(what durable.Pausable) { r.ok(r.Pause(within(r.t), what)) }
+func (c *calls) pause(what durable.Pausable) { c.ok(c.Pause(within(c.t), what)) }
 
-func (r *rig) resume(what durable.Pausable) { r.ok(r.Resume(within(r.t), what)) }
+func (c *calls) resume(what durable.Pausable) { c.ok(c.Resume(within(c.t), what)) }
 
-func (r *rig) schedule(name, spec string, job durable.Job, opts ...durable.ScheduleOption) {
-	r.ok(r.SetSchedule(within(r.t), name, spec, job, opts...))
+func (c *calls) schedule(name, spec string, job durable.Job, opts ...durable.ScheduleOption) {
+	c.ok(c.SetSchedule(within(c.t), name, spec, job, opts...))
 }
 
 // matching returns the jobs that a filter finds.
-func (r *rig) matching(f durable.Filter) (infos []durable.Info) {
-	for info, err := range r.All(within(r.t), f) {
-		r.ok(err)
-		require.True(r.t, matches(f, info))
+func (c *calls) matching(f durable.Filter) (infos []durable.Info) {
+	for info, err := range c.All(within(c.t), f) {
+		c.ok(err)
+		require.True(c.t, f.Match(info))
 		infos = append(infos, info)
 	}
 	return infos
@@ -374,11 +382,11 @@ func empty(t testing.TB, r *rig) {
 }
 
 // ranOf returns the attempts of a schedule.
-func (r *rig) ranOf(schedule string) []run {
+func (r *history) ranOf(schedule string) []run {
 	return slices.DeleteFunc(r.ran(), func(run run) bool { return run.Schedule != schedule })
 }
 
-func (r *rig) ran() []run {
+func (r *history) ran() []run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]run(nil), r.runs...)
@@ -409,11 +417,6 @@ func await(t testing.TB, what string, cond func() bool) {
 		}
 		time.Sleep(min(max(waited/8, 2*time.Millisecond), 50*time.Millisecond))
 	}
-}
-
-// matches reports whether a Filter selects a job.
-func matches(f durable.Filter, i durable.Info) bool {
-	return f.Match(i)
 }
 
 // atOnce calls f with each number below n at once, and waits until all have returned.
@@ -449,10 +452,10 @@ func attempts(rigs ...*rig) (n int) {
 func (r *rig) awaitRuns(n int) []run { return awaitRuns(r.t, n, r) }
 
 // awaitGone waits until the jobs are kept no longer.
-func (r *rig) awaitGone(refs ...durable.Ref) {
+func (c *calls) awaitGone(refs ...durable.Ref) {
 	for _, ref := range refs {
-		await(r.t, "the job is gone", func() bool {
-			_, err := r.Get(within(r.t), ref)
+		await(c.t, "the job is gone", func() bool {
+			_, err := c.Get(within(c.t), ref)
 			return errors.Is(err, durable.ErrNotFound)
 		})
 	}

@@ -23,11 +23,11 @@ import (
 )
 
 // schedules returns the schedules by name.
-func (r *rig) schedules() map[string]durable.ScheduleInfo {
+func (c *calls) schedules() map[string]durable.ScheduleInfo {
 	all := map[string]durable.ScheduleInfo{}
-	for info, err := range r.Schedules(within(r.t)) {
-		require.NoError(r.t, err)
-		require.NotContains(r.t, all, info.Name)
+	for info, err := range c.Schedules(within(c.t)) {
+		require.NoError(c.t, err)
+		require.NotContains(c.t, all, info.Name)
 		all[info.Name] = info
 	}
 	return all
@@ -45,7 +45,7 @@ func onceEach(t *testing.T, runs []run) int {
 }
 
 // haveRun reports whether so many occurrences of each schedule have begun.
-func (r *rig) haveRun(n int, schedules ...string) bool {
+func (r *history) haveRun(n int, schedules ...string) bool {
 	return !slices.ContainsFunc(schedules, func(name string) bool { return len(r.ranOf(name)) < n })
 }
 
@@ -99,11 +99,11 @@ func scheduleAgain(t *testing.T, s Store) {
 	}
 }
 
-func (r *rig) pauseSchedule(name string) { r.ok(r.PauseSchedule(within(r.t), name)) }
+func (c *calls) pauseSchedule(name string) { c.ok(c.PauseSchedule(within(c.t), name)) }
 
-func (r *rig) resumeSchedule(name string) { r.ok(r.ResumeSchedule(within(r.t), name)) }
+func (c *calls) resumeSchedule(name string) { c.ok(c.ResumeSchedule(within(c.t), name)) }
 
-func (r *rig) deleteSchedule(name string) { r.ok(r.DeleteSchedule(within(r.t), name)) }
+func (c *calls) deleteSchedule(name string) { c.ok(c.DeleteSchedule(within(c.t), name)) }
 
 // A change takes effect soon: for what waits, and while an occurrence runs for what
 // follows it.

@@ -110,6 +110,12 @@ func (c *Clock) Now() (time.Time, time.Duration) {
 	return s.at(local)
 }
 
+// Time returns the estimate alone.
+func (c *Clock) Time() time.Time {
+	t, _ := c.Now()
+	return t
+}
+
 // Until returns how long it takes until the other clock surely shows t, if it does not
 // drift meanwhile. It is not positive if it surely does: who has waited asks once more.
 func (c *Clock) Until(t time.Time) time.Duration {

@@ -16,7 +16,7 @@ import (
 func (w *Worker) begin(j *dispatch.Job) {
 	ctx, cancel := context.WithCancelCause(w.c.Closed)
 	r := &run{job: j, cancel: cancel}
-	r.attempt.Delivery, r.attempt.Number, r.attempt.Engine, r.attempt.Times = j.Delivery, j.Attempt, w.engine, w.c.Times
+	r.attempt.Delivery, r.attempt.Number, r.attempt.Engine, r.attempt.Times = j.Delivery, j.Attempt, w.link.engine, w.c.Times
 	if d := j.Delivery.Record.Timeout; d > 0 {
 		r.overdue = time.Now().Add(d).Add(w.c.Lease) // the sum of the longest durations would overflow
 	}
@@ -92,12 +92,23 @@ func (w *Worker) cutOff() {
 
 var errCutOff = fmt.Errorf("%w: the handler did not return within WithGrace", driver.ErrClosed)
 
+// handlers are the jobs that run, each from its begin until its handler has returned. Worker.mu guards them and the flags of
+// each run. They end contexts, and take no job out: that is for the goroutine of its handler.
+type handlers map[*dispatch.Job]*run
+
+// endAll ends the contexts of all handlers.
+func (h handlers) endAll(cause error) {
+	for _, r := range h {
+		r.cancel(cause)
+	}
+}
+
 // isStuck reports whether a handler has not returned though its Timeout has been over for a lease.
 func (r *run) isStuck(now time.Time) bool { return !r.overdue.IsZero() && now.After(r.overdue) }
 
-// stuck returns how many handlers are stuck. w.mu is held.
-func (w *Worker) stuck(now time.Time) (n int64) {
-	for _, r := range w.runs {
+// stuck returns how many handlers are stuck.
+func (h handlers) stuck(now time.Time) (n int64) {
+	for _, r := range h {
 		if r.isStuck(now) {
 			n++
 		}
@@ -105,14 +116,14 @@ func (w *Worker) stuck(now time.Time) (n int64) {
 	return n
 }
 
-// logStuck logs each handler once that is stuck. w.mu is held.
-func (w *Worker) logStuck(now time.Time) {
-	for j, r := range w.runs {
+// logStuck logs each handler once that is stuck.
+func (h handlers) logStuck(c *Config, now time.Time) {
+	for j, r := range h {
 		if !r.logged && r.isStuck(now) {
 			r.logged = true
 			rec := &j.Delivery.Record
-			w.c.Log.Warn("durable: a handler has not returned after its Timeout", "kind", rec.Kind, "ref", j.Delivery.Ref,
-				"running", (now.Sub(r.overdue) + rec.Timeout + w.c.Lease).Round(time.Millisecond))
+			c.Log.Warn("durable: a handler has not returned after its Timeout", "kind", rec.Kind, "ref", j.Delivery.Ref,
+				"running", (now.Sub(r.overdue) + rec.Timeout + c.Lease).Round(time.Millisecond))
 		}
 	}
 }
@@ -122,7 +133,7 @@ func (w *Worker) cancel(ref driver.Ref) {
 	if j := w.dispatcher.End(ref); j != nil {
 		go func() {
 			out := driver.Completion{Delivery: j.Delivery, End: driver.Done}
-			began := w.c.now()
+			began := w.c.Clock.Time()
 			defer func() { w.ends.Put(&end{job: j, out: out, began: began, early: true}) }()
 			w.c.Times.Follow(&out, began)
 		}()
@@ -142,7 +153,7 @@ func (w *Worker) bury(j *dispatch.Job) {
 	out := driver.Completion{Delivery: j.Delivery, End: driver.DeadLetter, Error: errKilled.Error()}
 	w.c.Log.Warn("durable: a job is dead; its last attempt did not end", "kind", j.Delivery.Record.Kind,
 		"ref", j.Delivery.Ref, "error", out.Error)
-	began := w.c.now()
+	began := w.c.Clock.Time()
 	defer func() { w.ends.Put(&end{job: j, out: out, began: began}) }()
 	attempt.Note(&out, j.Attempt, began)
 	w.c.Times.Follow(&out, began)

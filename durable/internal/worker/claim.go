@@ -16,7 +16,7 @@ func (w *Worker) claimLoop(ctx context.Context) {
 		}
 		// Not by ctx: a claim that is given up may be stored after its job was handed back. Then nobody
 		// else gets the job while this worker lives, which may be as long as its longest handler.
-		for ctx.Err() == nil && w.claim(w.requests) {
+		for ctx.Err() == nil && w.claim(w.link.requests) {
 		}
 	}
 }
@@ -33,7 +33,7 @@ func (w *Worker) claim(ctx context.Context) bool {
 	for i, j := range jobs {
 		held[i] = j.Delivery
 	}
-	results := w.engine.Claim(ctx, held)
+	results := w.link.engine.Claim(ctx, held)
 	now = w.lock()
 	defer w.unlockAndAct(now)
 	w.stands(now.Local) // under a lease that is lost the answer comes too late

@@ -50,12 +50,6 @@ func Defaults() Config {
 	}
 }
 
-// now returns the engine's time as well as it is known.
-func (c *Config) now() time.Time {
-	t, _ := c.Clock.Now()
-	return t
-}
-
 // moment returns the time by the clocks that a Dispatcher goes by.
 func (c *Config) moment() dispatch.Moment {
 	t, off := c.Clock.Now()

@@ -37,7 +37,7 @@ func TestLeavingWorkerKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &leaving{answering: answering{beats: []error{nil}}}
 		w, again, _ := wokenAgain(t, &l.answering)
-		w.engine, w.requests = l, t.Context()
+		w.link.engine, w.link.requests = l, t.Context()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		w.accept(ctx, []*driver.Delivery{again})
@@ -57,7 +57,7 @@ func TestClaimOutlivesTheContextOfRun(t *testing.T) {
 		w, again, _ := wokenAgain(t, &l.answering)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l.end, w.engine, w.requests = cancel, l, t.Context()
+		l.end, w.link.engine, w.link.requests = cancel, l, t.Context()
 		require.True(t, w.admit(ctx, again))
 		w.claimLoop(ctx)
 		require.Error(t, ctx.Err())

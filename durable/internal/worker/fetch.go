@@ -14,7 +14,7 @@ func (w *Worker) fetch(ctx context.Context) {
 	var said Rarely
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
-		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.accept(ctx, held) })
+		err := w.link.engine.Fetch(ctx, func(held []*driver.Delivery) { w.accept(ctx, held) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -52,7 +52,7 @@ func (w *Worker) accept(ctx context.Context, held []*driver.Delivery) {
 	if ctx.Err() != nil {
 		after = 0 // this worker is leaving, so others get them. drain has just handed back some of these.
 	}
-	w.release(back, after)
+	w.link.release(back, after)
 }
 
 // wake ends all waits for changed. It takes the lock, so that it cannot come
@@ -78,20 +78,23 @@ func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
 	switch {
 	case !w.silent && w.dispatcher.Has(h):
 		return true
-	case ctx.Err() != nil || w.silent || h.Record.IsOccurrence() && !w.mayFollow(&h.Record):
+	case ctx.Err() != nil || w.silent || h.Record.IsOccurrence() && !w.unreadable.mayFollow(&w.c, &h.Record):
 		return false
 	}
 	return w.dispatcher.Add(h, now)
 }
 
+// unreadable are the schedules whose specs cannot be read here, by name: each was logged once. Worker.mu guards them.
+type unreadable map[string]bool
+
 // mayFollow reports whether an occurrence may end here, for all that is known of its schedule.
-func (w *Worker) mayFollow(r *driver.Record) bool {
-	if w.c.Times.MayFollow(r.Occurrence) {
+func (u unreadable) mayFollow(c *Config, r *driver.Record) bool {
+	if c.Times.MayFollow(r.Occurrence) {
 		return true
 	}
-	if !w.unreadable[r.Schedule] {
-		w.unreadable[r.Schedule] = true
-		w.c.Log.Warn("durable: cannot read the spec of a schedule; other workers run its jobs", "name", r.Schedule)
+	if !u[r.Schedule] {
+		u[r.Schedule] = true
+		c.Log.Warn("durable: cannot read the spec of a schedule; other workers run its jobs", "name", r.Schedule)
 	}
 	return false
 }

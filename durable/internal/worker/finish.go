@@ -39,11 +39,11 @@ func (w *Worker) ran(r *run, err error) {
 		}
 	}
 	if err != nil {
-		out = a.Undecided(err, w.c.now())
+		out = a.Undecided(err, w.c.Clock.Time())
 	}
 	defer func() { w.putEnd(r, &out) }()
 	if err != nil {
-		a.Decide(&out, err, w.c.now(), w.c.Backoff)
+		a.Decide(&out, err, w.c.Clock.Time(), w.c.Backoff)
 	}
 	w.c.Times.Follow(&out, a.Began)
 }
@@ -85,9 +85,9 @@ func (w *Worker) putEnd(r *run, out *driver.Completion) {
 	e := &end{job: r.job, began: r.attempt.Began, early: r.early}
 	e.own, e.fine = r.attempt.Own()
 	if out.End != driver.Done {
-		attempt.Note(out, r.job.Attempt, w.c.now())
+		attempt.Note(out, r.job.Attempt, w.c.Clock.Time())
 		if e.own == nil {
-			w.logFailure(r.job, out)
+			w.c.logFailure(r.job, out)
 		}
 	}
 	e.out = *out
@@ -112,7 +112,7 @@ func (w *Worker) batchOf(e *end) *batch.Batcher[*end] {
 }
 
 // logFailure logs that an attempt has failed, if it counts.
-func (w *Worker) logFailure(j *dispatch.Job, out *driver.Completion) {
+func (c *Config) logFailure(j *dispatch.Job, out *driver.Completion) {
 	if out.Uncounted {
 		return
 	}
@@ -122,7 +122,7 @@ func (w *Worker) logFailure(j *dispatch.Job, out *driver.Completion) {
 	if out.End == driver.Retry {
 		about = append(about, "next", out.At)
 	}
-	w.c.Log.Warn("durable: an attempt failed", about...)
+	c.Log.Warn("durable: an attempt failed", about...)
 }
 
 // finish writes ends down. One that fails is tried again until it succeeds, or the lease is
@@ -132,30 +132,31 @@ func (w *Worker) finish(ended []*end) {
 	for i, e := range ended {
 		outs[i] = e.out
 	}
-	ctx, cancel := context.WithTimeout(w.requests, w.patience())
+	ctx, cancel := context.WithTimeout(w.link.requests, w.c.patience())
 	defer cancel()
-	errs := w.engine.Finish(held.NoWait(ctx), outs)
+	errs := w.link.engine.Finish(held.NoWait(ctx), outs)
 	now := w.lock()
 	defer w.unlockAndAct(now)
 	for i, e := range ended {
 		switch err := errs[i]; {
 		case err == nil:
 			if e.own != nil && e.out.End != driver.Done {
-				w.logFailure(e.job, &e.out)
+				w.c.logFailure(e.job, &e.out)
 			}
 			w.c.Counters.tally(&e.out, e.early)
 			w.dispatcher.Forget(e.job, now)
 		case errors.Is(err, driver.ErrChanged):
 			w.followChanged(e)
 		case errors.Is(err, driver.ErrLeaseLost):
-			w.tooLate(e)
+			w.c.tooLate(e)
 			w.dispatcher.Forget(e.job, now)
 		case ForGood(err) && w.endsForGood(err):
 		case errors.Is(err, held.Err):
 			w.dispatcher.Block(e.job)
-			w.whenFree(e, err)
+			// Soon, since most transactions are short, and once a second behind a long one.
+			w.putAgain(e, err, 5*time.Millisecond, time.Second, time.Second)
 		default:
-			w.tryAgain(e, err)
+			w.putAgain(e, err, 20*time.Millisecond, 5*time.Second, 0)
 		}
 	}
 }
@@ -171,50 +172,36 @@ func (w *Worker) endsForGood(err error) bool {
 // tooLate is called of an end for which there is nothing left. If the handler has written its end
 // down, and has returned nil, that was committed. If it has failed its commit may have been done
 // all the same, its answer lost.
-func (w *Worker) tooLate(e *end) {
+func (c *Config) tooLate(e *end) {
 	switch {
 	case e.own == nil:
-		w.c.Counters.LeaseLost.Add(1)
-		w.c.Log.Warn("durable: another worker has the job; the end of the attempt is not stored", "ref", e.out.Delivery.Ref)
+		c.Counters.LeaseLost.Add(1)
+		c.Log.Warn("durable: another worker has the job; the end of the attempt is not stored", "ref", e.out.Delivery.Ref)
 	case e.fine:
-		w.c.Counters.tally(e.own, false)
+		c.Counters.tally(e.own, false)
 	default:
-		w.c.Counters.LeaseLost.Add(1)
-		w.c.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has the job",
+		c.Counters.LeaseLost.Add(1)
+		c.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has the job",
 			"ref", e.out.Delivery.Ref, "error", e.out.Error)
 	}
 }
 
-// tryAgain writes an end again that could not be written down. w.mu is held.
-func (w *Worker) tryAgain(e *end, err error) {
+// putAgain writes an end again that could not be written down, after a pause that doubles from first up to most. It
+// is logged once the pause is logged. w.mu is held.
+func (w *Worker) putAgain(e *end, err error, first, most, logged time.Duration) {
 	e.tries++
-	pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
-	w.logUnwritten(e, err, pause)
-	w.wheel.Schedule(pause, func() { w.batchOf(e).Put(e) })
-}
-
-// whenFree writes an end again that another's transaction holds up: soon, since most transactions are
-// short, and once a second behind a long one. w.mu is held.
-func (w *Worker) whenFree(e *end, err error) {
-	e.tries++
-	pause := min(5*time.Millisecond<<min(e.tries, 8), time.Second)
-	if pause == time.Second {
-		w.logUnwritten(e, err, pause)
-	}
-	w.wheel.Schedule(pause, func() { w.batchOf(e).Put(e) })
-}
-
-func (w *Worker) logUnwritten(e *end, err error, pause time.Duration) {
-	if w.unwritten.Now() {
+	pause := min(first<<min(e.tries, 10), most)
+	if pause >= logged && w.unwritten.Now() {
 		w.c.Log.Warn("durable: cannot store the end of an attempt; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 	}
+	w.wheel.Schedule(pause, func() { w.batchOf(e).Put(e) })
 }
 
 // followChanged writes an end again after its schedule has changed.
 func (w *Worker) followChanged(e *end) {
-	w.background.Go(func() {
+	w.link.background.Go(func() {
 		defer func() { w.batchOf(e).Put(e) }()
-		ctx, cancel := context.WithTimeout(w.requests, w.c.Lease)
+		ctx, cancel := context.WithTimeout(w.link.requests, w.c.Lease)
 		defer cancel()
 		if err := w.c.Times.FollowAgain(ctx, &e.out, e.began); err != nil {
 			w.c.Log.Warn("durable: cannot read a schedule; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)

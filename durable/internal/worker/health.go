@@ -2,6 +2,8 @@ package worker
 
 import (
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -15,7 +17,7 @@ const mostPoll = 15 * time.Second
 func (w *Worker) Health(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	looked := w.polledAt(now)
+	looked := w.polls.lastEnd(now, w.blocked > 0)
 	switch age := now.Sub(looked); {
 	case w.silent || w.lease.at(now) == over:
 		return fmt.Errorf("%w: no heartbeat was answered for %v", driver.ErrLeaseLost, now.Sub(w.lease.renewed).Round(time.Millisecond))
@@ -27,27 +29,35 @@ func (w *Worker) Health(now time.Time) error {
 	return nil
 }
 
-// polled is called by Fetch.
-func (w *Worker) polled() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lastPoll = time.Now()
+// polls are the polls of Fetch: it says when one has ended, and what is wrong with the store. Its lock is held for
+// nothing else.
+type polls struct {
+	mu      sync.Mutex // guards all below
+	last    time.Time  // when the last one ended
+	trouble Rarely     // for the log
 }
 
-// troubled is called by Fetch.
-func (w *Worker) troubled(err error) {
-	w.mu.Lock()
-	say := w.trouble.Now()
-	w.mu.Unlock()
+func (p *polls) ended(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = at
+}
+
+func (p *polls) troubled(log *slog.Logger, err error) {
+	p.mu.Lock()
+	say := p.trouble.Now()
+	p.mu.Unlock()
 	if say {
-		w.c.Log.Error("durable: a fault of the store may keep jobs from running, or lose them", "error", err)
+		log.Error("durable: a fault of the store may keep jobs from running, or lose them", "error", err)
 	}
 }
 
-// polledAt is when Fetch has looked, or now if it waits here, since the worker is full. w.mu is held.
-func (w *Worker) polledAt(now time.Time) time.Time {
-	if w.blocked > 0 {
+// lastEnd is when the last poll has ended, or now if Fetch waits here, since the worker is full.
+func (p *polls) lastEnd(now time.Time, full bool) time.Time {
+	if full {
 		return now
 	}
-	return w.lastPoll
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
 }

@@ -26,7 +26,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		}
 		now := w.lock() // before the call, so that the engine's lease ends no earlier
 		w.renewing++
-		w.logStuck(now.Local)
+		w.runs.logStuck(&w.c, now.Local)
 		w.unlockAndAct(now)
 		sent.Go(func() { w.renew(ctx, now.Local) })
 	}
@@ -36,7 +36,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 func (w *Worker) renew(ctx context.Context, began time.Time) {
 	try, cancel := context.WithTimeout(ctx, w.c.Lease)
 	defer cancel()
-	err := w.engine.Heartbeat(try)
+	err := w.link.engine.Heartbeat(try)
 	now := w.lock()
 	defer w.unlockAndAct(now)
 	w.renewing--

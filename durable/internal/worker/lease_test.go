@@ -78,11 +78,11 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	conf.Clock, conf.Requests, conf.Closed, conf.Counters = c, t.Context(), t.Context(), &Counters{}
 	conf.Handlers = map[string]attempt.Handler{"k": func(context.Context, *attempt.Attempt) error { *ran++; return nil }}
 	conf.Log = slog.New(slog.DiscardHandler)
-	conf.Times = recur.NewCalendar(nil, conf.Log, conf.now, nil)
+	conf.Times = recur.NewCalendar(nil, conf.Log, conf.Clock.Time, nil)
 	w = newWorker(conf, a, driver.NewKindSet([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
-	w.drained = t.Context()
+	w.link.drained = t.Context()
 	held = &driver.Delivery{Ref: "r", Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: time.Now().Add(-time.Second)}}
 	w.silent = false
 	require.True(t, w.admit(t.Context(), held))
@@ -193,7 +193,7 @@ func TestLateClaimIsDropped(t *testing.T) {
 		require.True(t, w.admit(t.Context(), again))
 		time.Sleep(endsLinger) // the first one's end is written down
 		synctest.Wait()
-		w.engine = &losing{a, w}
+		w.link.engine = &losing{a, w}
 		w.claim(t.Context())
 		synctest.Wait()
 		require.Zero(t, *ran)

@@ -25,8 +25,8 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	var w *Worker
 	engineWorker, err := makeWorker(ctx, &c, driver.WorkConfig{
 		Holds: func(refs []driver.Ref) []bool { return holds(running.Load(), refs) },
-		Name:  NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
-		Trouble: func(err error) { w.troubled(err) },
+		Name:  NewName(c.Clock.Time(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polls.ended(time.Now()) },
+		Trouble: func(err error) { w.polls.troubled(c.Log, err) },
 		Notify: func(n driver.Notice) {
 			if w := running.Load(); w != nil {
 				w.onNotice(n)
@@ -94,14 +94,15 @@ func logNotFetched(c *Config, err error, pause time.Duration) {
 // newWorker returns a worker whose lease was renewed at a time.
 func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Time) *Worker {
 	w := &Worker{
-		c: c, engine: e, kinds: kinds,
+		c: c, kinds: kinds, polls: polls{last: renewed},
 		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1),
 		dispatcher: dispatch.New(dispatch.Config{
 			Kinds: kinds.All(), Limits: c.Limits, Concurrency: c.Concurrency, Lease: c.Lease, Manual: c.Manual,
 		}, c.moment()),
-		requests: c.Requests, runs: map[*dispatch.Job]*run{}, unreadable: map[string]bool{}, returning: map[driver.Ref]int{},
-		lease: newLease(c.Lease, renewed), lastPoll: renewed, lastClaim: renewed,
+		link: link{engine: e, requests: c.Requests, returning: map[driver.Ref]int{}},
+		runs: handlers{}, unreadable: unreadable{}, lease: newLease(c.Lease, renewed), lastClaim: renewed,
 	}
+	w.link.c = &w.c
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
 		notify(w.renewNow) // it took long to be made known
 	}
@@ -121,14 +122,14 @@ func (w *Worker) work(ctx context.Context) {
 	defer w.wheel.Stop()
 	ending, end := context.WithCancel(context.Background())
 	defer end()
-	w.drained = ending
+	w.link.drained = ending
 	var hangUp context.CancelFunc
-	w.requests, hangUp = context.WithCancel(w.c.Requests)
+	w.link.requests, hangUp = context.WithCancel(w.c.Requests)
 	defer hangUp()
 	var fetches, claims, watches sync.WaitGroup
 	watches.Go(func() { w.heartbeats(ending) })
-	watches.Go(func() { w.watchUnhandled(ending) })
-	watches.Go(func() { w.watchBacklog(ending) })
+	watches.Go(func() { w.c.watchUnhandled(ending) })
+	watches.Go(func() { w.c.watchBacklog(ending) })
 	watches.Go(func() { w.watchFlowControl(ending) })
 	claims.Go(func() { w.claimLoop(ctx) })
 	fetches.Go(func() { w.fetch(ctx) })
@@ -141,10 +142,10 @@ func (w *Worker) work(ctx context.Context) {
 	w.retake.Close()
 	end()
 	watches.Wait()
-	w.background.Wait()
+	w.link.background.Wait()
 	bye, cancel := context.WithTimeout(w.c.Requests, leaveTimeout)
 	defer cancel()
-	if err := w.engine.Close(bye); err != nil {
+	if err := w.link.engine.Close(bye); err != nil {
 		w.c.Log.Warn("durable: cannot close the worker; others wait for the end of its lease", "error", err)
 	}
 }
@@ -154,7 +155,7 @@ const leaveTimeout = 2 * time.Second
 
 // patience is how long the engine may be silent after the last handler has returned: a lease, since then the
 // jobs are not this worker's any more, but at least as long as a request may take.
-func (w *Worker) patience() time.Duration { return max(w.c.Lease, requestTimeout) }
+func (c *Config) patience() time.Duration { return max(c.Lease, requestTimeout) }
 
 // drain hands back what has not begun, and waits until the handlers have returned and their ends are
 // stored. From the last return on it waits for no longer than patience; then it calls hangUp, which ends
@@ -173,9 +174,9 @@ func (w *Worker) drain(hangUp func()) (stop func() bool) {
 	for w.dispatcher.Counts().Running > 0 {
 		w.changed.Wait()
 	}
-	defer context.AfterFunc(w.requests, w.wake)()
-	stop = time.AfterFunc(w.patience(), hangUp).Stop
-	for w.dispatcher.Counts().Held > 0 && w.requests.Err() == nil && !ForGood(w.failed) { // then no end can be written down
+	defer context.AfterFunc(w.link.requests, w.wake)()
+	stop = time.AfterFunc(w.c.patience(), hangUp).Stop
+	for w.dispatcher.Counts().Held > 0 && w.link.requests.Err() == nil && !ForGood(w.failed) { // then no end can be written down
 		w.changed.Wait()
 	}
 	if n := w.dispatcher.Counts().Held; n > 0 {

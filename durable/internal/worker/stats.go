@@ -25,9 +25,9 @@ func (w *Worker) Stats() (st Stats) {
 	defer w.mu.Unlock()
 	n := w.dispatcher.Counts()
 	st.Held, st.Claimed, st.Running, st.Ending = int64(n.Held), int64(n.Claimed), int64(n.Running), int64(n.Ending)
-	st.Stuck = w.stuck(time.Now())
+	st.Stuck = w.runs.stuck(time.Now())
 	st.ClaimAhead = w.dispatcher.Lead()
-	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.polledAt(time.Now()), w.lastClaim, w.lease.renewed
+	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.polls.lastEnd(time.Now(), w.blocked > 0), w.lastClaim, w.lease.renewed
 	st.Limited, st.Limits = w.dispatcher.LimitStats()
 	st.Paused = w.dispatcher.Pauses()
 	return st

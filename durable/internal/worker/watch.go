@@ -13,49 +13,49 @@ const idleFactor = 50
 
 // watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
 // where that takes long.
-func (w *Worker) watchBacklog(ctx context.Context) {
-	defer w.c.Counters.Backlog.Store(nil)
+func (c *Config) watchBacklog(ctx context.Context) {
+	defer c.Counters.Backlog.Store(nil)
 	for ctx.Err() == nil {
 		began := time.Now()
-		try, cancel := context.WithTimeout(ctx, max(w.c.Lease, time.Minute))
-		b, err := w.c.Engine.Backlog(try)
+		try, cancel := context.WithTimeout(ctx, max(c.Lease, time.Minute))
+		b, err := c.Engine.Backlog(try)
 		cancel()
 		if err == nil {
 			for i := range b.Kinds {
-				b.Kinds[i].Handled = b.Kinds[i].Handled || w.handles(b.Kinds[i].Kind)
+				b.Kinds[i].Handled = b.Kinds[i].Handled || c.handles(b.Kinds[i].Kind)
 			}
-			w.c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
+			c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
 		}
-		sleep(ctx, max(w.c.Lease, idleFactor*time.Since(began)))
+		sleep(ctx, max(c.Lease, idleFactor*time.Since(began)))
 	}
 }
 
 // handles reports whether this worker has a handler for a kind. The engine may not know it: the heartbeat is late, or
 // is read from a server that is behind.
-func (w *Worker) handles(kind string) bool {
-	_, ok := w.c.Handlers[kind]
+func (c *Config) handles(kind string) bool {
+	_, ok := c.Handlers[kind]
 	return ok
 }
 
 // watchUnhandled asks the engine once a lease for kinds that nobody can run, until ctx
 // ends: their jobs wait without a word otherwise, and make no other late.
-func (w *Worker) watchUnhandled(ctx context.Context) {
-	defer w.c.Counters.Unhandled.Store(nil)
+func (c *Config) watchUnhandled(ctx context.Context) {
+	defer c.Counters.Unhandled.Store(nil)
 	known := map[string]bool{}
-	for sleep(ctx, w.c.Lease); ctx.Err() == nil; sleep(ctx, w.c.Lease) {
-		try, cancel := context.WithTimeout(ctx, w.c.Lease)
-		found, err := w.c.Engine.Unhandled(try)
+	for sleep(ctx, c.Lease); ctx.Err() == nil; sleep(ctx, c.Lease) {
+		try, cancel := context.WithTimeout(ctx, c.Lease)
+		found, err := c.Engine.Unhandled(try)
 		cancel()
 		if err != nil {
 			continue // what is wrong with the engine others say; the next look tells
 		}
-		found = slices.DeleteFunc(found, func(u driver.Unhandled) bool { return w.handles(u.Kind) })
-		w.c.Counters.Unhandled.Store(&found)
-		now, before := w.c.now(), known
+		found = slices.DeleteFunc(found, func(u driver.Unhandled) bool { return c.handles(u.Kind) })
+		c.Counters.Unhandled.Store(&found)
+		now, before := c.Clock.Time(), known
 		known = map[string]bool{}
 		for _, u := range found {
 			if known[u.Kind] = true; !before[u.Kind] {
-				w.c.Log.Warn("durable: due jobs wait, since no worker handles their kind", "kind", u.Kind,
+				c.Log.Warn("durable: due jobs wait, since no worker handles their kind", "kind", u.Kind,
 					"ref", u.Oldest, "overdue", now.Sub(u.Due).Round(time.Millisecond))
 			}
 		}
@@ -71,7 +71,9 @@ func (w *Worker) watchFlowControl(ctx context.Context) {
 		f, err := w.c.Engine.FlowControl(try)
 		cancel()
 		if err == nil {
-			w.setFlowControl(f)
+			now := w.lock()
+			w.dispatcher.SetFlowControl(f, now)
+			w.unlockAndAct(now)
 		}
 		select {
 		case <-ctx.Done():
@@ -80,12 +82,6 @@ func (w *Worker) watchFlowControl(ctx context.Context) {
 		case <-w.reloadLimits:
 		}
 	}
-}
-
-func (w *Worker) setFlowControl(f *driver.FlowControl) {
-	now := w.lock()
-	defer w.unlockAndAct(now)
-	w.dispatcher.SetFlowControl(f, now)
 }
 
 // onNotice is called by the engine.
@@ -101,5 +97,13 @@ func (w *Worker) onNotice(n driver.Notice) {
 	for _, ref := range n.Canceled {
 		w.cancel(ref)
 	}
-	w.compared(&n)
+	w.apart.compared(&w.c, &n)
+	for _, ref := range n.Lost {
+		if w.dispatcher.LoseClaim(ref) {
+			continue
+		}
+		if r := w.runs[w.dispatcher.Job(ref)]; r != nil {
+			r.cancel(driver.ErrLeaseLost)
+		}
+	}
 }

@@ -12,7 +12,7 @@ import (
 // A claim is known from before it is sent until its end or its release is stored. So a claim that
 // the store had, and that is unknown after it was read, is not on its way.
 
-// apart is a difference between worker and store that is not settled yet.
+// apart is a difference between worker and store that is not settled yet. Worker.mu guards it. It drops no job.
 type apart struct {
 	since  time.Time // zero: they agree
 	warned bool      // of forgotten or lost claims
@@ -27,52 +27,27 @@ func holds(w *Worker, refs []driver.Ref) []bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, ref := range refs {
-		known[i] = w.dispatcher.HasClaimed(ref) || w.returning[ref] > 0
+		known[i] = w.dispatcher.HasClaimed(ref) || w.link.isReturning(ref)
 	}
 	return known
 }
 
-// returned notes that the engine has taken jobs back.
-func (w *Worker) returned(held []*driver.Delivery) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, h := range held {
-		if w.returning[h.Ref]--; w.returning[h.Ref] == 0 {
-			delete(w.returning, h.Ref)
-		}
-	}
-}
-
-// compared takes what the engine says of a comparison. w.mu is held.
-func (w *Worker) compared(n *driver.Notice) {
+// compared takes the result of a comparison from a notice of the engine.
+func (a *apart) compared(c *Config, n *driver.Notice) {
 	if n.WentBack != "" {
-		w.c.Log.Error("durable: the store went back and lacks what it had stored last; follow BACKUP.md, After a failover", "seen", n.WentBack)
+		c.Log.Error("durable: the store went back and lacks what it had stored last; follow BACKUP.md, After a failover", "seen", n.WentBack)
 	}
 	if n.WentBack != "" || n.Forgotten > 0 || len(n.Lost) > 0 {
-		if w.apart.since.IsZero() {
-			w.apart.since = time.Now()
+		if a.since.IsZero() {
+			a.since = time.Now()
 		}
 	}
-	if (n.Forgotten > 0 || len(n.Lost) > 0) && !w.apart.warned {
-		w.apart.warned = true
-		w.c.Log.Warn("durable: the store has not the claims that this worker has; the jobs run again", "forgotten", n.Forgotten, "lost", len(n.Lost))
+	if (n.Forgotten > 0 || len(n.Lost) > 0) && !a.warned {
+		a.warned = true
+		c.Log.Warn("durable: the store has not the claims that this worker has; the jobs run again", "forgotten", n.Forgotten, "lost", len(n.Lost))
 	}
-	w.c.Counters.Forgotten.Add(int64(n.Forgotten))
-	for _, ref := range n.Lost {
-		w.loseClaim(ref)
-	}
+	c.Counters.Forgotten.Add(int64(n.Forgotten))
 	if n.Agreed {
-		w.apart = apart{}
-	}
-}
-
-// loseClaim ends the context of a handler whose claim the store lacks, or drops the job if it has not
-// begun. w.mu is held.
-func (w *Worker) loseClaim(ref driver.Ref) {
-	if w.dispatcher.LoseClaim(ref) {
-		return
-	}
-	if r := w.runs[w.dispatcher.Job(ref)]; r != nil {
-		r.cancel(driver.ErrLeaseLost)
+		*a = apart{}
 	}
 }

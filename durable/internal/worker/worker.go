@@ -16,10 +16,10 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// Worker is one Run.
+// Worker is one Run. Its own methods are the steps of a job and its goroutines; each change of the dispatcher or of runs
+// is made under mu, and act follows it before mu is given back. No request and no handler is called under mu.
 type Worker struct {
 	c      Config
-	engine driver.Worker
 	kinds  *driver.KindSet // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
 	ends   *batch.Batcher[*end]
@@ -29,31 +29,26 @@ type Worker struct {
 	renewNow     chan struct{} // for heartbeats: one is to be sent at once
 	reloadLimits chan struct{} // for watchFlowControl: limits and pauses are to be read at once
 
-	stop       func()          // ends Run
-	drained    context.Context // ends when all handlers have returned
-	requests   context.Context // of requests that Run waits for; ends with patience after the last handler has returned
-	background sync.WaitGroup  // jobs that are handed back meanwhile
+	stop  func() // ends Run
+	link  link
+	polls polls
 
-	mu      sync.Mutex             // guards all below; lock and unlockAndAct
-	changed *sync.Cond             // of mu: jobs are gone, or handlers have returned
-	runs    map[*dispatch.Job]*run // the jobs that run
+	mu      sync.Mutex // guards all below; lock and unlockAndAct
+	changed *sync.Cond // of mu: jobs are gone, or handlers have returned
+	runs    handlers
 
 	dispatcher *dispatch.Dispatcher
-
-	returning map[driver.Ref]int // jobs on their way back to the engine, and how often
-	apart     apart
+	apart      apart
 
 	lease      lease
 	renewing   int  // heartbeats that are not answered yet
 	silent     bool // the lease was lost, and not renewed since
 	draining   bool
-	failed     error           // why Run ends by itself
-	unreadable map[string]bool // schedules that were logged, since their specs cannot be read
-	trouble    Rarely          // for the log
-	unwritten  Rarely          // for the log: ends that could not be written down
-	unrenewed  Rarely          // the same of the lease
+	failed     error // why Run ends by itself
+	unreadable unreadable
+	unwritten  Rarely // for the log: ends that could not be written down
+	unrenewed  Rarely // the same of the lease
 
-	lastPoll  time.Time // when Fetch has looked the last time
 	blocked   int       // calls of accept that wait while the worker is full
 	lastClaim time.Time // when a claim was answered
 }
@@ -111,10 +106,10 @@ func (w *Worker) act(now dispatch.Moment) {
 		go w.bury(j)
 	}
 	if len(a.Dropped) > 0 {
-		w.giveBack(a.Dropped)
+		w.link.giveBack(a.Dropped)
 	}
 	for _, d := range a.Deferred {
-		w.background.Go(func() { w.release(d.Jobs, d.After) })
+		w.link.background.Go(func() { w.link.release(d.Jobs, d.After) })
 	}
 	if a.Claim {
 		notify(w.claimNow)
@@ -149,7 +144,7 @@ func (w *Worker) stands(now time.Time) standing {
 // and drops what has not begun. w.mu is held.
 func (w *Worker) lose(now time.Time) {
 	w.silent = true
-	w.endHandlers(driver.ErrLeaseLost)
+	w.runs.endAll(driver.ErrLeaseLost)
 	w.c.Log.Error("durable: the lease was not renewed in time", "silent", now.Sub(w.lease.renewed),
 		"handlers", len(w.runs), "dropped", w.dispatcher.LoseLease())
 }
@@ -161,50 +156,13 @@ func (w *Worker) fail(err error) {
 		return
 	}
 	w.failed = err
-	w.endHandlers(err)
+	w.runs.endAll(err)
 	w.stop()
-}
-
-// endHandlers ends the contexts of all handlers. w.mu is held.
-func (w *Worker) endHandlers(cause error) {
-	for _, r := range w.runs {
-		r.cancel(cause)
-	}
 }
 
 // ForGood reports whether an engine has said that it cannot go on.
 func ForGood(err error) bool {
 	return errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrVersion)
-}
-
-// giveBack hands back what was dropped, which may be claimed, until the engine has taken
-// it or Run ends: nobody else gets what a worker has claimed that lives.
-// w.mu is held.
-func (w *Worker) giveBack(held []*driver.Delivery) {
-	for _, h := range held {
-		w.returning[h.Ref]++
-	}
-	w.background.Go(func() {
-		for pause := 100 * time.Millisecond; w.release(held, 0) != nil; pause = min(2*pause, 5*time.Second) {
-			if sleep(w.drained, pause); w.drained.Err() != nil {
-				return
-			}
-		}
-		w.returned(held)
-	})
-}
-
-// requestTimeout is how long a request to hand back jobs may take.
-const requestTimeout = 5 * time.Second
-
-func (w *Worker) release(held []*driver.Delivery, after time.Duration) error {
-	ctx, cancel := context.WithTimeout(w.requests, requestTimeout)
-	defer cancel()
-	err := w.engine.Release(ctx, held, after)
-	if err != nil {
-		w.c.Log.Warn("durable: cannot hand back jobs; others get them after the lease", "error", err)
-	}
-	return err
 }
 
 func notify(c chan struct{}) {

@@ -19,7 +19,9 @@ const (
 )
 
 // Full reports whether no job can be added now.
-func (d *Dispatcher) Full() bool { return len(d.jobs) >= d.most || d.bytes >= maxHeldBytes }
+func (d *Dispatcher) Full() bool {
+	return len(d.held.jobs) >= d.held.most || d.held.bytes >= maxHeldBytes
+}
 
 // maxUnclaimed is how many jobs of a kind that has a limit may be due and not claimed.
 func (k *kindQueue) maxUnclaimed() int { return 1024 + 4*k.limit }
@@ -30,52 +32,52 @@ func (k *kindQueue) unclaimed() int {
 
 // activate notes that a kind has something in a queue, so that the choice of the next job looks at
 // no other kinds.
-func (d *Dispatcher) activate(k *kindQueue) {
+func (v *inventory) activate(k *kindQueue) {
 	if !k.active {
-		k.active, d.active = true, append(d.active, k)
+		k.active, v.active = true, append(v.active, k)
 	}
-	d.updateKind(k)
+	v.updateKind(k)
 }
 
 // activeKinds returns the kinds that have something in a queue, or are being claimed.
-func (d *Dispatcher) activeKinds() []*kindQueue {
-	d.active = slices.DeleteFunc(d.active, func(k *kindQueue) bool {
+func (v *inventory) activeKinds() []*kindQueue {
+	v.active = slices.DeleteFunc(v.active, func(k *kindQueue) bool {
 		k.active = k.unclaimed()+k.ready.len() > 0 || k.claims != [3]int{}
 		return !k.active
 	})
-	return d.active
+	return v.active
 }
 
 // account counts a job that comes (1) or goes (-1).
-func (d *Dispatcher) account(j *Job, n int) {
+func (v *inventory) account(j *Job, n int) {
 	bytes := n * len(j.Delivery.Record.Payload)
-	d.bytes += bytes
+	v.bytes += bytes
 	k := j.kind
 	k.held, k.bytes = k.held+n, k.bytes+bytes
-	switch was := d.crowded; {
-	case len(d.jobs) >= d.most/4*3 || d.bytes >= maxHeldBytes/4*3:
-		d.crowded = true
-	case len(d.jobs) < d.most/2 && d.bytes < maxHeldBytes/2:
-		if d.crowded = false; was {
-			for _, other := range d.kinds {
-				d.updateKind(other)
+	switch was := v.crowded; {
+	case len(v.jobs) >= v.most/4*3 || v.bytes >= maxHeldBytes/4*3:
+		v.crowded = true
+	case len(v.jobs) < v.most/2 && v.bytes < maxHeldBytes/2:
+		if v.crowded = false; was {
+			for _, other := range v.kinds {
+				v.updateKind(other)
 			}
 		}
 	}
-	d.updateKind(k)
+	v.updateKind(k)
 }
 
 // updateKind opens a kind, or shuts it, when it is due for that.
-func (d *Dispatcher) updateKind(k *kindQueue) {
+func (v *inventory) updateKind(k *kindQueue) {
 	part := 1 // of each bound; half of it for one that is shut, so that it is not opened for each job
 	if k.shut {
 		part = 2
 	}
-	divisor := 4 * len(d.kinds) * part
+	divisor := 4 * len(v.kinds) * part
 	shut := k.paused || (k.limited || len(k.gates) > 0) && k.unclaimed() >= k.maxUnclaimed()/part ||
-		d.crowded && (k.held >= max(1, d.most/divisor) || k.bytes >= max(1, maxHeldBytes/divisor))
+		v.crowded && (k.held >= max(1, v.most/divisor) || k.bytes >= max(1, maxHeldBytes/divisor))
 	if shut != k.shut {
 		k.shut = shut
-		d.out.Kinds = append(d.out.Kinds, KindChange{k.kind, !shut})
+		v.agenda.Kinds = append(v.agenda.Kinds, KindChange{k.kind, !shut})
 	}
 }

@@ -29,50 +29,50 @@ const (
 func (d *Dispatcher) schedule(j *Job, least time.Duration, now Moment) {
 	left, what := now.until(j.Delivery.Record.Due), due
 	if !j.Delivery.Exact {
-		left, what = left-d.lead, toClaim
+		left, what = left-d.timing.lead, toClaim
 	}
 	switch {
 	case max(left, least) > d.c.Lease:
-		d.timer(Timer{After: d.c.Lease, what: reschedule, job: j, n: int64(max(0, least-d.c.Lease))})
+		d.agenda.timer(Timer{After: d.c.Lease, what: reschedule, job: j, n: int64(max(0, least-d.c.Lease))})
 	case left > 0 && left >= least && !j.Delivery.Exact:
-		d.coalesce(j, left, now)
+		d.timing.coalesce(j, left, now)
 	case left <= 0 && least <= 0 && !j.Delivery.Exact:
 		d.toClaim(j, now) // now, so that its kind is shut before the engine hands out more
 	default:
-		d.timer(Timer{After: max(left, least), what: what, job: j})
+		d.agenda.timer(Timer{After: max(left, least), what: what, job: j})
 	}
 }
 
 // interval returns the time between two claims. It is at most half of the lead, so that the
 // other half is left for the claim itself. It is a fixed time, doubled: so it
 // stays the same while the lead changes a little.
-func (d *Dispatcher) interval() time.Duration {
+func (t *timing) interval() time.Duration {
 	every := MinLead / 2
-	for every <= d.lead/4 {
+	for every <= t.lead/4 {
 		every *= 2
 	}
 	return every
 }
 
 // coalesce adds a job to those that are claimed together next after a time.
-func (d *Dispatcher) coalesce(j *Job, left time.Duration, now Moment) {
-	since, every := now.Local.Sub(d.since), d.interval()
+func (t *timing) coalesce(j *Job, left time.Duration, now Moment) {
+	since, every := now.Local.Sub(t.since), t.interval()
 	at := (since + left + every - 1) / every * every
-	jobs, ok := d.coalesced[at]
-	d.coalesced[at] = append(jobs, j)
+	jobs, ok := t.coalesced[at]
+	t.coalesced[at] = append(jobs, j)
 	if !ok {
-		d.timer(Timer{After: at - since, what: together, n: int64(at)})
+		t.agenda.timer(Timer{After: at - since, what: together, n: int64(at)})
 	}
 }
 
 // claimTogether queues jobs for the claim that they share.
 func (d *Dispatcher) claimTogether(at time.Duration, now Moment) {
-	for _, j := range d.coalesced[at] {
-		if d.jobs[j.Delivery.Ref] == j {
+	for _, j := range d.timing.coalesced[at] {
+		if d.held.jobs[j.Delivery.Ref] == j {
 			d.toClaim(j, now)
 		}
 	}
-	delete(d.coalesced, at)
+	delete(d.timing.coalesced, at)
 }
 
 // toClaim queues a job for the claim.
@@ -82,42 +82,42 @@ func (d *Dispatcher) toClaim(j *Job, now Moment) {
 		d.schedule(j, 0, now)
 		return
 	}
-	d.set(j, claimable)
+	d.held.set(j, claimable)
 	k := j.kind.queues
 	k.claimable.add(j)
-	d.activate(k)
-	d.out.Claim = true
+	d.held.activate(k)
+	d.agenda.Claim = true
 }
 
 // Claims returns the jobs that are to be claimed now, none if there are none: those that have a
 // slot, and those that may begin soon. A kind claims no more than that: an unclaimed job can be
 // canceled, or run by another worker. Answered has to be called before the next call of Claims.
 func (d *Dispatcher) Claims(now Moment) []*Job {
-	n := min(len(d.exact), maxClaims)
-	jobs := slices.Clone(d.exact[:n])
-	d.exact = shift(d.exact, n)
+	n := min(len(d.slots.exact), maxClaims)
+	jobs := slices.Clone(d.slots.exact[:n])
+	d.slots.exact = shift(d.slots.exact, n)
 	for _, j := range jobs {
-		d.set(j, claiming)
+		d.held.set(j, claiming)
 		j.asked = true
 	}
-	active := d.activeKinds()
+	active := d.held.activeKinds()
 	for priority := range (priorities{}) {
 		for _, k := range active {
 			// Each priority may have limit jobs that are ready, so that none holds up a
 			// higher one.
 			n := max(0, min(len(k.claimable[priority]), k.limit-len(k.ready[priority]), maxClaims-len(jobs)))
 			for _, j := range k.claimable[priority][:n] {
-				d.set(j, claiming)
+				d.held.set(j, claiming)
 				j.counted, j.asked = true, true
 			}
 			k.claims[priority] += n
 			jobs = append(jobs, k.claimable[priority][:n]...)
 			k.claimable[priority] = shift(k.claimable[priority], n)
-			d.updateKind(k)
+			d.held.updateKind(k)
 		}
 	}
 	if len(jobs) > 0 {
-		d.claimSince = now.Local
+		d.timing.claimSince = now.Local
 	}
 	return jobs
 }
@@ -125,8 +125,8 @@ func (d *Dispatcher) Claims(now Moment) []*Job {
 // Answered sets each job of the last Claims on its way. If the lease was lost meanwhile the answer
 // comes too late, and all are dropped.
 func (d *Dispatcher) Answered(jobs []*Job, results []driver.ClaimResult, now Moment) {
-	d.adapt(now.Local.Sub(d.claimSince))
-	d.claimSince = time.Time{}
+	d.timing.adapt(now.Local.Sub(d.timing.claimSince))
+	d.timing.claimSince = time.Time{}
 	for i, j := range jobs {
 		if j.counted {
 			j.counted = false
@@ -140,36 +140,36 @@ func (d *Dispatcher) Answered(jobs []*Job, results []driver.ClaimResult, now Mom
 		case r.Status == driver.Granted:
 			d.granted(j, r, now)
 		case r.Status == driver.Throttled:
-			d.vacate(j)
+			d.slots.vacate(j)
 			d.throttled(j, r, now)
 		default:
-			d.vacate(j)
+			d.slots.vacate(j)
 			d.retryLater(j, r, now)
 		}
 	}
-	d.recheck = true // slots may be free that were reserved
+	d.agenda.recheck = true // slots may be free that were reserved
 }
 
 // adapt follows what a claim takes: four times that, up at once and down by a hundredth,
 // is enough that the commit is over when the job is due.
-func (d *Dispatcher) adapt(took time.Duration) {
-	d.lead = min(max(4*took, d.lead-d.lead/100, MinLead), MaxLead)
+func (t *timing) adapt(took time.Duration) {
+	t.lead = min(max(4*took, t.lead-t.lead/100, MinLead), MaxLead)
 }
 
 func (d *Dispatcher) granted(j *Job, r *driver.ClaimResult, now Moment) {
 	j.Attempt, j.token = r.Attempt, r.At
 	if j.limits != nil {
-		d.admitted(j)
+		d.gates.admitted(j)
 	}
-	d.set(j, claimed)
+	d.held.set(j, claimed)
 	d.proceed(j, now)
 }
 
 func (d *Dispatcher) retryLater(j *Job, r *driver.ClaimResult, now Moment) {
 	if j.limits != nil {
-		d.leave(j)
+		d.gates.leave(j)
 	}
-	d.set(j, fetched)
+	d.held.set(j, fetched)
 	if r.Status == driver.Suspect {
 		j.Delivery.Exact, j.crashes, j.asked = true, max(r.Crashes, 1), false
 	}
@@ -181,13 +181,13 @@ func (d *Dispatcher) throttled(j *Job, r *driver.ClaimResult, now Moment) {
 	known := false
 	j.asked = false
 	if j.limits != nil {
-		d.missTurn(j)
+		j.missTurn()
 		gates := j.limits.gates
-		d.leave(j)
+		d.gates.leave(j)
 		for _, g := range gates {
 			if r.Limit != 0 && g.limit.ID == r.Limit {
-				d.gates[g.key] = g // leave has forgotten it, if nothing else of its lane waits here
-				d.shut(g, r.After, now)
+				d.gates.byKey[g.key] = g // leave has forgotten it, if nothing else of its lane waits here
+				d.gates.shut(g, r.After, now)
 				known = true
 			}
 		}
@@ -197,10 +197,10 @@ func (d *Dispatcher) throttled(j *Job, r *driver.ClaimResult, now Moment) {
 		return
 	}
 	if j.crashes == 0 {
-		d.out.ReadLimits = true
+		d.agenda.ReadLimits = true
 	}
 	j.Delivery.Exact = true
-	d.set(j, fetched)
+	d.held.set(j, fetched)
 	after := min(max(r.After, time.Millisecond), driver.RetryInterval) // the limits may change
 	if d.c.Manual {
 		after = time.Millisecond // as for a gate, in shut

@@ -16,25 +16,28 @@ import (
 
 // New returns a Dispatcher without jobs.
 func New(c Config, now Moment) *Dispatcher {
-	d := &Dispatcher{
-		c: c, most: max(maxHeld, 2*c.Concurrency), out: &Actions{}, made: &Actions{}, jobs: map[driver.Ref]*Job{}, kinds: map[string]*kindQueue{}, lead: MinLead, since: now.Local,
-		coalesced: map[time.Duration][]*Job{}, gates: map[driver.LimitKey]*limitGate{}, deferred: map[time.Duration][]*driver.Delivery{},
-	}
-	d.shared = &kindQueue{limit: c.Concurrency}
-	d.shared.queues = d.shared
+	d := &Dispatcher{c: c, agenda: agenda{Actions: &Actions{}, made: &Actions{}}}
+	a, held, t, gates := &d.agenda, &d.held, &d.timing, &d.gates
+	*held = inventory{agenda: a, most: max(maxHeld, 2*c.Concurrency), jobs: map[driver.Ref]*Job{}, kinds: map[string]*kindQueue{}}
+	*t = timing{agenda: a, lead: MinLead, since: now.Local, coalesced: map[time.Duration][]*Job{}}
+	*gates = gateSet{agenda: a, held: held, timing: t, manual: c.Manual, byKey: map[driver.LimitKey]*limitGate{}}
+	d.slots = slots{c: &d.c, agenda: a, held: held, timing: t, gates: gates}
+	d.deferred = deferrals{agenda: a, byTime: map[time.Duration][]*driver.Delivery{}}
+	shared := &kindQueue{limit: c.Concurrency}
+	shared.queues, held.shared = shared, shared
 	for _, kind := range c.Kinds {
-		k := &kindQueue{kind: kind, limit: c.Concurrency, queues: d.shared}
+		k := &kindQueue{kind: kind, limit: c.Concurrency, queues: shared}
 		if n := c.Limits[kind]; n > 0 {
 			k.limit, k.limited, k.queues = min(n, c.Concurrency), true, k
 		}
-		d.kinds[kind] = k
+		held.kinds[kind] = k
 	}
 	return d
 }
 
 // Fire is called when a Timer is over.
 func (d *Dispatcher) Fire(t Timer, now Moment) {
-	if d.draining || t.job != nil && d.jobs[t.job.Delivery.Ref] != t.job {
+	if d.draining || t.job != nil && d.held.jobs[t.job.Delivery.Ref] != t.job {
 		return
 	}
 	switch t.what {
@@ -49,14 +52,14 @@ func (d *Dispatcher) Fire(t Timer, now Moment) {
 	case together:
 		d.claimTogether(time.Duration(t.n), now)
 	case reopen:
-		d.reopen(t.gate, int(t.n))
+		d.gates.reopen(t.gate, int(t.n))
 	case trialOver:
-		d.endTrial(t.job)
-		d.recheck = true
+		d.slots.endTrial(t.job)
+		d.agenda.recheck = true
 	case giveBack:
-		d.giveBack()
+		d.deferred.giveBack()
 	case slowClaim:
-		d.lookAgain, d.recheck = false, true
+		d.timing.lookAgain, d.agenda.recheck = false, true
 	}
 }
 
@@ -65,7 +68,7 @@ func (d *Dispatcher) Fire(t Timer, now Moment) {
 // its time is forgotten at once, since the newer version may be due earlier. The same
 // version is dropped: the engine hands it out again, or the end of the held one settles it.
 func (d *Dispatcher) Has(h *driver.Delivery) bool {
-	j := d.jobs[h.Ref]
+	j := d.held.jobs[h.Ref]
 	switch {
 	case j == nil:
 		return false
@@ -82,18 +85,18 @@ func (d *Dispatcher) Has(h *driver.Delivery) bool {
 // Add adds a job that is not held. It returns false if the worker has no handler for its kind.
 func (d *Dispatcher) Add(h *driver.Delivery, now Moment) bool {
 	r := &h.Record
-	k := d.kinds[r.Kind]
+	k := d.held.kinds[r.Kind]
 	if k == nil {
 		return false
 	}
 	j := &Job{Delivery: h, kind: k, priority: int(1 - r.Priority), crashes: r.Crashes}
-	if d.limited {
-		d.cover(j)
+	if d.gates.limited {
+		d.gates.cover(j)
 	}
 	h.Exact = j.crashes > 0 || r.Attempt+1 >= r.MaxAttempts || j.limits != nil || r.FreeWhenBegun || r.Signals
-	d.jobs[h.Ref] = j
-	d.counts[fetched]++
-	d.account(j, 1)
+	d.held.jobs[h.Ref] = j
+	d.held.counts[fetched]++
+	d.held.account(j, 1)
 	d.schedule(j, 0, now)
 	return true
 }
@@ -103,7 +106,7 @@ func (d *Dispatcher) Forget(j *Job, now Moment) {
 	d.drop(j)
 	switch {
 	case d.draining:
-		d.dropNewer(j)
+		d.agenda.dropNewer(j)
 	case j.newer != nil:
 		d.Add(j.newer, now)
 	}
@@ -112,9 +115,9 @@ func (d *Dispatcher) Forget(j *Job, now Moment) {
 // Done notes that a handler has returned. The job keeps its permits until it is forgotten; Done
 // reports whether others wait for them.
 func (d *Dispatcher) Done(j *Job, now Moment) (wanted bool) {
-	d.set(j, ending)
+	d.held.set(j, ending)
 	j.kind.queues.running--
-	d.recheck, d.out.Changed = true, true
+	d.agenda.recheck, d.agenda.Changed = true, true
 	if j.limits == nil {
 		return false
 	}
@@ -125,8 +128,8 @@ func (d *Dispatcher) Done(j *Job, now Moment) (wanted bool) {
 // Block notes that another's transaction holds up the end of a job, which takes no slot from then on:
 // that transaction may stay open, and keep others from beginning.
 func (d *Dispatcher) Block(j *Job) {
-	d.set(j, blocked)
-	d.recheck = true
+	d.held.set(j, blocked)
+	d.agenda.recheck = true
 }
 
 // Requeue puts a job back whose handler has not begun after all: it is the next of its kind and
@@ -134,10 +137,10 @@ func (d *Dispatcher) Block(j *Job) {
 func (d *Dispatcher) Requeue(j *Job) {
 	k := j.kind.queues
 	k.running--
-	d.set(j, ready)
+	d.held.set(j, ready)
 	k.ready.addFirst(j)
-	d.activate(k)
-	d.recheck, d.out.Changed = true, true
+	d.held.activate(k)
+	d.agenda.recheck, d.agenda.Changed = true, true
 }
 
 // Return takes a job away that runs, whose attempt is not to count, and hands it back.
@@ -147,11 +150,11 @@ func (d *Dispatcher) Return(j *Job) {
 }
 
 // Job returns a job that is held, or nil.
-func (d *Dispatcher) Job(r driver.Ref) *Job { return d.jobs[r] }
+func (d *Dispatcher) Job(r driver.Ref) *Job { return d.held.jobs[r] }
 
 // HasClaimed reports whether a job that is held may be claimed by what was sent of it.
 func (d *Dispatcher) HasClaimed(r driver.Ref) bool {
-	j := d.jobs[r]
+	j := d.held.jobs[r]
 	return j != nil && j.asked
 }
 
@@ -168,15 +171,15 @@ func (d *Dispatcher) LoseClaim(r driver.Ref) bool {
 // End takes a claimed job out of its queue that is to end without an attempt; nil if there is none
 // that has not begun.
 func (d *Dispatcher) End(r driver.Ref) *Job {
-	j := d.jobs[r]
+	j := d.held.jobs[r]
 	if j == nil || j.phase != claimed && j.phase != ready {
 		return nil
 	}
 	if j.phase == ready {
-		d.unready(j)
+		d.held.unready(j)
 	}
-	d.vacate(j)
-	d.set(j, ending)
+	d.slots.vacate(j)
+	d.held.set(j, ending)
 	return j
 }
 
@@ -184,34 +187,20 @@ func (d *Dispatcher) End(r driver.Ref) *Job {
 // over and ended them. It hands them back, in case that no worker has. A job that is being
 // claimed is dropped when the answer comes. LoseLease returns the number of dropped jobs.
 func (d *Dispatcher) LoseLease() int {
-	before := len(d.out.Dropped)
-	for _, j := range d.jobs {
-		d.dropNewer(j)
-		switch {
-		case j.phase == claiming:
-			j.lost = true
-		case j.phase < running:
-			d.dropBack(j)
-		}
+	before := len(d.agenda.Dropped)
+	for _, j := range d.held.jobs {
+		d.agenda.dropNewer(j)
 	}
-	d.clearQueues()
-	return len(d.out.Dropped) - before
+	d.dropWaiting()
+	return len(d.agenda.Dropped) - before
 }
 
 // Drain drops all that has not begun, and begins nothing from then on. As with LoseLease, a job that is
 // being claimed is dropped when the answer comes.
 func (d *Dispatcher) Drain() {
 	d.draining = true
-	for _, j := range d.jobs {
-		switch {
-		case j.phase == claiming:
-			j.lost = true
-		case j.phase < running:
-			d.dropBack(j)
-		}
-	}
-	d.clearQueues()
-	d.giveBack() // its Timer may come too late
+	d.dropWaiting()
+	d.deferred.giveBack() // its Timer may come too late
 }
 
 // Counts are the numbers of jobs that a Dispatcher holds.
@@ -224,8 +213,8 @@ type Counts struct {
 
 // Counts returns the numbers of jobs.
 func (d *Dispatcher) Counts() Counts {
-	return Counts{len(d.jobs), d.counts[claimed] + d.counts[ready], d.counts[running], d.counts[ending] + d.counts[blocked]}
+	return Counts{len(d.held.jobs), d.held.counts[claimed] + d.held.counts[ready], d.held.counts[running], d.held.counts[ending] + d.held.counts[blocked]}
 }
 
 // Lead returns the current time from the claim of a job until it is due.
-func (d *Dispatcher) Lead() time.Duration { return d.lead }
+func (d *Dispatcher) Lead() time.Duration { return d.timing.lead }

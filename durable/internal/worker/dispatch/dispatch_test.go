@@ -63,7 +63,7 @@ func (s *desk) next() *Actions {
 	for _, k := range a.Kinds {
 		s.open[k.Kind] = k.Open
 	}
-	if len(s.d.kinds) < 10 && len(s.d.jobs) < 200 { // it looks at each job for each kind
+	if len(s.d.held.kinds) < 10 && len(s.d.held.jobs) < 200 { // it looks at each job for each kind
 		require.NoError(s.t, s.d.verify())
 	}
 	return a
@@ -182,7 +182,7 @@ func TestKindsWithoutALimitShareQueues(t *testing.T) {
 		s.d.Add(h, s.moment())
 	}
 	s.next()
-	require.Len(t, s.d.activeKinds(), 3)
+	require.Len(t, s.d.held.activeKinds(), 3)
 	for n := range kinds {
 		s.claim(grant)
 		s.end(s.begun[n])
@@ -216,8 +216,8 @@ func TestInterval(t *testing.T) {
 		MaxLead - time.Microsecond: 75 * time.Millisecond,
 		MaxLead:                    150 * time.Millisecond,
 	} {
-		d := &Dispatcher{lead: lead}
-		require.Equal(t, want, d.interval(), lead)
+		times := &timing{lead: lead}
+		require.Equal(t, want, times.interval(), lead)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestInterval(t *testing.T) {
 func TestJobsAreClaimedInRounds(t *testing.T) {
 	for _, lead := range []time.Duration{MinLead, 190 * time.Millisecond, MaxLead} {
 		s := newDesk(t, Config{Concurrency: 1000})
-		s.d.lead = lead
+		s.d.timing.lead = lead
 		const jobs = 500
 		from := s.now.Add(time.Second)
 		for i := range jobs {
@@ -248,8 +248,8 @@ func TestJobsAreClaimedInRounds(t *testing.T) {
 				rounds, taken = rounds+1, taken+len(claims)
 			}
 		}
-		require.LessOrEqual(t, rounds, int(jobs*time.Millisecond/s.d.interval())+2)
-		require.Empty(t, s.d.coalesced)
+		require.LessOrEqual(t, rounds, int(jobs*time.Millisecond/s.d.timing.interval())+2)
+		require.Empty(t, s.d.timing.coalesced)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestGateOpens(t *testing.T) {
 func TestBackpressure(t *testing.T) {
 	s := newDesk(t, Config{Concurrency: 10, Limits: map[string]int{"k": 1}})
 	n := 0
-	for ; s.d.kinds["k"].unclaimed() < s.d.kinds["k"].maxUnclaimed(); n++ {
+	for ; s.d.held.kinds["k"].unclaimed() < s.d.held.kinds["k"].maxUnclaimed(); n++ {
 		require.NotContains(t, s.open, "k")
 		s.add(fmt.Sprint(n))
 	}
@@ -319,7 +319,7 @@ func TestBackpressure(t *testing.T) {
 		s.claim(grant)
 		s.end(s.begun[i])
 	}
-	require.LessOrEqual(t, s.d.kinds["k"].unclaimed(), s.d.kinds["k"].maxUnclaimed()/2)
+	require.LessOrEqual(t, s.d.held.kinds["k"].unclaimed(), s.d.held.kinds["k"].maxUnclaimed()/2)
 }
 
 // A paused kind is shut, and its jobs begin once it is resumed.
@@ -357,8 +357,8 @@ func TestPlainJobHasNoLimits(t *testing.T) {
 	s := newDesk(t, Config{Kinds: []string{"k", "l"}, Concurrency: 10})
 	s.d.SetFlowControl(flow(1, driver.Limit{Kind: "l", Running: 1}), s.moment())
 	s.add("plain")
-	require.Nil(t, s.d.jobs["plain"].limits)
-	require.False(t, s.d.jobs["plain"].Delivery.Exact)
+	require.Nil(t, s.d.held.jobs["plain"].limits)
+	require.False(t, s.d.held.jobs["plain"].Delivery.Exact)
 	require.Empty(t, s.timers)
 }
 

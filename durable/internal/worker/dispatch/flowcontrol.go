@@ -12,56 +12,56 @@ import (
 // wait for long.
 func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 	// A store that went back gives a revision a second time, to other limits.
-	same := f == d.flow || f.Revision() == d.flow.Revision() && f.Encode() == d.flow.Encode()
+	same := f == d.gates.flow || f.Revision() == d.gates.flow.Revision() && f.Encode() == d.gates.flow.Encode()
 	if same || d.draining {
 		return
 	}
-	d.flow, d.limited = f, len(f.Limits())+len(f.Pauses()) > 0
-	for _, jobs := range d.deferred { // because of the limits that were there
-		d.out.Dropped = append(d.out.Dropped, jobs...)
+	d.gates.flow, d.gates.limited = f, len(f.Limits())+len(f.Pauses()) > 0
+	for _, jobs := range d.deferred.byTime { // because of the limits that were there
+		d.agenda.Dropped = append(d.agenda.Dropped, jobs...)
 	}
-	clear(d.deferred)
-	d.regate()
-	for _, k := range d.kinds {
+	clear(d.deferred.byTime)
+	d.gates.regate()
+	for _, k := range d.held.kinds {
 		limits, paused := f.Covering(k.kind, "")
-		k.gates, k.paused = d.gatesOf(limits, "", false), paused
+		k.gates, k.paused = d.gates.gatesOf(limits, "", false), paused
 		k.lanes, k.turns, k.inLanes = nil, nil, 0
-		d.updateKind(k)
+		d.held.updateKind(k)
 	}
 	var wait []*Job
-	for _, j := range d.jobs {
-		d.cover(j)
+	for _, j := range d.held.jobs {
+		d.gates.cover(j)
 		switch {
 		case j.phase == queued && j.crashes == 0:
 			wait = append(wait, j)
 		case (j.phase == claimed || j.phase == ready) && !j.reserved && j.limits != nil && len(j.limits.gates) == 0:
 			if j.phase == ready {
-				d.unready(j)
+				d.held.unready(j)
 			}
 			d.dropBack(j)
 		}
 	}
-	for _, k := range d.activeKinds() {
+	for _, k := range d.held.activeKinds() {
 		k.last = priorities{}
 	}
 	slices.SortFunc(wait, func(a, b *Job) int { return a.Delivery.Record.Due.Compare(b.Delivery.Record.Due) })
 	for _, j := range wait {
 		d.await(j, now)
 	}
-	d.recheck = true
+	d.agenda.recheck = true
 }
 
 // regate keeps the gates of limits that are still stored, opens them, and deletes the others.
-func (d *Dispatcher) regate() {
+func (s *gateSet) regate() {
 	byID := map[int64]*driver.StoredLimit{}
-	for _, l := range d.flow.Limits() {
+	for _, l := range s.flow.Limits() {
 		byID[l.ID] = l
 	}
-	for key, g := range d.gates {
+	for key, g := range s.byKey {
 		g.parked = nil // there are new lanes
 		if g.limit = byID[key.Limit]; g.limit == nil {
 			g.limit = &driver.StoredLimit{}
-			delete(d.gates, key)
+			delete(s.byKey, key)
 			continue
 		}
 		g.refusals++
@@ -70,7 +70,7 @@ func (d *Dispatcher) regate() {
 }
 
 // Pauses returns what is paused. The slice must not be changed.
-func (d *Dispatcher) Pauses() []driver.Pausable { return d.flow.Pauses() }
+func (d *Dispatcher) Pauses() []driver.Pausable { return d.gates.flow.Pauses() }
 
 // LimitStats counts the jobs that wait for a limit.
 type LimitStats struct {
@@ -83,11 +83,11 @@ type LimitStats struct {
 func (d *Dispatcher) LimitStats() (waiting int64, stats []LimitStats) {
 	at := map[string]int{"": 0}
 	stats = append(stats, LimitStats{})
-	for _, l := range d.flow.Limits() {
+	for _, l := range d.gates.flow.Limits() {
 		at[l.Name] = len(stats)
 		stats = append(stats, LimitStats{Name: l.Name})
 	}
-	for _, k := range d.kinds {
+	for _, k := range d.held.kinds {
 		for _, lane := range k.lanes {
 			n := int64(lane.jobs.len())
 			waiting += n

@@ -6,48 +6,62 @@ package dispatch
 // drop takes a job away, but not out of the queue that it may be in.
 func (d *Dispatcher) drop(j *Job) {
 	if j.reserved || j.crashes > 0 {
-		d.vacate(j)
+		d.slots.vacate(j)
 	}
 	if j.limits != nil {
-		d.leave(j)
+		d.gates.leave(j)
 	}
-	d.counts[j.phase]--
-	delete(d.jobs, j.Delivery.Ref)
-	d.account(j, -1)
-	d.recheck, d.out.Changed = true, true
+	d.held.counts[j.phase]--
+	delete(d.held.jobs, j.Delivery.Ref)
+	d.held.account(j, -1)
+	d.agenda.recheck, d.agenda.Changed = true, true
 }
 
 // dropBack takes a job away that is to be handed back.
 func (d *Dispatcher) dropBack(j *Job) {
 	d.drop(j)
-	d.out.Dropped = append(d.out.Dropped, j.Delivery)
-	d.dropNewer(j)
+	d.agenda.Dropped = append(d.agenda.Dropped, j.Delivery)
+	d.agenda.dropNewer(j)
+}
+
+// dropWaiting hands back all jobs that have not begun. A job that is being claimed is dropped when the answer
+// comes.
+func (d *Dispatcher) dropWaiting() {
+	for _, j := range d.held.jobs {
+		switch {
+		case j.phase == claiming:
+			j.lost = true
+		case j.phase < running:
+			d.dropBack(j)
+		}
+	}
+	d.slots.clearQueues()
 }
 
 // dropNewer hands back the newer version of a job.
-func (d *Dispatcher) dropNewer(j *Job) {
+func (a *agenda) dropNewer(j *Job) {
 	if j.newer != nil {
-		d.out.Dropped = append(d.out.Dropped, j.newer)
+		a.Dropped = append(a.Dropped, j.newer)
 		j.newer = nil
 	}
 }
 
 // unready takes a job out of the queue of jobs that wait for a slot. Another job can then be
 // claimed.
-func (d *Dispatcher) unready(j *Job) {
+func (v *inventory) unready(j *Job) {
 	j.kind.queues.ready.remove(j)
-	d.out.Claim = true
+	v.agenda.Claim = true
 }
 
 // clearQueues empties the queues of jobs that have not begun.
-func (d *Dispatcher) clearQueues() {
-	d.exact = nil
-	for _, k := range d.kinds {
+func (s *slots) clearQueues() {
+	s.exact = nil
+	for _, k := range s.held.kinds {
 		k.queues.claimable, k.queues.ready, k.queues.last, k.queues.suspects = priorities{}, priorities{}, priorities{}, nil
 		k.lanes, k.turns, k.inLanes = nil, nil, 0
-		d.updateKind(k)
+		s.held.updateKind(k)
 	}
-	for _, g := range d.gates {
+	for _, g := range s.gates.byKey {
 		g.parked = nil
 	}
 }

@@ -70,17 +70,17 @@ func shutGate(gates []*limitGate) *limitGate {
 }
 
 // gatesOf returns the gates for limits of a lane.
-func (d *Dispatcher) gatesOf(limits []*driver.StoredLimit, lane string, perLane bool) (gates []*limitGate) {
+func (s *gateSet) gatesOf(limits []*driver.StoredLimit, lane string, perLane bool) (gates []*limitGate) {
 	for _, l := range limits {
 		if l.PerLane != perLane {
 			continue
 		}
 		key := l.Key(lane)
-		g := d.gates[key]
+		g := s.byKey[key]
 		if g == nil {
 			g = &limitGate{limit: l, key: key}
 			g.window = g.most()
-			d.gates[key] = g
+			s.byKey[key] = g
 		}
 		gates = append(gates, g)
 	}
@@ -88,8 +88,8 @@ func (d *Dispatcher) gatesOf(limits []*driver.StoredLimit, lane string, perLane 
 }
 
 // cover notes whether a limit or a pause covers a job. One that has passed gates keeps them.
-func (d *Dispatcher) cover(j *Job) {
-	limits, paused := d.flow.Covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
+func (s *gateSet) cover(j *Job) {
+	limits, paused := s.flow.Covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
 	switch covered := len(limits) > 0 || paused; {
 	case covered && j.limits == nil:
 		j.limits = &limited{}
@@ -99,18 +99,18 @@ func (d *Dispatcher) cover(j *Job) {
 }
 
 // isPaused reports whether a job is paused.
-func (d *Dispatcher) isPaused(j *Job) bool {
-	_, paused := d.flow.Covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
+func (s *gateSet) isPaused(j *Job) bool {
+	_, paused := s.flow.Covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
 	return paused
 }
 
 // laneOf returns the laneQueue of a job.
-func (d *Dispatcher) laneOf(j *Job) *laneQueue {
+func (s *gateSet) laneOf(j *Job) *laneQueue {
 	k, name := j.kind, j.Delivery.Record.Lane
 	lane := k.lanes[name]
 	if lane == nil {
-		limits, paused := d.flow.Covering(k.kind, name)
-		lane = &laneQueue{kind: k, name: name, gates: d.gatesOf(limits, name, true), paused: paused, served: k.served[name]}
+		limits, paused := s.flow.Covering(k.kind, name)
+		lane = &laneQueue{kind: k, name: name, gates: s.gatesOf(limits, name, true), paused: paused, served: k.served[name]}
 		if k.lanes == nil {
 			k.lanes = map[string]*laneQueue{}
 		}
@@ -141,12 +141,12 @@ func (k *kindQueue) unqueue(lane *laneQueue) bool {
 	return i >= 0
 }
 
-// noteTurn notes that a lane has its turn. It is known also when nothing waits there any
+// noteTurn notes that a lane has its turn: turn is the number of the job, counted over all lanes. It is known also when nothing waits there any
 // more: else a lane whose jobs come one by one would be the first each time. Entries older than
 // every waiting lane can be dropped.
-func (d *Dispatcher) noteTurn(lane *laneQueue) {
+func (lane *laneQueue) noteTurn(turn int) {
 	k := lane.kind
-	lane.served = d.begun + 1
+	lane.served = turn
 	if len(k.served) >= maxServed {
 		least := lane.served
 		for _, other := range k.turns {
@@ -161,7 +161,7 @@ func (d *Dispatcher) noteTurn(lane *laneQueue) {
 }
 
 // missTurn takes back the turn of a job that was refused: its lane is the next again.
-func (d *Dispatcher) missTurn(j *Job) {
+func (j *Job) missTurn() {
 	k, name, served := j.kind, j.Delivery.Record.Lane, j.limits.served
 	if k.served[name] <= served {
 		return
@@ -178,8 +178,8 @@ func (d *Dispatcher) missTurn(j *Job) {
 // join puts a job into the queue of its lane. If that is too long, the last job of the lane is
 // deferred, except with a clock that is set by hand, since a deferral passes by real time.
 func (d *Dispatcher) join(j *Job, now Moment) {
-	d.set(j, queued)
-	lane := d.laneOf(j)
+	d.held.set(j, queued)
+	lane := d.gates.laneOf(j)
 	jobs := &lane.jobs[j.priority]
 	i, _ := slices.BinarySearchFunc(*jobs, j, func(a, b *Job) int { return a.Delivery.Record.Due.Compare(b.Delivery.Record.Due) })
 	*jobs = slices.Insert(*jobs, i, j)
@@ -188,7 +188,7 @@ func (d *Dispatcher) join(j *Job, now Moment) {
 	if lane.name != "" && !lane.kind.paused && !d.c.Manual && lane.jobs.len() > lane.bound() {
 		d.deferLast(lane, now)
 	}
-	d.activate(lane.kind)
+	d.held.activate(lane.kind)
 }
 
 // bound is how many jobs a lane holds: those that begin in some seconds, and some for each permit.
@@ -246,19 +246,19 @@ func (d *Dispatcher) deferLast(lane *laneQueue, now Moment) {
 		after = mostDeferral/2 + rand.N(mostDeferral/2)
 	}
 	after = max(after, leastDeferral).Round(leastDeferral)
-	if len(d.deferred) == 0 {
-		d.timer(Timer{After: 10 * time.Millisecond, what: giveBack}) // many share a call
+	if len(d.deferred.byTime) == 0 {
+		d.agenda.timer(Timer{After: 10 * time.Millisecond, what: giveBack}) // many share a call
 	}
-	d.deferred[after] = append(d.deferred[after], j.Delivery)
+	d.deferred.byTime[after] = append(d.deferred.byTime[after], j.Delivery)
 	d.drop(j)
 }
 
 // giveBack hands deferred jobs back.
-func (d *Dispatcher) giveBack() {
-	for after, jobs := range d.deferred {
-		d.out.Deferred = append(d.out.Deferred, Deferred{jobs, after})
+func (f *deferrals) giveBack() {
+	for after, jobs := range f.byTime {
+		f.agenda.Deferred = append(f.agenda.Deferred, Deferred{jobs, after})
 	}
-	clear(d.deferred)
+	clear(f.byTime)
 }
 
 // nextLane returns the lane of a kind whose turn it is to have a job of a priority claimed, or
@@ -288,13 +288,13 @@ func (k *kindQueue) nextLane(priority int) *laneQueue {
 }
 
 // pass notes that a job was taken out of its lane, whose turn it was, for the claim.
-func (d *Dispatcher) pass(j *Job) {
+func (s *gateSet) pass(j *Job, turn int) {
 	lane := j.limits.lane
 	k := lane.kind
 	k.inLanes--
 	k.unqueue(lane)
 	*j.limits = limited{served: lane.served, gates: append(slices.Clone(k.gates), lane.gates...), unanswered: true}
-	d.noteTurn(lane)
+	lane.noteTurn(turn)
 	if lane.jobs.len() > 0 {
 		k.queue(lane)
 	} else {
@@ -307,62 +307,62 @@ func (d *Dispatcher) pass(j *Job) {
 }
 
 // answered notes that the claim of a job was answered.
-func (d *Dispatcher) answered(l *limited) {
+func (s *gateSet) answered(l *limited) {
 	if !l.unanswered {
 		return
 	}
 	l.unanswered = false
 	for _, g := range l.gates {
 		g.claims--
-		d.unpark(g)
+		s.unpark(g)
 	}
 }
 
 // admitted notes that a claim has all that it needed.
-func (d *Dispatcher) admitted(j *Job) {
+func (s *gateSet) admitted(j *Job) {
 	for _, g := range j.limits.gates {
 		g.window = min(g.window+1, g.most())
 	}
-	d.answered(j.limits)
+	s.answered(j.limits)
 }
 
 // leave gives the permits of a job back, as far as this worker counts them.
-func (d *Dispatcher) leave(j *Job) {
-	d.answered(j.limits)
+func (s *gateSet) leave(j *Job) {
+	s.answered(j.limits)
 	for _, g := range j.limits.gates {
 		g.taken--
 		g.full = false
-		d.unpark(g)
+		s.unpark(g)
 	}
 	j.limits.gates = nil
-	d.cover(j)
+	s.cover(j)
 }
 
 // unpark has lanes that wait for a gate take turns again, if it is open. A gate that is of no
 // use any more is forgotten.
-func (d *Dispatcher) unpark(g *limitGate) {
+func (s *gateSet) unpark(g *limitGate) {
 	if !g.isOpen() {
 		return
 	}
-	d.recheck = true
+	s.agenda.recheck = true
 	for _, lane := range g.parked {
 		lane.parked = false
 		lane.kind.queue(lane)
-		d.activate(lane.kind)
+		s.held.activate(lane.kind)
 	}
 	g.parked = nil
-	if g.taken == 0 && g.key.Lane != "" && d.gates[g.key] == g && !d.hasLane(g) {
-		delete(d.gates, g.key)
+	if g.taken == 0 && g.key.Lane != "" && s.byKey[g.key] == g && !s.hasLane(g) {
+		delete(s.byKey, g.key)
 	}
 }
 
 // hasLane reports whether a lane has to pass a gate of its own.
-func (d *Dispatcher) hasLane(g *limitGate) bool {
+func (s *gateSet) hasLane(g *limitGate) bool {
 	if g.limit.Kind != "" {
-		k := d.kinds[g.limit.Kind]
+		k := s.held.kinds[g.limit.Kind]
 		return k != nil && k.lanes[g.key.Lane] != nil
 	}
-	for _, k := range d.kinds {
+	for _, k := range s.held.kinds {
 		if k.lanes[g.key.Lane] != nil {
 			return true
 		}
@@ -371,28 +371,28 @@ func (d *Dispatcher) hasLane(g *limitGate) bool {
 }
 
 // shut shuts a gate: until its token comes, or a permit does.
-func (d *Dispatcher) shut(g *limitGate, after time.Duration, now Moment) {
+func (s *gateSet) shut(g *limitGate, after time.Duration, now Moment) {
 	g.window = 1
 	g.refusals++
 	if g.full = g.limit.Running > 0 && after == driver.RetryInterval; !g.full {
 		if gap := g.limit.Gap(); gap > 0 && gap < tokensAtOnce {
 			after = max(after, tokensAtOnce)
-			g.window = max(1, int((after+d.lead/2)/gap)) // what comes until about the next claim is answered
+			g.window = max(1, int((after+s.timing.lead/2)/gap)) // what comes until about the next claim is answered
 		}
 		g.outOfTokens, g.next = true, now.Engine.Add(after)
 	}
-	if d.c.Manual {
+	if s.manual {
 		after = time.Millisecond // its time may pass at once, and nobody tells when
 	}
-	d.timer(Timer{After: after, what: reopen, gate: g, n: int64(g.refusals)})
+	s.agenda.timer(Timer{After: after, what: reopen, gate: g, n: int64(g.refusals)})
 }
 
 // reopen opens a gate again, unless it was shut once more since.
-func (d *Dispatcher) reopen(g *limitGate, refusals int) {
+func (s *gateSet) reopen(g *limitGate, refusals int) {
 	if g.refusals == refusals {
 		g.full, g.outOfTokens = false, false
-		d.unpark(g)
-		d.recheck = true
+		s.unpark(g)
+		s.agenda.recheck = true
 	}
 }
 
@@ -405,9 +405,9 @@ func (l *limited) timed(now Moment) {
 
 // Freed notes that a permit may have become free.
 func (d *Dispatcher) Freed(key driver.LimitKey) {
-	if g := d.gates[key]; g != nil && g.full {
+	if g := d.gates.byKey[key]; g != nil && g.full {
 		g.full = false
-		d.unpark(g)
-		d.recheck = true
+		d.gates.unpark(g)
+		d.agenda.recheck = true
 	}
 }

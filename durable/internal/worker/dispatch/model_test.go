@@ -186,13 +186,13 @@ func (m *model) compare() {
 	if got := m.d.Counts(); got != want {
 		m.fail("counts %+v, not %+v", got, want)
 	}
-	if taken := want.Running + m.d.reserved; taken > m.c.Concurrency {
+	if taken := want.Running + m.d.slots.reserved; taken > m.c.Concurrency {
 		m.fail("%d slots of %d are taken", taken, m.c.Concurrency)
 	}
 }
 
 func (m *model) deferred() (n int) {
-	for _, jobs := range m.d.deferred {
+	for _, jobs := range m.d.deferred.byTime {
 		n += len(jobs)
 	}
 	return n
@@ -480,7 +480,7 @@ func (m *model) setFlowControl() {
 
 func (m *model) free() {
 	m.last = "freed"
-	for key := range m.d.gates {
+	for key := range m.d.gates.byKey {
 		m.d.Freed(key)
 	}
 }

@@ -9,13 +9,17 @@ const minUnwritten = 64
 // Next chooses what begins, and returns what has to be done since the last call. It begins nothing
 // while the lease is not sound. It is to be called after each other call.
 func (d *Dispatcher) Next(now Moment, sound bool) *Actions {
-	if d.recheck {
-		d.recheck = d.start(now, sound)
+	if d.agenda.recheck {
+		d.agenda.recheck = d.slots.start(now, sound)
 	}
-	a := d.out
-	d.out, d.made = d.made, a
-	*d.out = Actions{Begin: kept(d.out.Begin), Bury: kept(d.out.Bury), Timers: kept(d.out.Timers), Kinds: kept(d.out.Kinds)}
-	return a
+	return d.agenda.take()
+}
+
+// take returns the tasks so far, and begins a list on the arrays of the one before.
+func (a *agenda) take() *Actions {
+	a.Actions, a.made = a.made, a.Actions
+	*a.Actions = Actions{Begin: kept(a.Begin), Bury: kept(a.Bury), Timers: kept(a.Timers), Kinds: kept(a.Kinds)}
+	return a.made
 }
 
 // keepActions is how many elements the slices of an Actions keep their arrays for.
@@ -34,58 +38,58 @@ func kept[T any](s []T) []T {
 // claim, the longest due first, while there is a slot. Running jobs, and ended jobs whose
 // end is not stored yet, may run again after a kill, so both are bounded. True: call it
 // again when the lease is sound.
-func (d *Dispatcher) start(now Moment, sound bool) bool {
+func (s *slots) start(now Moment, sound bool) bool {
 	for {
-		taken := d.counts[running] + d.reserved
-		if taken >= d.c.Concurrency || taken+d.counts[ending] >= max(d.c.Concurrency, minUnwritten) {
+		taken := s.held.counts[running] + s.reserved
+		if taken >= s.c.Concurrency || taken+s.held.counts[ending] >= max(s.c.Concurrency, minUnwritten) {
 			return false
 		}
-		k, queue := d.pickNext(now)
+		k, queue := s.pickNext(now)
 		if queue == nil {
-			if !d.claimSince.IsZero() && !d.lookAgain {
-				d.watchClaim()
+			if !s.timing.claimSince.IsZero() && !s.timing.lookAgain {
+				s.timing.watchClaim()
 			}
 			return false
 		}
 		if !sound {
-			d.out.Renew = true
+			s.agenda.Renew = true
 			return true
 		}
 		j := (*queue)[0]
 		*queue = shift(*queue, 1)
 		if j.limits != nil && j.limits.lane != nil {
-			d.pass(j)
+			s.gates.pass(j, s.begun+1)
 		}
-		d.updateKind(k)
-		d.begun++
+		s.held.updateKind(k)
+		s.begun++
 		j.kind.queues.running++
-		d.out.Claim = true // ready can have one more
+		s.agenda.Claim = true // ready can have one more
 		if j.phase == ready {
-			d.begin(j, now)
+			s.begin(j, now)
 			continue
 		}
-		d.reserved++
+		s.reserved++
 		j.reserved = true
 		if j.crashes > 0 {
-			d.onTrial = append(d.onTrial, j)
+			s.onTrial = append(s.onTrial, j)
 		}
-		d.set(j, claimable)
-		d.exact = append(d.exact, j)
+		s.held.set(j, claimable)
+		s.exact = append(s.exact, j)
 	}
 }
 
 // pickNext returns the queue whose head is the next to begin: of the priority that is first in order
 // the longest due, but of suspects the one with the fewest crashes. Jobs to come of the priorities
 // before it keep their slots.
-func (d *Dispatcher) pickNext(now Moment) (k *kindQueue, queue *[]*Job) {
-	order, active := priorityOrder(d.begun+1), d.activeKinds()
+func (s *slots) pickNext(now Moment) (k *kindQueue, queue *[]*Job) {
+	order, active := priorityOrder(s.begun+1), s.held.activeKinds()
 	for i, priority := range order {
-		if k, queue = d.pickOf(priority, order[:i], active, now); queue == nil {
+		if k, queue = s.pickOf(priority, order[:i], active, now); queue == nil {
 			continue
 		}
-		free := d.c.Concurrency - d.counts[running] - d.reserved
+		free := s.c.Concurrency - s.held.counts[running] - s.reserved
 		for _, other := range active {
-			free -= d.coming(other, order[:i], now)
+			free -= s.timing.coming(other, order[:i], now)
 		}
 		if free <= 0 {
 			return nil, nil
@@ -97,15 +101,15 @@ func (d *Dispatcher) pickNext(now Moment) (k *kindQueue, queue *[]*Job) {
 
 // pickOf is pickNext of one priority, after those before it. To count the jobs to come is
 // expensive, so only kinds that have something to begin are counted.
-func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now Moment) (k *kindQueue, queue *[]*Job) {
+func (s *slots) pickOf(priority int, before []int, active []*kindQueue, now Moment) (k *kindQueue, queue *[]*Job) {
 	var suspect *kindQueue
 	for _, other := range active {
-		s := other.suspects
-		tried := len(s) > 0 && s[0].priority == priority
+		suspects := other.suspects
+		tried := len(suspects) > 0 && suspects[0].priority == priority
 		if len(other.ready[priority]) == 0 && len(other.last[priority]) == 0 && !tried && other.inLanes == 0 {
 			continue
 		}
-		if other.queues.running+d.coming(other, before, now) >= other.limit {
+		if other.queues.running+s.timing.coming(other, before, now) >= other.limit {
 			continue
 		}
 		better := func(q *[]*Job) {
@@ -120,11 +124,11 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 				better(&lane.jobs[priority])
 			}
 		}
-		if tried && (suspect == nil || byCrashes(s[0], suspect.suspects[0]) < 0) {
+		if tried && (suspect == nil || byCrashes(suspects[0], suspect.suspects[0]) < 0) {
 			suspect = other
 		}
 	}
-	if suspect != nil && d.mayTry(suspect.suspects[0]) && (queue == nil || longerDue(suspect.suspects[0], (*queue)[0])) {
+	if suspect != nil && s.mayTry(suspect.suspects[0]) && (queue == nil || longerDue(suspect.suspects[0], (*queue)[0])) {
 		return suspect, &suspect.suspects
 	}
 	return k, queue
@@ -133,45 +137,45 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 func longerDue(a, b *Job) bool { return a.Delivery.Record.Due.Before(b.Delivery.Record.Due) }
 
 // begin begins a job that has a slot, counted in its kind.
-func (d *Dispatcher) begin(j *Job, now Moment) {
+func (s *slots) begin(j *Job, now Moment) {
 	if j.reserved {
 		j.reserved = false
-		d.reserved--
+		s.reserved--
 	}
-	d.set(j, running)
+	s.held.set(j, running)
 	if j.limits != nil {
 		j.limits.began = now.Local
 	}
 	if j.crashes > 0 {
-		d.timer(Timer{After: d.c.Lease, what: trialOver, job: j})
+		s.agenda.timer(Timer{After: s.c.Lease, what: trialOver, job: j})
 	}
-	d.out.Begin = append(d.out.Begin, j)
+	s.agenda.Begin = append(s.agenda.Begin, j)
 }
 
 // come is called when the time of a job should have come that is to be claimed exactly.
 func (d *Dispatcher) come(j *Job, now Moment) {
 	if early := now.until(j.Delivery.Record.Due); early > 0 {
-		d.timer(Timer{After: early, what: due, job: j})
+		d.agenda.timer(Timer{After: early, what: due, job: j})
 		return
 	}
 	d.await(j, now)
-	d.recheck = true
+	d.agenda.recheck = true
 }
 
 // await queues a due job whose claim is exact.
 func (d *Dispatcher) await(j *Job, now Moment) {
 	switch {
-	case j.crashes > 0 && j.limits != nil && d.isPaused(j):
-		d.timer(Timer{After: driver.RetryInterval, what: due, job: j})
+	case j.crashes > 0 && j.limits != nil && d.gates.isPaused(j):
+		d.agenda.timer(Timer{After: driver.RetryInterval, what: due, job: j})
 	case j.crashes > 0:
-		d.quarantine(j)
+		d.slots.quarantine(j)
 	case j.limits != nil:
 		d.join(j, now)
 	default:
 		k := j.kind.queues
 		k.last.add(j)
-		d.set(j, queued)
-		d.activate(k)
+		d.held.set(j, queued)
+		d.held.activate(k)
 	}
 }
 
@@ -187,18 +191,18 @@ func (d *Dispatcher) proceed(j *Job, now Moment) {
 	}
 	switch {
 	case early > 0:
-		d.timer(Timer{After: min(early, d.c.Lease), what: proceed, job: j})
+		d.agenda.timer(Timer{After: min(early, d.c.Lease), what: proceed, job: j})
 	case j.Attempt > j.Delivery.Record.MaxAttempts:
-		d.vacate(j)
-		d.set(j, ending)
-		d.out.Bury = append(d.out.Bury, j)
+		d.slots.vacate(j)
+		d.held.set(j, ending)
+		d.agenda.Bury = append(d.agenda.Bury, j)
 	case j.reserved:
-		d.begin(j, now)
+		d.slots.begin(j, now)
 	default:
-		d.set(j, ready)
+		d.held.set(j, ready)
 		k := j.kind.queues
 		k.ready.add(j)
-		d.activate(k)
-		d.recheck = true
+		d.held.activate(k)
+		d.agenda.recheck = true
 	}
 }

@@ -40,8 +40,8 @@ func priorityOrder(n int) [3]int {
 // answered: they keep slots from lower priorities, or with few slots a priority would begin
 // whenever the one above it waits for a commit. A claim that takes long keeps none. The cost may be
 // a look at as many jobs as the kind may run.
-func (d *Dispatcher) coming(k *kindQueue, of []int, now Moment) (n int) {
-	if len(of) == 0 || !d.claimSince.IsZero() && now.Local.Sub(d.claimSince) > d.lead {
+func (t *timing) coming(k *kindQueue, of []int, now Moment) (n int) {
+	if len(of) == 0 || !t.claimSince.IsZero() && now.Local.Sub(t.claimSince) > t.lead {
 		return 0
 	}
 	sure := now.Engine.Add(-now.Off) // the time that the engine's clock has surely reached
@@ -59,7 +59,7 @@ func (d *Dispatcher) coming(k *kindQueue, of []int, now Moment) (n int) {
 
 // watchClaim sets a Timer, after which Next looks again: the claim that is under way has taken long by
 // then.
-func (d *Dispatcher) watchClaim() {
-	d.lookAgain = true
-	d.timer(Timer{After: d.lead + time.Millisecond, what: slowClaim})
+func (t *timing) watchClaim() {
+	t.lookAgain = true
+	t.agenda.timer(Timer{After: t.lead + time.Millisecond, what: slowClaim})
 }

@@ -32,18 +32,18 @@ func trialSlots(crashes, concurrency int) int {
 }
 
 // mayTry reports whether a suspect may go on trial.
-func (d *Dispatcher) mayTry(j *Job) bool {
+func (s *slots) mayTry(j *Job) bool {
 	most := j.crashes
-	for _, other := range d.onTrial {
+	for _, other := range s.onTrial {
 		most = max(most, other.crashes)
 	}
-	return len(d.onTrial) < trialSlots(most, d.c.Concurrency)
+	return len(s.onTrial) < trialSlots(most, s.c.Concurrency)
 }
 
 // endTrial gives a suspect's slot on trial to the next.
-func (d *Dispatcher) endTrial(j *Job) {
+func (s *slots) endTrial(j *Job) {
 	if j.crashes > 0 {
-		d.onTrial = slices.DeleteFunc(d.onTrial, func(other *Job) bool { return other == j })
+		s.onTrial = slices.DeleteFunc(s.onTrial, func(other *Job) bool { return other == j })
 	}
 }
 
@@ -54,21 +54,21 @@ func byCrashes(a, b *Job) int {
 
 // quarantine queues a suspect for its trial. The suspect passes no gates: few run at a time, and the
 // engine decides.
-func (d *Dispatcher) quarantine(j *Job) {
+func (s *slots) quarantine(j *Job) {
 	k := j.kind.queues
 	i, _ := slices.BinarySearchFunc(k.suspects, j, byCrashes)
 	k.suspects = slices.Insert(k.suspects, i, j)
-	d.set(j, queued)
-	d.activate(k)
+	s.held.set(j, queued)
+	s.held.activate(k)
 }
 
 // vacate gives back the slot that is reserved for a job, if there is one, and its slot on trial.
-func (d *Dispatcher) vacate(j *Job) {
+func (s *slots) vacate(j *Job) {
 	if j.reserved {
 		j.reserved = false
-		d.reserved--
+		s.reserved--
 		j.kind.queues.running--
 	}
-	d.endTrial(j)
-	d.recheck = true
+	s.endTrial(j)
+	s.agenda.recheck = true
 }

@@ -58,7 +58,7 @@ type kindQueue struct {
 	held      int        // jobs
 	bytes     int        // of their payloads
 	shut      bool       // the engine is to hand out no more
-	active    bool       // it is in Dispatcher.active
+	active    bool       // it is in inventory.active
 	limit     int
 	limited   bool // by Config.Limits
 	running   int  // running jobs, and slots that are reserved
@@ -84,7 +84,7 @@ type laneQueue struct {
 	gates  []*limitGate // of limits PerLane; those of the kind are in kindQueue
 	paused bool
 	parked bool      // it waits for a gate, and not for its turn
-	served int       // the value of Dispatcher.begun at its last turn; 0: not lately
+	served int       // the value of slots.begun at its last turn; 0: not lately
 	backAt time.Time // the time at which the last deferred job comes back
 }
 
@@ -124,38 +124,84 @@ type Config struct {
 	Manual      bool // the engine's clock is set by hand: jobs that wait for it are checked each millisecond
 }
 
-// Dispatcher holds the jobs of a worker. Calls must not overlap.
+// Dispatcher holds the jobs of a worker. Calls must not overlap. Its parts, from the lowest to the highest: each
+// points to those before it that it needs, and calls no later one.
 type Dispatcher struct {
-	c    Config
-	out  *Actions // of the next call of Next
-	made *Actions // of the last one
-
-	jobs     map[driver.Ref]*Job
-	most     int // jobs that are held at most
-	bytes    int // of payloads
-	counts   [blocked + 1]int
-	kinds    map[string]*kindQueue
-	shared   *kindQueue   // the queues of all kinds without a limit of their own
-	active   []*kindQueue // those that have something in a queue, and maybe others
-	crowded  bool         // backpressure.go
+	c        Config
 	draining bool
 
-	recheck  bool   // something may begin since the last call of Next
-	reserved int    // slots of jobs that do not run yet
-	exact    []*Job // the jobs with reserved slots that Claims returns next
-	onTrial  []*Job // suspects that run: quarantine.go
-	begun    int    // the number of jobs chosen so far; for priorityOrder
+	agenda   agenda
+	held     inventory
+	timing   timing
+	deferred deferrals
+	gates    gateSet
+	slots    slots
+}
 
+// agenda is the list of tasks that the next call of Next hands out. A task is added by whoever changes a
+// state, at once; nothing is taken back.
+type agenda struct {
+	*Actions          // of the next call of Next
+	made     *Actions // of the last one
+	recheck  bool     // something may begin since the last call of Next
+}
+
+// inventory is the list of jobs that are held, by their reference, phase and kind: each job of jobs is counted
+// once in counts, in bytes and in its kind. It never chooses a job: it shuts and opens kinds (backpressure.go).
+type inventory struct {
+	agenda  *agenda
+	jobs    map[driver.Ref]*Job
+	most    int // jobs that are held at most
+	bytes   int // of payloads
+	counts  [blocked + 1]int
+	kinds   map[string]*kindQueue
+	shared  *kindQueue   // the queues of all kinds without a limit of their own
+	active  []*kindQueue // those that have something in a queue, and maybe others
+	crowded bool
+}
+
+// timing knows when claims are sent: how long before a job is due, which jobs share a claim, and how long the
+// claim that is under way has taken. It never changes a job.
+type timing struct {
+	agenda     *agenda
 	lead       time.Duration            // of the claim
 	since      time.Time                // the beginning of the times in coalesced
 	coalesced  map[time.Duration][]*Job // the jobs of each shared claim, by its time, counted from since
 	claimSince time.Time                // when the claim was asked that is under way; zero: none
 	lookAgain  bool                     // a Timer for a claim that takes long is set
+}
 
-	flow     *driver.FlowControl // flowcontrol.go, limits.go
-	limited  bool                // it has limits or pauses
-	gates    map[driver.LimitKey]*limitGate
-	deferred map[time.Duration][]*driver.Delivery // to be handed back soon, by for how long
+// deferrals are jobs that are to be handed back soon, by for how long. None of them is held any more.
+type deferrals struct {
+	agenda *agenda
+	byTime map[time.Duration][]*driver.Delivery
+}
+
+// gateSet has the stored limits and pauses, and the gate of each limit and lane that a job here waits for or has
+// passed: a job counts in each gate that it has passed, from its claim until leave. A lane is in the turns of its kind
+// or parked, never both. It gives no slot: flowcontrol.go, limits.go.
+type gateSet struct {
+	agenda  *agenda
+	held    *inventory
+	timing  *timing
+	manual  bool
+	flow    *driver.FlowControl
+	limited bool // flow has limits or pauses
+	byKey   map[driver.LimitKey]*limitGate
+}
+
+// slots chooses the job that begins next: a job that runs has a slot, and so has one that is claimed exactly. There are
+// never more than Concurrency, nor more of a kind than its limit: next.go, priorities.go, quarantine.go.
+type slots struct {
+	c        *Config
+	agenda   *agenda
+	held     *inventory
+	timing   *timing
+	gates    *gateSet
+	reserved int    // slots of jobs that do not run yet
+	exact    []*Job // the jobs with reserved slots that Claims returns next
+	onTrial  []*Job // suspects that run: quarantine.go
+	begun    int    // the number of jobs chosen so far; for priorityOrder and the turns of lanes
 }
 
 // Actions are the next tasks of a worker. They are valid until the next call of Next.
@@ -209,11 +255,11 @@ const (
 	slowClaim                 // a claim that takes long
 )
 
-func (d *Dispatcher) timer(t Timer) { d.out.Timers = append(d.out.Timers, t) }
+func (a *agenda) timer(t Timer) { a.Timers = append(a.Timers, t) }
 
 // set moves a job to a phase.
-func (d *Dispatcher) set(j *Job, p phase) {
-	d.counts[j.phase]--
-	d.counts[p]++
+func (v *inventory) set(j *Job, p phase) {
+	v.counts[j.phase]--
+	v.counts[p]++
 	j.phase = p
 }

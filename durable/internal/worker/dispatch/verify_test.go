@@ -14,17 +14,17 @@ func (d *Dispatcher) verify() error {
 			if was, ok := where[j]; ok {
 				return fmt.Errorf("%s is in %s and in %s", j.Delivery.Ref, was, in)
 			}
-			if d.jobs[j.Delivery.Ref] != j {
+			if d.held.jobs[j.Delivery.Ref] != j {
 				return fmt.Errorf("%s is in %s, and gone", j.Delivery.Ref, in)
 			}
 			where[j] = in
 		}
 		return nil
 	}
-	if err := note("exact", d.exact...); err != nil {
+	if err := note("exact", d.slots.exact...); err != nil {
 		return err
 	}
-	for _, k := range append(slices.Collect(values(d.kinds)), d.shared) {
+	for _, k := range append(slices.Collect(values(d.held.kinds)), d.held.shared) {
 		if err := d.verifyKind(k, note); err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (d *Dispatcher) verify() error {
 	var counts [blocked + 1]int
 	bytes, reserved := 0, 0
 	gates := map[*limitGate][2]int{}
-	for _, j := range d.jobs {
+	for _, j := range d.held.jobs {
 		counts[j.phase]++
 		bytes += len(j.Delivery.Record.Payload)
 		want := map[phase]string{ready: "ready"}[j.phase]
@@ -65,13 +65,13 @@ func (d *Dispatcher) verify() error {
 			}
 		}
 	}
-	if counts != d.counts || bytes != d.bytes || reserved != d.reserved {
-		return fmt.Errorf("counts %v, not %v; %d bytes, not %d; %d reserved, not %d", d.counts, counts, d.bytes, bytes, d.reserved, reserved)
+	if counts != d.held.counts || bytes != d.held.bytes || reserved != d.slots.reserved {
+		return fmt.Errorf("counts %v, not %v; %d bytes, not %d; %d reserved, not %d", d.held.counts, counts, d.held.bytes, bytes, d.slots.reserved, reserved)
 	}
 	if counts[running]+reserved > d.c.Concurrency {
 		return fmt.Errorf("%d running, and %d slots reserved, of %d", counts[running], reserved, d.c.Concurrency)
 	}
-	for key, g := range d.gates {
+	for key, g := range d.gates.byKey {
 		if n := gates[g]; g.taken != n[0] || g.claims != n[1] {
 			return fmt.Errorf("gate %v: %d taken and %d being claimed, not %v", key, g.taken, g.claims, n)
 		}
@@ -97,7 +97,7 @@ func (d *Dispatcher) verifyKind(k *kindQueue, note func(string, ...*Job) error) 
 			return fmt.Errorf("kind %s: lane %q has no jobs", k.kind, name)
 		}
 		inTurns, parked := slices.Contains(k.turns, lane), lane.paused && lane.parked
-		for _, g := range d.gates {
+		for _, g := range d.gates.byKey {
 			parked = parked || slices.Contains(g.parked, lane)
 		}
 		if inTurns == parked || parked != lane.parked {
@@ -124,7 +124,7 @@ func (d *Dispatcher) verifyKind(k *kindQueue, note func(string, ...*Job) error) 
 	}
 	running, held, bytes := 0, 0, 0
 	var claims [3]int
-	for _, j := range d.jobs {
+	for _, j := range d.held.jobs {
 		if j.kind.queues == k {
 			if j.phase == running_ || j.reserved {
 				running++

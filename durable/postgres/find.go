@@ -90,15 +90,19 @@ func (e *engine) infos(ctx context.Context, settings, statement string, args ...
 // info reads a row of get.sql or scan.sql, and what comes after that.
 func (e *engine) info(row pgx.CollectableRow, rest ...any) (driver.Info, error) {
 	var id string
-	var key *string
+	var key, worker *string
 	var state int16
 	var r driver.Record
 	var more extras
 	err := row.Scan(append([]any{&id, &key, &r.Kind, &r.Payload, &r.At, &r.MaxAttempts, &state, &r.Attempt, &r.Due, &r.LastError,
-		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags}, rest...)...)
+		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags, &worker}, rest...)...)
 	more.addTo(&r)
 	if key != nil {
 		r.Key = *key
 	}
-	return r.Info(e.refOf(id), driver.Waiting+driver.State(state)), err
+	i := r.Info(e.refOf(id), driver.Waiting+driver.State(state))
+	if worker != nil {
+		i.Worker = *worker
+	}
+	return i, err
 }

@@ -128,7 +128,7 @@ func (q *Queue) WhySchedule(ctx context.Context, name string) (Reason, error) {
 	case err != nil:
 		return Reason{}, fmt.Errorf("durable: WhySchedule: the schedule %.300q: %w", name, err)
 	case next == nil:
-		w.is(CauseScheduleEnded, "The schedule %q has no time left; its last occurrence was %s.", name, w.at(s.Last))
+		w.is(CauseScheduleEnded, "The schedule %q has no time left. Its last occurrence that ended: %s.", name, w.at(s.Last))
 	default:
 		w.is(CauseScheduleCanceled, "The occurrence of the schedule %q was canceled, so that none follows. ResumeSchedule continues it; its next time is %s.",
 			name, w.at(next.Due))
@@ -147,18 +147,21 @@ func (w *why) is(c Cause, text string, args ...any) { w.Cause, w.Text = c, fmt.S
 // at writes a time, and how far off it is.
 func (w *why) at(t time.Time) string {
 	if t.IsZero() {
-		return "at an unknown time"
+		return "never"
 	}
-	text, off := t.UTC().Format(time.RFC3339), t.Sub(w.Now)
-	if off > 0 {
-		return fmt.Sprintf("%s (in %v)", text, round(off))
+	switch text, off := t.UTC().Format(time.RFC3339), round(t.Sub(w.Now)); {
+	case off > 0:
+		return fmt.Sprintf("%s (in %v)", text, off)
+	case off < 0:
+		return fmt.Sprintf("%s (%v ago)", text, -off)
+	default:
+		return text + " (now)"
 	}
-	return fmt.Sprintf("%s (%v ago)", text, round(-off))
 }
 
 // round keeps milliseconds only of short times.
 func round(d time.Duration) time.Duration {
-	if d < time.Second {
+	if d.Abs() < time.Second {
 		return d.Round(time.Millisecond)
 	}
 	return d.Round(time.Second)
@@ -184,7 +187,7 @@ func (w *why) state(ctx context.Context) error {
 				j.Worker, j.Attempt, w.at(j.Due), w.at(w.Until))
 			return nil
 		}
-		w.is(CauseLost, "Worker %s has claimed it for attempt %d, and its lease ended %s. The next free worker with a handler for %q takes the job over.",
+		w.is(CauseLost, "Worker %s has claimed it for attempt %d, and its lease has ended: %s. The next free worker with a handler for %q takes the job over.",
 			j.Worker, j.Attempt, w.at(w.Until), j.Job.Kind)
 	}
 	return nil
@@ -347,7 +350,7 @@ func (w *why) workers(ctx context.Context) error {
 	w.Workers = slices.DeleteFunc(living, func(i WorkerInfo) bool { return !mayHandle(&i, kind) })
 	idle := slices.ContainsFunc(w.Workers, func(i WorkerInfo) bool { return i.Jobs == 0 })
 	if idle || w.Now.Sub(w.Job.Due) < soon {
-		w.is(CauseSoon, "It is due since %s, and nothing that is stored is in its way. If it does not begin, see the logs of the workers with a handler for %q: %s.",
+		w.is(CauseSoon, "It has been due since %s, and nothing that is stored is in its way. If it does not begin, see the logs of the workers with a handler for %q: %s.",
 			w.at(w.Job.Due), kind, workersIn(w.Workers, jobsIn))
 		return nil
 	}
@@ -358,7 +361,7 @@ func (w *why) workers(ctx context.Context) error {
 	w.Running = slices.DeleteFunc(running, func(i Info) bool {
 		return !slices.ContainsFunc(w.Workers, func(o WorkerInfo) bool { return o.Name == i.Worker })
 	})
-	w.is(CauseBusy, "It is due since %s, and each worker with a handler for %q runs other jobs: %s. The oldest of these: %s.",
+	w.is(CauseBusy, "It has been due since %s, and each worker with a handler for %q runs other jobs: %s. The oldest of these: %s.",
 		w.at(w.Job.Due), kind, workersIn(w.Workers, jobsIn), w.jobs(w.Running))
 	return nil
 }
@@ -397,11 +400,11 @@ func workersIn(all []WorkerInfo, facts func(*WorkerInfo) string) string {
 	return strings.Join(texts, "; ")
 }
 
-func jobsIn(i *WorkerInfo) string { return fmt.Sprintf(" with %d jobs", i.Jobs) }
+func jobsIn(i *WorkerInfo) string { return fmt.Sprintf(" (jobs: %d)", i.Jobs) }
 
 func kindsIn(i *WorkerInfo) string {
 	if i.AllKinds > len(i.Kinds) {
-		return fmt.Sprintf(" with %d kinds", i.AllKinds)
+		return fmt.Sprintf(" (%d kinds)", i.AllKinds)
 	}
-	return fmt.Sprintf(" with the kinds %q", i.Kinds)
+	return fmt.Sprintf(" (kinds: %s)", strings.Join(i.Kinds, ", "))
 }

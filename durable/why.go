@@ -254,10 +254,7 @@ func (w *why) flow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	counters := map[driver.LimitKey]driver.Counter{}
-	for _, u := range usage {
-		counters[u.LimitKey] = u.Counter
-	}
+	counters := countersOf(usage)
 	var full *LimitInfo
 	for _, l := range limits {
 		c := counters[l.Key(lane)]
@@ -277,6 +274,14 @@ func (w *why) flow(ctx context.Context) error {
 		return nil
 	}
 	return w.full(ctx, full)
+}
+
+func countersOf(usage []driver.Usage) map[driver.LimitKey]driver.Counter {
+	all := map[driver.LimitKey]driver.Counter{}
+	for _, u := range usage {
+		all[u.LimitKey] = u.Counter
+	}
+	return all
 }
 
 // full answers for a job that waits for a permit. A limit PerLane counts only the job's lane.

@@ -36,16 +36,16 @@ func untilIdle(t *testing.T, s Store) {
 		}
 		return nil
 	})
-	r.limit("full", durable.Limit{Kind: "covered", Running: 1})
+	r.limit("full", durable.Limit{PerLane: true, Running: 1})
 	w := newCrashing(t, s.Open(t), "other", func(c *driver.WorkConfig) {
-		c.Kinds, c.Lease = driver.NewKindSet([]string{"covered"}), time.Hour
+		c.Kinds, c.Lease = driver.NewKindSet([]string{"another's"}), time.Hour
 	})
-	has := r.add(durable.Job{Kind: "covered"})[0]
+	has := r.add(durable.Job{Kind: "another's", Lane: "full"})[0]
 	h := w.take(has)
 	w.granted(h)
 	w.stop()
 	r.pause(durable.Pausable{Kind: "covered", Lane: "paused"})
-	left := r.add(durable.Job{Kind: "covered"}, durable.Job{Kind: "covered", Lane: "paused"}, durable.Job{Kind: "nobody's"},
+	left := r.add(durable.Job{Kind: "covered", Lane: "full"}, durable.Job{Kind: "covered", Lane: "paused"}, durable.Job{Kind: "nobody's"},
 		durable.Job{Kind: kind, After: time.Hour})
 	r.pause(durable.Pausable{Kind: "fails once"})
 	left = append(left, r.add(durable.Job{Kind: "fails once"})...)

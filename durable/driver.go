@@ -27,6 +27,7 @@ type Attempt = driver.Attempt
 //
 //	Ref, Job, State                        the job as it was added, and its state
 //	Attempt, Due                           the attempts that have begun, and when the next is due
+//	Worker                                 the worker that has claimed a running job
 //	LastError, Errors                      of the attempts that have failed
 type Info = driver.Info
 

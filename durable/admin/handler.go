@@ -110,7 +110,7 @@ func NewHandler(q *durable.Queue, opts ...Option) http.Handler {
 type read func(*handler, context.Context, *reading) (any, error)
 
 var reads = map[string]read{
-	"list": (*handler).list, "show": (*handler).show, "summary": (*handler).summary, "counts": (*handler).counts,
+	"list": (*handler).list, "show": (*handler).show, "why": (*handler).why, "summary": (*handler).summary, "counts": (*handler).counts,
 	"schedules": (*handler).schedules, "workers": (*handler).workers, "limits": (*handler).limits, "pauses": (*handler).pauses,
 }
 
@@ -259,6 +259,16 @@ func (h *handler) show(ctx context.Context, r *reading) (any, error) {
 	return whole(info), err
 }
 
+func (h *handler) why(ctx context.Context, r *reading) (any, error) {
+	query := r.URL.Query()
+	ask := func() (durable.Reason, error) { return h.q.Why(ctx, durable.Ref(query.Get("ref"))) }
+	if query.Has("schedule") {
+		ask = func() (durable.Reason, error) { return h.q.WhySchedule(ctx, query.Get("schedule")) }
+	}
+	reason, err := ask()
+	return reasonOf(reason), err
+}
+
 // summary says what is known: an operator looks here when the store is out of order.
 func (h *handler) summary(ctx context.Context, r *reading) (any, error) {
 	b, unread := h.q.Backlog(ctx)
@@ -328,11 +338,7 @@ func (h *handler) schedules(ctx context.Context, _ *reading) (any, error) {
 
 func (h *handler) workers(ctx context.Context, _ *reading) (any, error) {
 	infos, err := h.q.Workers(ctx)
-	all, now := make([]Worker, len(infos)), time.Now()
-	for i, w := range infos {
-		all[i] = Worker{w.Name, w.Until.After(now), w.Until.UTC(), w.Jobs, timeOf(w.Since), w.Host, w.Process, timeOf(w.Began), w.Label, w.Kinds, w.AllKinds}
-	}
-	return all, err
+	return workersOf(infos, time.Now()), err
 }
 
 func (h *handler) limits(ctx context.Context, _ *reading) (any, error) {
@@ -341,7 +347,7 @@ func (h *handler) limits(ctx context.Context, _ *reading) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Limit{i.Name, i.Limit, i.Taken, i.Lanes, i.Waiting, timeOf(i.Next)})
+		all = append(all, limitOf(i))
 	}
 	return all, nil
 }

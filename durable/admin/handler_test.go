@@ -119,6 +119,16 @@ func TestReads(t *testing.T) {
 	require.Equal(t, []string{evil, evil, evil, evil}, []string{j.Kind, j.Payload, j.Key, j.Lane})
 	get(t, h, "/show?ref="+url.QueryEscape(string(dead)), &j)
 	require.Len(t, j.Errors, 1)
+	for ref, want := range map[durable.Ref]durable.Cause{waiting: durable.CauseNotDue, running: durable.CauseRunning, dead: durable.CauseDead} {
+		var why admin.Reason
+		get(t, h, "/why?ref="+url.QueryEscape(string(ref)), &why)
+		require.Equal(t, want, why.Cause)
+		require.NotEmpty(t, why.Text)
+		require.Equal(t, ref, why.Job.Ref)
+		require.Len(t, why.Workers, map[bool]int{true: 1}[ref == running])
+	}
+	require.Equal(t, http.StatusNotFound, get(t, h, "/why?ref=no", &struct{}{}).Code)
+	require.Equal(t, http.StatusNotFound, get(t, h, "/why?schedule=no", &struct{}{}).Code)
 	var s admin.Summary
 	get(t, h, "/summary", &s)
 	require.Equal(t, []int64{3, 2, 1, 1}, []int64{s.Added, s.Attempts, s.Dead, s.Waiting})
@@ -245,7 +255,7 @@ func TestStoreOutOfReach(t *testing.T) {
 		defer q.Close()
 		h := admin.NewHandler(q)
 		e.down.Store(true)
-		for _, what := range []string{"list", "show?ref=a", "counts", "schedules", "workers", "limits", "pauses"} {
+		for _, what := range []string{"list", "show?ref=a", "why?ref=a", "counts", "schedules", "workers", "limits", "pauses"} {
 			began := time.Now()
 			var wrong struct{ Error string }
 			require.Equal(t, http.StatusServiceUnavailable, get(t, h, "/"+what, &wrong).Code, what)
@@ -311,7 +321,7 @@ func TestHostileTexts(t *testing.T) {
 	q, waiting, _, dead := used(t)
 	h := admin.NewHandler(q)
 	for _, path := range []string{
-		"/list", "/show?ref=" + url.QueryEscape(string(waiting)), "/show?ref=" + url.QueryEscape(string(dead)), "/counts", "/summary",
+		"/list", "/show?ref=" + url.QueryEscape(string(waiting)), "/show?ref=" + url.QueryEscape(string(dead)), "/why?ref=" + url.QueryEscape(string(dead)), "/counts", "/summary",
 		"/show?ref=" + url.QueryEscape(evil), "/list?state=" + url.QueryEscape(evil), "/list?after=" + url.QueryEscape(evil), "/" + url.PathEscape(evil),
 	} {
 		w := get(t, h, path, &map[string]any{})

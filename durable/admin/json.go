@@ -18,6 +18,7 @@ type Job struct {
 	MaxAttempts int               `json:"maxAttempts"`
 	Due         time.Time         `json:"due"` // The time of the next attempt, of the running one, or of the last.
 	First       time.Time         `json:"first"`
+	Worker      string            `json:"worker,omitempty"` // The worker that has claimed a running job.
 	Key         string            `json:"key,omitempty"`
 	Lane        string            `json:"lane,omitempty"`
 	Priority    string            `json:"priority,omitempty"` // Either low or high; empty for normal.
@@ -37,7 +38,7 @@ const shortError = 300 // bytes, in a listing
 func jobOf(i durable.Info) Job {
 	j := Job{
 		Ref: i.Ref, Kind: i.Job.Kind, State: i.State.String(), Attempt: i.Attempt, MaxAttempts: i.Job.MaxAttempts,
-		Due: i.Due.UTC(), First: i.Job.At.UTC(), Key: i.Job.Key, Lane: i.Job.Lane, Meta: i.Job.Meta,
+		Due: i.Due.UTC(), First: i.Job.At.UTC(), Worker: i.Worker, Key: i.Job.Key, Lane: i.Job.Lane, Meta: i.Job.Meta,
 		Timeout: i.Job.Timeout.Seconds(), Expires: timeOf(i.Job.Expires), Error: i.LastError, Size: len(i.Job.Payload),
 	}
 	if i.Job.Priority != durable.Normal {
@@ -164,6 +165,14 @@ type Worker struct {
 	AllKinds int      `json:"allKinds"`        // The number of kinds; 0 if unknown.
 }
 
+func workersOf(infos []durable.WorkerInfo, now time.Time) []Worker {
+	all := make([]Worker, len(infos))
+	for i, w := range infos {
+		all[i] = Worker{w.Name, w.Until.After(now), w.Until.UTC(), w.Jobs, timeOf(w.Since), w.Host, w.Process, timeOf(w.Began), w.Label, w.Kinds, w.AllKinds}
+	}
+	return all
+}
+
 // Limit has the fields of durable.LimitInfo and of durable.Limit.
 type Limit struct {
 	Name string `json:"name"`
@@ -172,6 +181,44 @@ type Limit struct {
 	Lanes   int        `json:"lanes,omitempty"`
 	Waiting int64      `json:"waiting"`        // Jobs that wait in the process that answers.
 	Next    *time.Time `json:"next,omitempty"` // The time of the next token.
+}
+
+func limitOf(i durable.LimitInfo) Limit {
+	return Limit{i.Name, i.Limit, i.Taken, i.Lanes, i.Waiting, timeOf(i.Next)}
+}
+
+// Reason has the fields of durable.Reason.
+type Reason struct {
+	Cause   durable.Cause     `json:"cause"`
+	Text    string            `json:"text"`
+	Now     time.Time         `json:"now"`
+	Job     *Job              `json:"job,omitempty"` // As in a listing.
+	Until   *time.Time        `json:"until,omitempty"`
+	Pause   *durable.Pausable `json:"pause,omitempty"`
+	Limit   *Limit            `json:"limit,omitempty"`
+	First   int               `json:"first,omitempty"`
+	Holder  durable.Ref       `json:"holder,omitempty"`
+	Running []Job             `json:"running,omitempty"`
+	Workers []Worker          `json:"workers,omitempty"`
+}
+
+func reasonOf(r durable.Reason) Reason {
+	a := Reason{
+		Cause: r.Cause, Text: r.Text, Now: r.Now.UTC(), Until: timeOf(r.Until), Pause: r.Pause, First: r.First, Holder: r.Holder,
+		Workers: workersOf(r.Workers, r.Now),
+	}
+	if r.Job.Ref != "" {
+		j := short(r.Job)
+		a.Job = &j
+	}
+	if r.Limit != nil {
+		l := limitOf(*r.Limit)
+		a.Limit = &l
+	}
+	for _, i := range r.Running {
+		a.Running = append(a.Running, short(i))
+	}
+	return a
 }
 
 // Command is the body of a write.

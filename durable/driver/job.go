@@ -162,6 +162,7 @@ type Info struct {
 	State     State
 	Attempt   int       // Attempts that have begun, including the claimed one.
 	Due       time.Time // The time of the next attempt, of the running one, or of the last.
+	Worker    string    // The worker that has claimed a running job; empty for others.
 	LastError string    // The error of the last failed attempt; at most 4 KiB.
 
 	// Errors are those of the last ten attempts that failed, the newest last. They

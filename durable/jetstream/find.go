@@ -257,7 +257,7 @@ func infoOf(ref driver.Ref, r *driver.Record, s status) driver.Info {
 	i := r.Info(ref, driver.Waiting)
 	switch s.fate {
 	case claimed:
-		i.State, i.Attempt = driver.Running, min(s.attempt, r.MaxAttempts)
+		i.State, i.Attempt, i.Worker = driver.Running, min(s.attempt, r.MaxAttempts), s.worker
 	case freed:
 		i.Attempt = s.attempt
 	}

@@ -418,6 +418,9 @@ func (j *entry) info(ref driver.Ref) driver.Info {
 	i := j.rec.Info(ref, j.state)
 	i.Job.Payload, i.Job.Meta, i.Errors = slices.Clone(i.Job.Payload), maps.Clone(i.Job.Meta), slices.Clone(i.Errors) // the caller's
 	i.Attempt = min(i.Attempt, j.rec.MaxAttempts)
+	if j.state == driver.Running {
+		i.Worker = j.by
+	}
 	return i
 }
 

@@ -98,15 +98,19 @@ func (r *reader) infos(ctx context.Context, settings, statement string, args ...
 // info reads a row of get.sql or scan.sql, and what comes after that.
 func (r *reader) info(row pgx.CollectableRow, rest ...any) (driver.Info, error) {
 	var id string
-	var key *string
+	var key, worker *string
 	var state int16
 	var rec driver.Record
 	var more extras
 	err := row.Scan(append([]any{&id, &key, &rec.Kind, &rec.Payload, &rec.At, &rec.MaxAttempts, &state, &rec.Attempt, &rec.Due, &rec.LastError,
-		&rec.Lane, &rec.Priority, &rec.Meta, &more.timeout, &more.expires, &rec.Errors, &more.flags}, rest...)...)
+		&rec.Lane, &rec.Priority, &rec.Meta, &more.timeout, &more.expires, &rec.Errors, &more.flags, &worker}, rest...)...)
 	more.addTo(&rec)
 	if key != nil {
 		rec.Key = *key
 	}
-	return rec.Info(r.refOf(id), driver.Waiting+driver.State(state)), err
+	i := rec.Info(r.refOf(id), driver.Waiting+driver.State(state))
+	if worker != nil {
+		i.Worker = *worker
+	}
+	return i, err
 }

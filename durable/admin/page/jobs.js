@@ -129,7 +129,9 @@ async function toggle(row, ref) {
   if (details.hidden) return;
   details.replaceChildren(make("p", { class: "empty" }, "asking"));
   try {
-    details.replaceChildren(...describe(await ask("show?ref=" + encodeURIComponent(ref))));
+    const query = "?ref=" + encodeURIComponent(ref);
+    const [job, why] = await Promise.all([ask("show" + query), ask("why" + query)]);
+    details.replaceChildren(make("p", {}, why.text), ...describe(job));
   } catch (error) {
     details.replaceChildren(make("p", { class: "warning" }, `It cannot be shown: ${reason(error)}.`));
   }
@@ -141,6 +143,7 @@ function describe(j) {
   const time = (text) => (text ? `${moment(text)} (${ago(text)})` : "");
   list(facts, [
     ["state", j.state],
+    ["worker", j.worker],
     ["due", time(j.due)],
     ["first due", time(j.first)],
     ["key", j.key],

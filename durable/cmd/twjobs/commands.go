@@ -29,7 +29,7 @@ type tool struct {
 }
 
 var commands = map[string]func(t *tool, args []string) error{
-	"list": (*tool).list, "show": (*tool).show, "cancel": (*tool).cancel, "redrive": (*tool).redrive, "stats": (*tool).stats,
+	"list": (*tool).list, "show": (*tool).show, "why": (*tool).why, "cancel": (*tool).cancel, "redrive": (*tool).redrive, "stats": (*tool).stats,
 	"delete": (*tool).remove, "run-now": (*tool).runNow, "reschedule": (*tool).reschedule,
 	"schedules": (*tool).schedules, "workers": (*tool).workers,
 	"limits": (*tool).limits, "pause": (*tool).pause, "resume": (*tool).resume, "stop": (*tool).stop,
@@ -177,6 +177,7 @@ func (t *tool) show(args []string) error {
 	field("kind", j.Kind)
 	field("state", j.State)
 	field("attempt", fmt.Sprintf("%d of %d", j.Attempt, j.MaxAttempts))
+	field("worker", j.Worker)
 	field("due", when(j.Due))
 	field("first", when(j.First))
 	field("key", j.Key)
@@ -198,6 +199,33 @@ func (t *tool) show(args []string) error {
 	}
 	fmt.Fprintf(t.out, "payload  %s\n", payload)
 	return nil
+}
+
+// why prints why a job has not run, or a schedule has no occurrence.
+func (t *tool) why(args []string) error {
+	f, query := newFlags("why", t.err), url.Values{}
+	schedule := f.String("schedule", "", "of the schedule of this name")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	switch {
+	case *schedule != "" && f.NArg() == 0:
+		query.Set("schedule", *schedule)
+	case *schedule == "" && f.NArg() == 1:
+		query.Set("ref", f.Arg(0))
+	default:
+		return wrong("why needs one Ref, or -schedule")
+	}
+	var r admin.Reason
+	answer, err := t.get(t.ctx, "why", query, &r)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.raw(answer)
+	}
+	_, err = fmt.Fprintf(t.out, "%s: %s\n", line(string(r.Cause)), printable(r.Text))
+	return err
 }
 
 // change has a command done, and says what came of each.

@@ -18,6 +18,8 @@
 //	list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
 //	                  prints a line for each job, the longest due first
 //	show REF          prints all of a job, its payload included
+//	why REF | why -schedule NAME
+//	                  prints why a job has not run, or why a schedule has no occurrence
 //	cancel REF... | cancel -key KEY
 //	                  cancels waiting jobs, or says why not
 //	run-now REF...    makes waiting jobs due now
@@ -83,6 +85,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
        twjobs -version
   list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
   show REF                             all of a job, its payload included
+  why REF | why -schedule NAME         why a job has not run, or a schedule has no occurrence
   cancel REF... | cancel -key KEY      ends waiting jobs
   run-now REF...                       makes waiting jobs due now
   reschedule -at TIME|-in DURATION REF...

@@ -82,6 +82,17 @@ func TestCommands(t *testing.T) {
 	out, status = twjobs(t, dir, "show", dead)
 	require.Zero(t, status, out)
 	require.Contains(t, out, "error    no\n         use")
+	for ref, want := range map[string]string{waiting: "not due: It is due ", dead: "dead: It is dead, after 1 of 25 attempts: no\nuse."} {
+		out, status = twjobs(t, dir, "why", ref)
+		require.Zero(t, status, out)
+		require.Contains(t, out, want)
+	}
+	out, status = twjobs(t, dir, "-json", "why", waiting)
+	require.Zero(t, status, out)
+	require.Contains(t, out, `"cause":"not due"`)
+	out, status = twjobs(t, dir, "why", "-schedule", "no")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, `the schedule "no": durable: not found`)
 	out, status = twjobs(t, dir, "stats")
 	require.Zero(t, status, out)
 	require.Regexp(t, `fail +dead +1`, out)
@@ -95,9 +106,11 @@ func TestCommands(t *testing.T) {
 	require.Zero(t, status, out)
 	out, status = twjobs(t, dir, "cancel", waiting)
 	require.Equal(t, 1, status, out)
-	out, status = twjobs(t, dir, "show", waiting)
-	require.Equal(t, 1, status, out)
-	require.Contains(t, out, fmt.Sprintf("not found: %q was done, canceled or deleted", waiting))
+	for _, command := range []string{"show", "why"} {
+		out, status = twjobs(t, dir, command, waiting)
+		require.Equal(t, 1, status, out)
+		require.Contains(t, out, fmt.Sprintf("not found: %q was done, canceled or deleted", waiting))
+	}
 	out, status = twjobs(t, dir, "cancel", "-key", "k")
 	require.Zero(t, status, out)
 	out, status = twjobs(t, dir, "list", "-n", "1")
@@ -120,7 +133,7 @@ func TestWrongUse(t *testing.T) {
 	dir, _, _ := fill(t)
 	for _, args := range [][]string{
 		{}, {"nothing"}, {"workers", "x"}, {"delete"}, {"run-now"}, {"reschedule", "x"}, {"reschedule", "-in", "1h"}, {"migrate"},
-		{"list", "-color"}, {"schedules", "stop", "x"}, {"-url", "http://127.0.0.1:1", "list"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"cancel"}, {"redrive"},
+		{"list", "-color"}, {"schedules", "stop", "x"}, {"-url", "http://127.0.0.1:1", "list"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"why"}, {"why", "-schedule", "a", "b"}, {"cancel"}, {"redrive"},
 		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"limits", "x"}, {"limits", "delete"}, {"limits", "set", "n"}, {"limits", "set", "-running", "1"},
 		{"limits", "set", "-kind", "k", "n"}, {"pause"}, {"pause", "x"}, {"resume", "-all", "-kind", "k"}, {"stop"}, {"-nats", "x", "list"},
 	} {

@@ -9,7 +9,8 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     from kinds k where k.kind is not null
 )
 select j.id, given_key, j.kind, payload, at, max_attempts, state, least(attempt, max_attempts), coalesce(last_due, due), last_error,
-    coalesce(lane, ''), coalesce(priority, 0), meta, coalesce(timeout, 0), expires, errors, coalesce(flags, 0), due
+    coalesce(lane, ''), coalesce(priority, 0), meta, coalesce(timeout, 0), expires, errors, coalesce(flags, 0),
+    case when state = 1 then (select w.name from tickwheel.worker w where w.id = holder) end, due
 from kinds k cross join lateral (
     select * from tickwheel.job j
     where j.kind = k.kind and j.due >= $1::timestamptz and (j.due, j.id) > ($1::timestamptz, $2::text)

@@ -183,6 +183,7 @@ type Command struct {
 	All   bool          `json:"all,omitempty"` // For redrive all dead jobs; for pause and resume the whole queue.
 	Kind  string        `json:"kind,omitempty"`
 	Lane  string        `json:"lane,omitempty"`
+	For   float64       `json:"for,omitempty"` // For pause: it ends after so many seconds; 0: it lasts until resume.
 	Limit durable.Limit `json:"limit,omitzero"`
 }
 

@@ -123,8 +123,8 @@ func flowControlStored(t *testing.T, s Store) {
 	paused, err := r.Paused(within(t))
 	require.NoError(t, err)
 	require.Len(t, paused, 15)
-	r.resume(paused[7])
-	require.ErrorIs(t, r.Resume(within(t), paused[7]), durable.ErrNotFound)
+	r.resume(paused[7].Pausable)
+	require.ErrorIs(t, r.Resume(within(t), paused[7].Pausable), durable.ErrNotFound)
 	r.unlimit("l0-0")
 	require.ErrorIs(t, r.DeleteLimit(within(t), "l0-0"), durable.ErrNotFound)
 

@@ -57,6 +57,8 @@ func (d *Dispatcher) Fire(t Timer, now Moment) {
 		d.giveBack()
 	case slowClaim:
 		d.lookAgain, d.recheck = false, true
+	case pauseEnds:
+		d.lookAtPauses(int(t.n), now)
 	}
 }
 

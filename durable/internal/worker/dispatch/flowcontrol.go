@@ -16,14 +16,23 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 	if same || d.draining {
 		return
 	}
-	d.flow, d.limited = f, len(f.Limits())+len(f.Pauses()) > 0
+	d.flow = f
+	d.applyFlowControl(now)
+}
+
+// applyFlowControl applies the limits, and the pauses that are in force.
+func (d *Dispatcher) applyFlowControl(now Moment) {
+	d.pausesAt = pausesAt(now)
+	d.pauses = inForce(d.flow, d.pausesAt)
+	d.limited = len(d.flow.Limits())+len(d.pauses) > 0
+	d.watchPauses(now)
 	for _, jobs := range d.deferred { // because of the limits that were there
 		d.out.Dropped = append(d.out.Dropped, jobs...)
 	}
 	clear(d.deferred)
 	d.regate()
 	for _, k := range d.kinds {
-		limits, paused := f.Covering(k.kind, "")
+		limits, paused := d.covering(k.kind, "")
 		k.gates, k.paused = d.gatesOf(limits, "", false), paused
 		k.lanes, k.turns, k.inLanes = nil, nil, 0
 		d.updateKind(k)
@@ -69,8 +78,8 @@ func (d *Dispatcher) regate() {
 	}
 }
 
-// Pauses returns what is paused. The slice must not be changed.
-func (d *Dispatcher) Pauses() []driver.Pausable { return d.flow.Pauses() }
+// Pauses returns the pauses that are in force. The slice must not be changed.
+func (d *Dispatcher) Pauses() []driver.Pause { return d.pauses }
 
 // LimitStats counts the jobs that wait for a limit.
 type LimitStats struct {

@@ -153,7 +153,10 @@ type Dispatcher struct {
 	lookAgain  bool                     // a Timer for a claim that takes long is set
 
 	flow     *driver.FlowControl // flowcontrol.go, limits.go
-	limited  bool                // it has limits or pauses
+	limited  bool                // it has limits, or pauses that are in force
+	pauses   []driver.Pause      // those that are in force at pausesAt: pauses.go
+	pausesAt time.Time           // by the engine's clock
+	looks    int                 // the number of the next look at them
 	gates    map[driver.LimitKey]*limitGate
 	deferred map[time.Duration][]*driver.Delivery // to be handed back soon, by for how long
 }
@@ -207,6 +210,7 @@ const (
 	trialOver                 // of a job in quarantine
 	giveBack                  // deferred jobs
 	slowClaim                 // a claim that takes long
+	pauseEnds                 // a pause may have ended; n: Dispatcher.looks
 )
 
 func (d *Dispatcher) timer(t Timer) { d.out.Timers = append(d.out.Timers, t) }

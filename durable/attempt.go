@@ -35,6 +35,6 @@ func RetryAfter(d time.Duration, err error) error {
 // not failed: its last error stays what it was. A job may be snoozed any number of times.
 func Snooze(d time.Duration) error { return attempt.Snooze(d) }
 
-// IsSnooze reports whether an error is one of [Snooze], or wraps one. A handler that
+// IsSnooze reports whether an error is one of [Snooze] or [Cooldown], or wraps one. A handler that
 // returns such an error has not failed. It is for middleware.
 func IsSnooze(err error) bool { return attempt.IsSnooze(err) }

@@ -72,6 +72,12 @@ type Limit = driver.Limit
 // selects all jobs of the queue. See [driver.Pausable].
 type Pausable = driver.Pausable
 
+// Pause is a pause of a queue, as [Queue.Paused] returns it. [driver.Pause] documents the fields:
+//
+//	Pausable (Kind, Lane)                  the jobs
+//	Since, Until                           when it was set, and when it ends; zero: until Resume
+type Pause = driver.Pause
+
 // Backlog describes the waiting jobs of an engine. [driver.Backlog] documents the fields:
 //
 //	Waiting, Kinds                         the number of all, and the kinds of those that are due

@@ -16,7 +16,7 @@ func TestCommentsOfAliasesNameTheirFields(t *testing.T) {
 	source, err := os.ReadFile("driver.go")
 	require.NoError(t, err)
 	for _, v := range []any{
-		durable.Job{}, durable.Attempt{}, durable.Info{}, durable.Failure{}, durable.Filter{}, durable.Limit{}, durable.Pausable{},
+		durable.Job{}, durable.Attempt{}, durable.Info{}, durable.Failure{}, durable.Filter{}, durable.Limit{}, durable.Pausable{}, durable.Pause{},
 		durable.Backlog{}, durable.Overdue{}, durable.Unhandled{},
 	} {
 		typ := reflect.TypeOf(v)

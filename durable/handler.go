@@ -15,7 +15,7 @@ import (
 //
 // If the handler returns nil, the job is done. If it returns an error, the attempt has
 // failed, and the job is due again after the backoff. [RetryAfter] sets another time,
-// [Discard] ends the job, and [Snooze] asks for another attempt without counting this
+// [Discard] ends the job, and [Snooze] and [Cooldown] ask for another attempt without counting this
 // one. When MaxAttempts have begun and the last has failed, the job is dead. A panic
 // counts as a failure, and so does a handler that ends its goroutine, and an error or a
 // backoff whose code panics.

@@ -125,7 +125,8 @@ func (w *idleWatch) look(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	gate, until := flowGate{flow, countersOf(usage)}, q.now().Add(w.ahead)
+	until := q.clock.Time().Add(w.ahead)
+	gate := flowGate{flow, until, countersOf(usage)}
 	for _, kind := range w.kinds {
 		if waits, err := w.waits(ctx, kind, until, &gate); err != nil || waits {
 			return false, err
@@ -177,14 +178,15 @@ func (w *idleWatch) any(ctx context.Context, f Filter, until time.Time, holds fu
 // flowGate is the limits and pauses, with the counts of the limits.
 type flowGate struct {
 	flow     *driver.FlowControl
+	until    time.Time // a pause that has ended by then shuts nothing
 	counters map[driver.LimitKey]driver.Counter
 }
 
 // shut reports whether a pause, or a limit whose permits are taken, lets no job of a kind and lane
 // begin. The permits are those of others, since nothing of this Queue runs.
 func (g *flowGate) shut(kind, lane string) bool {
-	limits, paused := g.flow.Covering(kind, lane)
-	return paused || slices.ContainsFunc(limits, func(l *driver.StoredLimit) bool {
+	limits, paused := g.flow.Covering(kind, lane, g.until)
+	return paused > 0 || slices.ContainsFunc(limits, func(l *driver.StoredLimit) bool {
 		return l.Running > 0 && g.counters[l.Key(lane)].Taken >= l.Running
 	})
 }

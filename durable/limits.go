@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
 const (
-	maxLimits  = 1000 // limits and pauses together: they are one document
+	maxLimits  = 1000 // limits and pauses without an end together: they are one document
 	maxRunning = 1 << 20
 	maxRate    = 1e6
 	maxReturn  = 366 * 24 * time.Hour // until all of a burst is there again
@@ -120,7 +121,7 @@ var errUnchanged = errors.New("durable: unchanged")
 // flowControl is what a change changes.
 type flowControl struct {
 	limits []*driver.StoredLimit // by name
-	pauses []driver.Pausable
+	pauses []driver.Pause        // in the order in which they were set
 }
 
 // find returns where the limit of a name is, or belongs.
@@ -142,12 +143,12 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 		revision := recur.RevisionAfter(r.Revision(), q.clock.Time())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
+			if err = t.forgetEnded(q.clock.Time()); err != nil {
+				return err
+			}
 			next = r.Change(revision, t.limits, t.pauses)
 		} else if !errors.Is(err, errUnchanged) {
 			return err
-		}
-		if len(t.limits)+len(t.pauses) > maxLimits {
-			return fmt.Errorf("%w: there are %d limits and pauses already: remove one first", ErrInvalid, maxLimits)
 		}
 		if err = q.engine.SetFlowControl(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
 			return err
@@ -159,32 +160,43 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 // Pause stops new attempts of the selected jobs, within a second in all processes, until
 // Resume. It is stored. Running handlers go on. A waiting job keeps its time, and its
 // order unless a worker hands it back (see [Queue.SetLimit]). The kind or lane need not
-// have jobs yet. A second Pause of the same jobs changes nothing. [ErrInvalid]: the kind
-// or lane is not valid.
+// have jobs yet. A second Pause of the same jobs changes nothing. A Pause replaces a PauseFor
+// and a Cooldown of the same jobs. [ErrInvalid]: the kind or lane is not valid.
 func (q *Queue) Pause(ctx context.Context, what Pausable) error {
-	err := cmp.Or(valid.OptionalName("the kind", what.Kind, driver.MaxKind), valid.OptionalName("the lane", what.Lane, driver.MaxLane))
-	if err != nil {
-		return fmt.Errorf("durable: Pause: %w: %w", ErrInvalid, err)
+	err := checkPausable(what)
+	if err == nil {
+		err = q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
+			i := t.paused(what)
+			switch {
+			case i >= 0 && t.pauses[i].Until.IsZero():
+				return errUnchanged
+			case i >= 0:
+				t.pauses = slices.Delete(t.pauses, i, i+1)
+			}
+			t.pauses = append(t.pauses, driver.Pause{Pausable: what, Since: clock.WholeMicros(q.clock.Time()).UTC()})
+			return nil
+		})
 	}
-	err = q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
-		if slices.Contains(t.pauses, what) {
-			return errUnchanged
-		}
-		t.pauses = append(t.pauses, what)
-		return nil
-	})
 	if err != nil {
 		return fmt.Errorf("durable: Pause(%v): %w", what, err)
 	}
 	return nil
 }
 
-// Resume ends a Pause with the same arguments. Another pause that covers the jobs, such
+func checkPausable(what Pausable) error {
+	err := cmp.Or(valid.OptionalName("the kind", what.Kind, driver.MaxKind), valid.OptionalName("the lane", what.Lane, driver.MaxLane))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// Resume ends a Pause, a PauseFor and a [Cooldown] of the same jobs. Another pause that covers the jobs, such
 // as that of the whole queue, stays. [ErrNotFound]: no such pause is stored.
 func (q *Queue) Resume(ctx context.Context, what Pausable) error {
 	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
-		i := slices.Index(t.pauses, what)
-		if i < 0 {
+		i := t.paused(what)
+		if i < 0 || t.pauses[i].Rest(q.clock.Time()) == 0 {
 			return ErrNotFound
 		}
 		t.pauses = slices.Delete(t.pauses, i, i+1)
@@ -196,13 +208,15 @@ func (q *Queue) Resume(ctx context.Context, what Pausable) error {
 	return nil
 }
 
-// Paused returns the pauses, in the order in which they were set.
-func (q *Queue) Paused(ctx context.Context) ([]Pausable, error) {
+// Paused returns the pauses that have not ended, in the order in which they were set: those of Pause,
+// PauseFor and [Cooldown].
+func (q *Queue) Paused(ctx context.Context) ([]Pause, error) {
 	if q.closed.Err() != nil {
 		return nil, ErrClosed
 	}
 	r, err := q.engine.FlowControl(ctx)
-	return slices.Clone(r.Pauses()), err
+	now := q.clock.Time()
+	return slices.DeleteFunc(slices.Clone(r.Pauses()), func(p Pause) bool { return p.Rest(now) == 0 }), err
 }
 
 // LimitInfo describes a limit and its counts.

@@ -64,6 +64,13 @@ func (s *sick) Schedule(ctx context.Context, name string) (driver.Schedule, erro
 	return s.Engine.Schedule(ctx, name)
 }
 
+func (s *sick) SetFlowControl(ctx context.Context, was int64, f *driver.FlowControl) error {
+	if err := s.fault("flow"); err != nil {
+		return err
+	}
+	return s.Engine.SetFlowControl(ctx, was, f)
+}
+
 func (s *sick) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if err := s.fault("work"); err != nil {
 		if err == errSilent {
@@ -203,6 +210,13 @@ var messages = map[string]struct {
 		add(t, q, durable.Job{Kind: "good"})
 		time.AfterFunc(time.Second, func() { s.set("finish", nil) })
 	}},
+	"a handler has asked for a cooldown": {"WARN", []string{"of", "until", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		add(t, q, durable.Job{Kind: "cools"})
+	}},
+	"cannot store a cooldown; only its job waits": {"WARN", []string{"of", "for", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		s.set("flow", errSilent)
+		add(t, q, durable.Job{Kind: "cools"})
+	}},
 	"a handler has not returned after its Timeout": {"WARN", []string{"kind", "ref", "running"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "hangs", Timeout: time.Second})
 		time.Sleep(30 * time.Second)
@@ -301,6 +315,7 @@ func TestMessages(t *testing.T) {
 					require.ErrorIs(t, context.Cause(ctx), durable.ErrClosed)
 					return context.Cause(ctx)
 				})
+				q.Handle("cools", func(context.Context, *durable.Attempt) error { return durable.Cooldown(time.Hour, errSilent) })
 				q.Handle("lost", func(ctx context.Context, a *durable.Attempt) error {
 					require.NoError(t, driver.Complete(ctx, a, written(ctx)))
 					return errors.New("the answer to commit was lost")

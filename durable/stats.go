@@ -48,7 +48,7 @@ type Stats struct {
 
 	// Paused are the pauses that this process knows, within a second of a change. It is
 	// empty while Run is not under way. The slice must not be changed.
-	Paused []Pausable
+	Paused []Pause
 
 	ClaimAhead time.Duration // How long before their due time jobs are claimed at present.
 

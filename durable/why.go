@@ -45,11 +45,11 @@ type Reason struct {
 	Now   time.Time // The engine's time, by which all times here are.
 	Job   Info      // Zero for a schedule without an occurrence.
 
-	// Until is when the cause ends by itself: the due time, the time of the next token, or the end
+	// Until is when the cause ends by itself: the due time, the end of the pause, the time of the next token, or the end
 	// of the lease, which a living worker renews. Zero if that is not known.
 	Until time.Time
 
-	Pause  *Pausable  // The pause that covers the job; the first of several.
+	Pause  *Pause     // The pause that covers the job: of several the one that lasts longest.
 	Limit  *LimitInfo // The limit in its way. Of a limit PerLane, Taken and Next are those of the job's lane.
 	First  int        // For CauseTurn: the due jobs of its lane that come first, at most 100.
 	Holder Ref        // For CauseKey: the job that has the key.
@@ -91,7 +91,7 @@ func (q *Queue) Why(ctx context.Context, r Ref) (Reason, error) {
 	if err != nil {
 		return Reason{}, fmt.Errorf("durable: Why: %w", err)
 	}
-	w := &why{q: q, Reason: Reason{Now: q.now(), Job: job}}
+	w := &why{q: q, Reason: Reason{Now: q.clock.Time(), Job: job}}
 	for _, ask := range []func(context.Context) error{w.state, w.time, w.key, w.flow, w.workers} {
 		if err := ask(ctx); err != nil || w.Cause != "" {
 			return w.Reason, err
@@ -118,7 +118,7 @@ func (q *Queue) WhySchedule(ctx context.Context, name string) (Reason, error) {
 	if o.State != 0 {
 		return q.Why(ctx, o.Ref)
 	}
-	w := &why{q: q, Reason: Reason{Now: q.now()}}
+	w := &why{q: q, Reason: Reason{Now: q.clock.Time()}}
 	if p.Paused {
 		w.is(CauseSchedulePaused, "The schedule %q is paused, and no occurrence waits. ResumeSchedule continues it.", name)
 		return w.Reason, nil
@@ -237,15 +237,10 @@ func (w *why) flow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limits, paused := f.Covering(kind, lane)
-	if paused {
-		for _, p := range f.Pauses() {
-			if (p.Kind == "" || p.Kind == kind) && (p.Lane == "" || p.Lane == lane) {
-				w.Pause = &p
-				w.is(CausePaused, "A pause of %v covers it.", p)
-				return nil
-			}
-		}
+	limits, paused := f.Covering(kind, lane, w.Now)
+	if paused > 0 {
+		w.paused(f, paused)
+		return nil
 	}
 	if len(limits) == 0 {
 		return nil
@@ -274,6 +269,23 @@ func (w *why) flow(ctx context.Context) error {
 		return nil
 	}
 	return w.full(ctx, full)
+}
+
+// paused answers for a job that pauses cover, of which one lasts as long as given.
+func (w *why) paused(f *driver.FlowControl, longest time.Duration) {
+	kind, lane := w.Job.Job.Kind, w.Job.Job.Lane
+	for _, p := range f.Pauses() {
+		if (p.Kind != "" && p.Kind != kind) || (p.Lane != "" && p.Lane != lane) || p.Rest(w.Now) < longest {
+			continue
+		}
+		w.Pause, w.Until = &p, p.Until
+		if p.Until.IsZero() {
+			w.is(CausePaused, "A pause of %v covers it. Resume ends it.", p.Pausable)
+		} else {
+			w.is(CausePaused, "A pause of %v covers it. It ends %s.", p.Pausable, w.at(p.Until))
+		}
+		return
+	}
 }
 
 func countersOf(usage []driver.Usage) map[driver.LimitKey]driver.Counter {

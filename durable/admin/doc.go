@@ -44,14 +44,14 @@
 //	GET  schedules  a list of [Schedule]
 //	GET  workers    a list of [Worker]
 //	GET  limits     a list of [Limit]
-//	GET  pauses     a list of durable.Pausable, {} for the whole queue
+//	GET  pauses     a list of durable.Pause: {"kind": "...", "lane": "...", "since": "...", "until": "..."}; without kind and lane: the whole queue; without until: it lasts until resume
 //	POST cancel     a list of [Result]: {"refs": [...]}, or {"key": "..."}
 //	POST redrive    {"refs": [...]}; or {"all": true, "kind": "...", "lane": "..."}, whose result is one: how many, without a Ref
 //	POST delete     {"refs": [...]}, of dead jobs
 //	POST run-now    {"refs": [...]}
 //	POST reschedule {"refs": [...], "at": "2030-01-02T15:04:05Z"}
 //	POST stop       {"refs": [...]}: asks that the handlers of jobs that run end
-//	POST pause, resume {"kind": "...", "lane": "..."}, or one of these, or for the whole queue {"all": true}
+//	POST pause, resume {"kind": "...", "lane": "..."}, or one of these, or for the whole queue {"all": true}; with "for": 30 a pause ends after 30 s
 //	POST limit-set  {"names": [...], "limit": {"kind": "...", "perLane": true, "running": 3, "rate": 2.5, "burst": 10}}
 //	POST limit-delete {"names": [...]}
 //	POST schedule-pause, schedule-resume, schedule-run-now, schedule-delete {"names": [...]}

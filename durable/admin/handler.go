@@ -354,5 +354,5 @@ func (h *handler) limits(ctx context.Context, _ *reading) (any, error) {
 
 func (h *handler) pauses(ctx context.Context, _ *reading) (any, error) {
 	paused, err := h.q.Paused(ctx)
-	return append([]durable.Pausable{}, paused...), err
+	return append([]durable.Pause{}, paused...), err
 }

@@ -452,16 +452,26 @@ func TestFlow(t *testing.T) {
 	require.True(t, do("limit-delete", admin.Command{Names: []string{evil}}).Done)
 	require.Contains(t, do("limit-delete", admin.Command{Names: []string{evil}}).Error, "not found")
 
-	var pauses []durable.Pausable
+	var pauses []durable.Pause
 	require.JSONEq(t, "[]", get(t, h, "/pauses", &pauses).Body.String())
 	require.Equal(t, admin.Result{Ref: `lane "l" of kind "k"`, Done: true}, do("pause", admin.Command{Kind: "k", Lane: "l"}))
 	require.Equal(t, admin.Result{Ref: "the whole queue", Done: true}, do("pause", admin.Command{All: true}))
-	require.JSONEq(t, `[{"kind": "k", "lane": "l"}, {}]`, get(t, h, "/pauses", &pauses).Body.String())
+	require.True(t, do("pause", admin.Command{Kind: "ends", For: 90.5}).Done)
+	require.Contains(t, do("pause", admin.Command{Kind: "ends", For: 1e300}).Error, "is not positive, and at most")
+	require.Contains(t, do("pause", admin.Command{Kind: "ends", For: -1}).Error, "is not positive")
+	require.NotContains(t, get(t, h, "/pauses", &pauses).Body.String(), `"until":"0`)
+	require.Len(t, pauses, 3)
+	require.Equal(t, durable.Pausable{Kind: "k", Lane: "l"}, pauses[0].Pausable)
+	require.Zero(t, pauses[1].Pausable)
+	require.Zero(t, pauses[1].Until)
+	require.InDelta(t, 90.5, pauses[2].Until.Sub(pauses[2].Since).Seconds(), 0.001)
+	require.True(t, do("resume", admin.Command{Kind: "ends"}).Done)
 	require.Contains(t, do("resume", admin.Command{Kind: "k"}).Error, "not found")
 	require.True(t, do("resume", admin.Command{All: true}).Done)
 	pauses = nil
 	get(t, h, "/pauses", &pauses)
-	require.Equal(t, []durable.Pausable{{Kind: "k", Lane: "l"}}, pauses)
+	require.Len(t, pauses, 1)
+	require.Equal(t, durable.Pausable{Kind: "k", Lane: "l"}, pauses[0].Pausable)
 
 	require.Equal(t, admin.Result{Ref: string(waiting), Why: "it does not run"}, do("stop", admin.Command{Refs: []durable.Ref{waiting}}))
 	require.True(t, do("stop", admin.Command{Refs: []durable.Ref{running}}).Done)

@@ -189,17 +189,17 @@ func limitOf(i durable.LimitInfo) Limit {
 
 // Reason has the fields of durable.Reason.
 type Reason struct {
-	Cause   durable.Cause     `json:"cause"`
-	Text    string            `json:"text"`
-	Now     time.Time         `json:"now"`
-	Job     *Job              `json:"job,omitempty"` // As in a listing.
-	Until   *time.Time        `json:"until,omitempty"`
-	Pause   *durable.Pausable `json:"pause,omitempty"`
-	Limit   *Limit            `json:"limit,omitempty"`
-	First   int               `json:"first,omitempty"`
-	Holder  durable.Ref       `json:"holder,omitempty"`
-	Running []Job             `json:"running,omitempty"`
-	Workers []Worker          `json:"workers,omitempty"`
+	Cause   durable.Cause  `json:"cause"`
+	Text    string         `json:"text"`
+	Now     time.Time      `json:"now"`
+	Job     *Job           `json:"job,omitempty"` // As in a listing.
+	Until   *time.Time     `json:"until,omitempty"`
+	Pause   *durable.Pause `json:"pause,omitempty"`
+	Limit   *Limit         `json:"limit,omitempty"`
+	First   int            `json:"first,omitempty"`
+	Holder  durable.Ref    `json:"holder,omitempty"`
+	Running []Job          `json:"running,omitempty"`
+	Workers []Worker       `json:"workers,omitempty"`
 }
 
 func reasonOf(r durable.Reason) Reason {
@@ -230,6 +230,7 @@ type Command struct {
 	All   bool          `json:"all,omitempty"` // For redrive all dead jobs; for pause and resume the whole queue.
 	Kind  string        `json:"kind,omitempty"`
 	Lane  string        `json:"lane,omitempty"`
+	For   float64       `json:"for,omitempty"` // For pause: it ends after so many seconds; 0: it lasts until resume.
 	Limit durable.Limit `json:"limit,omitzero"`
 }
 

@@ -36,8 +36,10 @@ var writes = map[string]write{
 	"stop": func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		return each(c.Refs, "it does not run", func(r durable.Ref) (bool, error) { return h.q.CancelRunning(ctx, r) })
 	},
-	"pause":           paused((*durable.Queue).Pause),
-	"resume":          paused((*durable.Queue).Resume),
+	"pause": paused(pause),
+	"resume": paused(func(q *durable.Queue, ctx context.Context, what durable.Pausable, _ float64) error {
+		return q.Resume(ctx, what)
+	}),
 	"limit-set":       setLimit,
 	"limit-delete":    named((*durable.Queue).DeleteLimit),
 	"schedule-pause":  named((*durable.Queue).PauseSchedule),
@@ -139,14 +141,21 @@ func named(do func(q *durable.Queue, ctx context.Context, name string) error) wr
 
 // paused is for what a command names. The whole queue has to be asked for: a command without
 // a word is more likely a mistake.
-func paused(do func(q *durable.Queue, ctx context.Context, what durable.Pausable) error) write {
+func paused(do func(q *durable.Queue, ctx context.Context, what durable.Pausable, seconds float64) error) write {
 	return func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		what := durable.Pausable{Kind: c.Kind, Lane: c.Lane}
 		if c.All == (what != durable.Pausable{}) {
 			return nil, fmt.Errorf("%w: set kind, lane, both, or all", durable.ErrInvalid)
 		}
-		return each([]string{what.String()}, "", func(string) (bool, error) { return true, do(h.q, ctx, what) })
+		return each([]string{what.String()}, "", func(string) (bool, error) { return true, do(h.q, ctx, what, c.For) })
 	}
+}
+
+func pause(q *durable.Queue, ctx context.Context, what durable.Pausable, seconds float64) error {
+	if seconds == 0 {
+		return q.Pause(ctx, what)
+	}
+	return q.PauseFor(ctx, what, time.Duration(min(seconds, 1e9)*float64(time.Second)))
 }
 
 func setLimit(h *handler, ctx context.Context, c *Command) ([]Result, error) {

@@ -56,16 +56,40 @@ func (p Pausable) String() string {
 	return fmt.Sprintf("lane %q of kind %q", p.Lane, p.Kind)
 }
 
+// Pause is a pause of a queue.
+type Pause struct {
+	Pausable
+	Since time.Time `json:"since,omitzero"` // When it was set, by the engine's clock.
+	Until time.Time `json:"until,omitzero"` // When it ends; zero: it lasts until Resume.
+}
+
+// Forever is the rest of a pause without an end.
+const Forever = time.Duration(math.MaxInt64)
+
+// Rest returns how long the pause lasts from now on: 0 if it has ended, [Forever] without an
+// end. If the engine's clock shows a time that is more than RetryInterval before Since, it was set
+// back, and the pause counts as ended: so a clock that is set back once extends it by at most its
+// length and RetryInterval. Less is the difference between the clocks of two processes.
+func (p *Pause) Rest(now time.Time) time.Duration {
+	switch {
+	case p.Until.IsZero():
+		return Forever
+	case now.Before(p.Since.Add(-RetryInterval)):
+		return 0
+	}
+	return max(0, p.Until.Sub(now))
+}
+
 // FlowControl is the limits and pauses of a queue: one document, which an engine keeps as the text
 // that Encode returns, with its revision. It is immutable: a change makes a new one. A nil
 // *FlowControl has no limits, no pauses, and revision 0.
 type FlowControl struct {
 	revision int64
 	limits   []*StoredLimit // by name
-	pauses   []Pausable
+	pauses   []Pause        // one for each Pausable
 
 	byKind map[string][]*StoredLimit
-	paused map[Pausable]bool
+	paused map[Pausable]*Pause
 	unread unread.Fields
 }
 
@@ -102,25 +126,25 @@ func (r *StoredLimit) UnmarshalJSON(text []byte) error {
 // flowControlText is how a FlowControl is stored.
 type flowControlText struct {
 	Limits []*StoredLimit `json:"limits,omitempty"`
-	Pauses []Pausable     `json:"pauses,omitempty"`
+	Pauses []Pause        `json:"pauses,omitempty"`
 }
 
 // NewFlowControl returns a FlowControl of limits, sorted by their names, and of pauses. It keeps
 // the slices.
-func NewFlowControl(revision int64, limits []*StoredLimit, pauses []Pausable) *FlowControl {
-	r := &FlowControl{revision: revision, limits: limits, pauses: pauses, byKind: map[string][]*StoredLimit{}, paused: map[Pausable]bool{}}
+func NewFlowControl(revision int64, limits []*StoredLimit, pauses []Pause) *FlowControl {
+	r := &FlowControl{revision: revision, limits: limits, pauses: pauses, byKind: map[string][]*StoredLimit{}, paused: map[Pausable]*Pause{}}
 	for _, l := range limits {
 		r.byKind[l.Kind] = append(r.byKind[l.Kind], l)
 	}
-	for _, p := range pauses {
-		r.paused[p] = true
+	for i := range pauses {
+		r.paused[pauses[i].Pausable] = &pauses[i]
 	}
 	return r
 }
 
 // Change returns a FlowControl that replaces r. It has the fields of a later version that
 // DecodeFlowControl has found beside the limits and pauses of r.
-func (r *FlowControl) Change(revision int64, limits []*StoredLimit, pauses []Pausable) *FlowControl {
+func (r *FlowControl) Change(revision int64, limits []*StoredLimit, pauses []Pause) *FlowControl {
 	next := NewFlowControl(revision, limits, pauses)
 	if r != nil {
 		next.unread = r.unread
@@ -169,19 +193,21 @@ func (r *FlowControl) Limits() []*StoredLimit {
 	return r.limits
 }
 
-// Pauses returns the pauses. The slice must not be changed.
-func (r *FlowControl) Pauses() []Pausable {
+// Pauses returns the pauses, also those that have ended and are not removed yet. The slice must not
+// be changed.
+func (r *FlowControl) Pauses() []Pause {
 	if r == nil {
 		return nil
 	}
 	return r.pauses
 }
 
-// Covering returns the limits that cover a job, and whether it is paused. For a job that
-// no limit covers, the limits are nil, and the cost is a few reads of maps.
-func (r *FlowControl) Covering(kind, lane string) (limits []*StoredLimit, paused bool) {
+// Covering returns the limits that cover a job, and for how long it is paused from now on, by the
+// engine's clock: 0 if it is not, [Forever] for a pause without an end. For a job that no limit
+// covers, the limits are nil, and the cost is a few reads of maps.
+func (r *FlowControl) Covering(kind, lane string, now time.Time) (limits []*StoredLimit, paused time.Duration) {
 	if r == nil || len(r.limits)+len(r.pauses) == 0 {
-		return nil, false
+		return nil, 0
 	}
 	for _, some := range [2][]*StoredLimit{r.byKind[""], r.byKind[kind]} {
 		for _, l := range some {
@@ -190,9 +216,20 @@ func (r *FlowControl) Covering(kind, lane string) (limits []*StoredLimit, paused
 			}
 		}
 	}
-	paused = len(r.pauses) > 0 && (r.paused[Pausable{}] || r.paused[Pausable{Kind: kind}] ||
-		lane != "" && (r.paused[Pausable{Lane: lane}] || r.paused[Pausable{Kind: kind, Lane: lane}]))
+	if len(r.pauses) == 0 {
+		return limits, 0
+	}
+	for i, what := range [4]Pausable{{}, {Kind: kind}, {Lane: lane}, {Kind: kind, Lane: lane}} {
+		if p := r.paused[what]; p != nil && (i < 2 || lane != "") {
+			paused = max(paused, p.Rest(now))
+		}
+	}
 	return limits, paused
+}
+
+// Paused is the ClaimResult of a job that is paused for some time and claimed exactly.
+func Paused(rest time.Duration) ClaimResult {
+	return ClaimResult{Status: Throttled, After: min(rest, RetryInterval)}
 }
 
 // LimitKey is the key of a Counter: a limit, or one lane of a limit PerLane.

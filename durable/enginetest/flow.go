@@ -123,8 +123,8 @@ func flowControlStored(t *testing.T, s Store) {
 	paused, err := r.Paused(within(t))
 	require.NoError(t, err)
 	require.Len(t, paused, 15)
-	r.resume(paused[7])
-	require.ErrorIs(t, r.Resume(within(t), paused[7]), durable.ErrNotFound)
+	r.resume(paused[7].Pausable)
+	require.ErrorIs(t, r.Resume(within(t), paused[7].Pausable), durable.ErrNotFound)
 	r.unlimit("l0-0")
 	require.ErrorIs(t, r.DeleteLimit(within(t), "l0-0"), durable.ErrNotFound)
 
@@ -483,7 +483,7 @@ func pausedTwice(t *testing.T, s Store) {
 	e := s.Open(t)
 	w := newCrashing(t, e, "w")
 	what := durable.Pausable{Kind: kind}
-	for range 15 {
+	for round := range 16 {
 		const jobs = 20
 		refs := rigs[0].add(times(jobs, durable.Job{Kind: kind})...)
 		held := w.takeAll(refs)
@@ -500,7 +500,11 @@ func pausedTwice(t *testing.T, s Store) {
 				return
 			}
 			r := rigs[i-jobs]
-			assert.NoError(t, r.Pause(within(t), what))
+			if round%2 == 0 {
+				assert.NoError(t, r.Pause(within(t), what))
+			} else {
+				assert.NoError(t, r.PauseFor(within(t), what, time.Hour))
+			}
 			for _, ref := range refs {
 				info, err := r.Get(within(t), ref)
 				assert.NoError(t, err)

@@ -42,16 +42,17 @@ type draft struct {
 
 // newClaimRequest returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own permit: what became of it is read first.
-func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery) *claimRequest {
+func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery, now time.Time) *claimRequest {
 	j := &claimRequest{h: h, hd: h.Claim.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
-	limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
+	limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane, now)
 	switch {
 	case h.Record.Crashes > 0 && !h.Exact:
 		j.barred = &driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
-	case paused && h.Exact:
-		j.barred = &driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
-	case !h.Exact && (paused || len(limits) > 0):
+	case paused > 0 && h.Exact:
+		v := driver.Paused(paused)
+		j.barred = &v
+	case !h.Exact && (paused > 0 || len(limits) > 0):
 		j.barred = &driver.ClaimResult{Status: driver.Throttled}
 	default:
 		for _, l := range limits {
@@ -571,7 +572,7 @@ func (w *worker) applyLimits(ctx context.Context, p *part, held []*driver.Delive
 	}
 	var back []*handle
 	for i, h := range held {
-		if results[i].Status == driver.Granted && (err != nil || !coveredAlike(by, now, &h.Record)) {
+		if results[i].Status == driver.Granted && (err != nil || !coveredAlike(by, now, &h.Record, p.now())) {
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
 			back = append(back, h.Claim.(*handle))
 		}
@@ -583,11 +584,11 @@ func (w *worker) applyLimits(ctx context.Context, p *part, held []*driver.Delive
 	}
 }
 
-// coveredAlike reports whether two states of the limits and pauses cover a job alike.
-func coveredAlike(a, b *driver.FlowControl, r *driver.Record) bool {
-	x, pausedX := a.Covering(r.Kind, r.Lane)
-	y, pausedY := b.Covering(r.Kind, r.Lane)
-	if pausedX != pausedY || len(x) != len(y) {
+// coveredAlike reports whether two states of the limits and pauses cover a job alike at a time.
+func coveredAlike(a, b *driver.FlowControl, r *driver.Record, at time.Time) bool {
+	x, pausedX := a.Covering(r.Kind, r.Lane, at)
+	y, pausedY := b.Covering(r.Kind, r.Lane, at)
+	if pausedX > 0 != (pausedY > 0) || len(x) != len(y) {
 		return false
 	}
 	for i := range x {

@@ -390,7 +390,7 @@ func TestCounterThatHasChanged(t *testing.T) {
 		l := newLimited(t, newPart(t), limit)
 		w := l.worker("w")
 		w.others.Store(1)
-		jobs := []*claimRequest{newClaimRequest(l.e.lastFlowControl(), l.held(""))}
+		jobs := []*claimRequest{newClaimRequest(l.e.lastFlowControl(), l.held(""), l.p.now())}
 		rest, err := w.survey(t.Context(), l.p, jobs, "token")
 		require.NoError(t, err)
 		drafts, won, _ := w.planClaims(l.p, rest)

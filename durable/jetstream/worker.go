@@ -290,11 +290,11 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 		}
 		return results
 	}
-	token, flow := rand.Text(), w.e.lastFlowControl()
+	token, flow, now := rand.Text(), w.e.lastFlowControl(), p.now()
 	all := make([]*claimRequest, len(held))
 	var limited, free []*claimRequest
 	for i, h := range held {
-		if all[i] = newClaimRequest(flow, h); len(all[i].limits) > 0 {
+		if all[i] = newClaimRequest(flow, h, now); len(all[i].limits) > 0 {
 			limited = append(limited, all[i])
 		} else {
 			free = append(free, all[i])

@@ -684,7 +684,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 		m.leave(j)
 		j.claim = m.nextClaim() // so that compare does not hand back what is known from now on
 		h.Claim = j.claim
-		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
+		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane, m.now())
 		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}
 	}
 	if j.state == driver.Running {
@@ -724,12 +724,12 @@ func (m *Store) leave(j *entry) {
 // take takes the permits and tokens of a claim, or says what it has to wait for.
 func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 	m, lane := w.e.m, j.rec.Lane
-	limits, paused := m.flow.Covering(j.rec.Kind, lane)
+	limits, paused := m.flow.Covering(j.rec.Kind, lane, m.now())
 	switch {
-	case (paused || len(limits) > 0) && !h.Exact:
+	case (paused > 0 || len(limits) > 0) && !h.Exact:
 		return driver.ClaimResult{Status: driver.Throttled}
-	case paused:
-		return driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
+	case paused > 0:
+		return driver.Paused(paused)
 	}
 	keys, counters, has := make([]driver.LimitKey, len(limits)), make([]*driver.Counter, len(limits)), make([]bool, len(limits))
 	for i, l := range limits {
@@ -781,11 +781,14 @@ func (m *Store) untimely(limits []*driver.StoredLimit, counters []*driver.Counte
 	return v
 }
 
-// token returns when a job that waits has the tokens that it needs: now, if they are there.
-// m.mu is held.
+// token returns when a job that waits has the tokens that it needs, and its pause has ended: now,
+// if they are there, and for a pause without an end. m.mu is held.
 func (m *Store) token(j *entry, now time.Time) time.Time {
-	limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
+	limits, paused := m.flow.Covering(j.rec.Kind, j.rec.Lane, now)
 	at := now
+	if paused < driver.Forever {
+		at = at.Add(paused)
+	}
 	for _, l := range limits {
 		if c := m.counted[l.Key(j.rec.Lane)]; c != nil {
 			if t := l.NextToken(c, now); t.After(at) {

@@ -179,18 +179,19 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*driver.Delivery, todo []int, results []driver.ClaimResult) (stale []int) {
 	var plain, limited claimArgs
 	limited.needs.limits = map[driver.LimitKey]*driver.StoredLimit{}
+	now := w.e.now()
 	for _, i := range todo {
 		h := held[i]
-		limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane)
+		limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane, now)
 		switch {
 		case w.past.isCompared(handleOf(h).id):
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
-		case len(limits) == 0 && !paused:
+		case len(limits) == 0 && paused == 0:
 			plain.add(i, h)
 		case !h.Exact:
 			results[i] = driver.ClaimResult{Status: driver.Throttled}
-		case paused:
-			results[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
+		case paused > 0:
+			results[i] = driver.Paused(paused)
 		default:
 			limited.add(i, h)
 			limited.needs.add(handleOf(h).id, h.Record.Lane, limits)
@@ -260,8 +261,9 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 			c.stale = append(c.stale, i)
 		default:
 			if h := handleOf(held[i]); a.limited && h.claim != 0 && a.At.IsZero() { // claimed before
-				limits, _ := flow.Covering(held[i].Record.Kind, held[i].Record.Lane)
-				a.At = driver.TokenValidBy(limits, w.e.now())
+				now := w.e.now()
+				limits, _ := flow.Covering(held[i].Record.Kind, held[i].Record.Lane, now)
+				a.At = driver.TokenValidBy(limits, now)
 			}
 			results[i] = a.ClaimResult
 			if handleOf(held[i]).learn(a); a.superseded {
@@ -576,7 +578,7 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 		if !handleOf(h).limited {
 			continue
 		}
-		limits, _ := w.e.limiter.read.Load().Covering(h.Record.Kind, h.Record.Lane)
+		limits, _ := w.e.limiter.read.Load().Covering(h.Record.Kind, h.Record.Lane, w.e.now())
 		for _, l := range limits {
 			if l.Running > 0 {
 				n.Freed = append(n.Freed, l.Key(h.Record.Lane))

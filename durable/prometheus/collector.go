@@ -33,7 +33,7 @@
 //	durable_stuck                gauge: handlers that have not returned although their Timeout ended at least a lease ago
 //	durable_claim_ahead_seconds  gauge
 //	durable_limited              gauge
-//	durable_paused               gauge: how many pauses are stored
+//	durable_paused               gauge: how many pauses are in force, also those with an end
 //	durable_paused_queue         gauge: 1 if the whole queue is paused, else 0
 //	durable_limit_waiting        gauge, with the label limit: jobs that are due; "" is a pause
 //	durable_limit_next_seconds   gauge, with the label limit: until the next token, if one waits for it
@@ -140,7 +140,7 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	gauge("limited", "Jobs that are due and wait here for limits and pauses.", func(s *durable.Stats) float64 { return float64(s.Limited) })
 	gauge("paused", "Kinds, lanes and the like that are paused.", func(s *durable.Stats) float64 { return float64(len(s.Paused)) })
 	gauge("paused_queue", "Whether the whole queue is paused.", func(s *durable.Stats) float64 {
-		if slices.Contains(s.Paused, durable.Pausable{}) {
+		if slices.ContainsFunc(s.Paused, func(p durable.Pause) bool { return p.Pausable == durable.Pausable{} }) {
 			return 1
 		}
 		return 0

@@ -207,11 +207,13 @@ const pausable = ({ kind, lane }) => (kind || lane ? { kind, lane } : { all: tru
 function showPauses(all) {
   pauses = all;
   const create = (p) => {
-    const row = make("li", {}, make("span", { class: "name" }, nameOf(p)), make("span", { class: "what" }, "paused"), make("span", { class: "actions" }), make("p", { class: "outcome" }));
+    const row = make("li", {}, make("span", { class: "name" }, nameOf(p)), make("span", { class: "what" }, "paused"), when("goes on", "next"), make("span", { class: "actions" }), make("p", { class: "outcome" }));
     part(row, "actions").append(changes(row, "resume", { word: "Resume", send: () => ["resume", pausable(p)] }, "", pausesPoll));
     return row;
   };
-  rows($("pauses"), pauses, (p) => JSON.stringify([p.kind, p.lane]), create, (row) => {
+  rows($("pauses"), pauses, (p) => JSON.stringify([p.kind, p.lane]), create, (row, p) => {
+    part(row, "next").hidden = !p.until;
+    setWhen(part(row, "next"), p.until);
     part(row, "actions").hidden = !writable;
   });
   showFlow();

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"text/tabwriter"
+	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/admin"
@@ -45,7 +46,7 @@ func (t *tool) setLimit(args []string) error {
 
 func (t *tool) listLimits() error {
 	var all []admin.Limit
-	var paused []durable.Pausable
+	var paused []durable.Pause
 	answer, err := t.get(t.ctx, "limits", nil, &all)
 	if err != nil {
 		return err
@@ -86,7 +87,11 @@ func (t *tool) listLimits() error {
 		return err
 	}
 	for _, p := range paused {
-		fmt.Fprintf(t.out, "paused: %s\n", line(p.String()))
+		until := ""
+		if !p.Until.IsZero() {
+			until = ", until " + when(p.Until)
+		}
+		fmt.Fprintf(t.out, "paused: %s%s\n", line(p.String()), until)
 	}
 	return nil
 }
@@ -100,6 +105,10 @@ func (t *tool) pauseOrResume(what, yes string, args []string) error {
 	f.StringVar(&c.Kind, "kind", "", "jobs of a kind")
 	f.StringVar(&c.Lane, "lane", "", "jobs of a lane")
 	f.BoolVar(&c.All, "all", false, "the whole queue")
+	var ends time.Duration
+	if what == "pause" {
+		f.DurationVar(&ends, "for", 0, "then it goes on by itself; without it at resume")
+	}
 	if err := parse(f, args); err != nil {
 		return err
 	}
@@ -109,6 +118,7 @@ func (t *tool) pauseOrResume(what, yes string, args []string) error {
 	case c.All == (c.Kind+c.Lane != ""):
 		return wrong("%s: -kind, -lane or both, or -all", what)
 	}
+	c.For = ends.Seconds()
 	return t.change(what, yes, c)
 }
 

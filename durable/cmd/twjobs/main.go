@@ -38,6 +38,7 @@
 //	limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B NAME
 //	limits delete NAME...
 //	pause|resume [-kind KIND] [-lane LANE] | -all
+//	                  pause -for 30s ends by itself
 //	schedules         prints the schedules
 //	schedules pause|resume|run-now|delete NAME...
 //	migrate [-print] [-create]   of -postgres: brings a schema to this version, or prints the statements
@@ -95,7 +96,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   stats                                counts of jobs, kinds without a worker, handlers that hang
   workers                              the workers and their kinds
   limits | limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B NAME | limits delete NAME...
-  pause|resume [-kind KIND] [-lane LANE] | -all
+  pause [-for DURATION] | resume [-kind KIND] [-lane LANE] | -all
   schedules | schedules pause|resume|run-now|delete NAME...
   migrate [-print] [-create]           brings the schema of -postgres to this version
   serve [-listen localhost:8470] [-write] [-host NAME]...   serves the page, and /metrics

@@ -43,7 +43,9 @@ func (w *Worker) ran(r *run, err error) {
 	}
 	defer func() { w.putEnd(r, &out) }()
 	if err != nil {
-		a.Decide(&out, err, w.c.Clock.Time(), w.c.Backoff)
+		if d := a.Decide(&out, err, w.c.Clock.Time(), w.c.Backoff); d > 0 {
+			w.coolDown(&out, d)
+		}
 	}
 	w.c.Times.Follow(&out, a.Began)
 }

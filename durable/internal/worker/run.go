@@ -95,7 +95,7 @@ func logNotFetched(c *Config, err error, pause time.Duration) {
 func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Time) *Worker {
 	w := &Worker{
 		c: c, kinds: kinds, polls: polls{last: renewed},
-		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1),
+		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1), cooling: make(chan struct{}, 1),
 		dispatcher: dispatch.New(dispatch.Config{
 			Kinds: kinds.All(), Limits: c.Limits, Concurrency: c.Concurrency, Lease: c.Lease, Manual: c.Manual,
 		}, c.moment()),

@@ -13,7 +13,7 @@ type Stats struct {
 
 	Limited int64
 	Limits  []dispatch.LimitStats
-	Paused  []driver.Pausable // not to be changed
+	Paused  []driver.Pause // not to be changed
 
 	ClaimAhead                         time.Duration
 	LastPoll, LastClaim, LastHeartbeat time.Time

@@ -71,9 +71,7 @@ func (w *Worker) watchFlowControl(ctx context.Context) {
 		f, err := w.c.Engine.FlowControl(try)
 		cancel()
 		if err == nil {
-			now := w.lock()
-			w.dispatcher.SetFlowControl(f, now)
-			w.unlockAndAct(now)
+			w.setFlowControl(f)
 		}
 		select {
 		case <-ctx.Done():
@@ -82,6 +80,12 @@ func (w *Worker) watchFlowControl(ctx context.Context) {
 		case <-w.reloadLimits:
 		}
 	}
+}
+
+func (w *Worker) setFlowControl(f *driver.FlowControl) {
+	now := w.lock()
+	defer w.unlockAndAct(now)
+	w.dispatcher.SetFlowControl(f, now)
 }
 
 // onNotice is called by the engine.

@@ -27,6 +27,7 @@ type Worker struct {
 
 	claimNow     chan struct{} // for claimLoop: there may be something to claim
 	renewNow     chan struct{} // for heartbeats: one is to be sent at once
+	cooling      chan struct{} // of one: coolDown
 	reloadLimits chan struct{} // for watchFlowControl: limits and pauses are to be read at once
 
 	stop  func() // ends Run

@@ -70,10 +70,14 @@ func (a *Attempt) Undecided(err error, now time.Time) driver.Completion {
 
 // Decide finishes the Completion of a job whose handler has failed. The methods of err and
 // the backoff are the user's: if they panic, the Completion's Error describes the panic, and what
-// Discard, RetryAfter or Snooze ask for is done all the same.
-func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backoff func(attempt int) time.Duration) {
-	after, snooze := judge(out, err)
+// Discard, RetryAfter, Snooze or Cooldown ask for is done all the same. Decide returns the cooldown, 0 if there
+// is none.
+func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backoff func(attempt int) time.Duration) time.Duration {
+	after, snooze, cool := judge(out, err)
 	switch {
+	case cool != nil:
+		out.End, out.Uncounted, out.At = driver.Retry, true, clip(now.Add(cool.after))
+		return cool.after
 	case snooze != nil:
 		out.End, out.Uncounted, out.Error = driver.Retry, true, out.Delivery.Record.LastError
 		out.At = clip(now.Add(snooze.after))
@@ -85,15 +89,17 @@ func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backo
 			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function panicked: %w", out.Error, failed))
 		}
 	}
+	return 0
 }
 
 // judge sets the text of a handler's error, and returns what the error asks for. Each look at the
 // error is by itself: one that panics, as of a nil pointer, takes nothing from the others.
-func judge(out *driver.Completion, err error) (after *retryLater, snooze *snoozed) {
+func judge(out *driver.Completion, err error) (after *retryLater, snooze *snoozed, cool *cooled) {
 	var failed error
 	look := func(f func()) { failed = cmp.Or(protect(f), failed) }
 	look(func() { out.Error = errorText(err) })
 	look(func() { errors.As(err, &snooze) })
+	look(func() { errors.As(err, &cool) })
 	look(func() {
 		if errors.As(err, new(*discarded)) {
 			out.End = driver.DeadLetter
@@ -103,7 +109,7 @@ func judge(out *driver.Completion, err error) (after *retryLater, snooze *snooze
 	if failed != nil {
 		out.Error = errorText(fmt.Errorf("durable: the handler returned a %T whose methods panic: %w", err, failed))
 	}
-	return after, snooze
+	return after, snooze, cool
 }
 
 // protect calls a function of the user's. It returns a panic as an error.

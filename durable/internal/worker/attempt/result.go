@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// discarded and retryLater are what Discard and RetryAfter wrap a handler's error in; snoozed is what
+// discarded, retryLater and cooled are what Discard, RetryAfter and Cooldown wrap a handler's error in; snoozed is what
 // Snooze returns.
 type discarded struct{ err error }
 
@@ -17,9 +17,16 @@ type retryLater struct {
 
 type snoozed struct{ after time.Duration }
 
+type cooled struct {
+	err   error
+	after time.Duration
+}
+
 func (e *snoozed) Error() string    { return fmt.Sprintf("durable: snoozed for %v", e.after) }
 func (e *discarded) Error() string  { return e.err.Error() }
 func (e *discarded) Unwrap() error  { return e.err }
+func (e *cooled) Error() string     { return e.err.Error() }
+func (e *cooled) Unwrap() error     { return e.err }
 func (e *retryLater) Error() string { return e.err.Error() }
 func (e *retryLater) Unwrap() error { return e.err }
 
@@ -32,8 +39,11 @@ func RetryAfter(d time.Duration, err error) error { return &retryLater{err: err,
 // Snooze is that of package durable.
 func Snooze(d time.Duration) error { return &snoozed{after: max(d, 0)} }
 
+// Cooldown is that of package durable.
+func Cooldown(d time.Duration, err error) error { return &cooled{err: err, after: max(d, 0)} }
+
 // IsSnooze is that of package durable. An error whose methods panic is none.
 func IsSnooze(err error) (is bool) {
-	_ = protect(func() { is = errors.As(err, new(*snoozed)) })
+	_ = protect(func() { is = errors.As(err, new(*snoozed)) || errors.As(err, new(*cooled)) })
 	return is
 }

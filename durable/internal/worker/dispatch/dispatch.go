@@ -60,6 +60,8 @@ func (d *Dispatcher) Fire(t Timer, now Moment) {
 		d.deferred.giveBack()
 	case slowClaim:
 		d.timing.lookAgain, d.agenda.recheck = false, true
+	case pauseEnds:
+		d.lookAtPauses(int(t.n), now)
 	}
 }
 

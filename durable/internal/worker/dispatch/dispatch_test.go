@@ -21,6 +21,9 @@ type desk struct {
 	begun  []string
 	runs   map[string]*Job
 	open   map[string]bool
+
+	set      time.Duration // by how much the engine's clock was set
+	deferred []Deferred
 }
 
 func newDesk(t *testing.T, c Config) *desk {
@@ -33,7 +36,7 @@ func newDesk(t *testing.T, c Config) *desk {
 	return s
 }
 
-func (s *desk) moment() Moment { return Moment{Local: s.now, Engine: s.now} }
+func (s *desk) moment() Moment { return Moment{Local: s.now, Engine: s.now.Add(s.set)} }
 
 // add adds jobs that are overdue, each by a millisecond less than the one before.
 func (s *desk) add(names ...string) {
@@ -63,6 +66,7 @@ func (s *desk) next() *Actions {
 	for _, k := range a.Kinds {
 		s.open[k.Kind] = k.Open
 	}
+	s.deferred = append(s.deferred, a.Deferred...)
 	if len(s.d.held.kinds) < 10 && len(s.d.held.jobs) < 200 { // it looks at each job for each kind
 		require.NoError(s.t, s.d.verify())
 	}
@@ -325,7 +329,7 @@ func TestBackpressure(t *testing.T) {
 // A paused kind is shut, and its jobs begin once it is resumed.
 func TestPause(t *testing.T) {
 	s := newDesk(t, Config{Concurrency: 10})
-	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pausable{{Kind: "k"}}), s.moment())
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pause{{Pausable: driver.Pausable{Kind: "k"}}}), s.moment())
 	s.add("j")
 	s.pass(0)
 	require.Zero(t, s.claim(grant))
@@ -340,14 +344,71 @@ func TestPause(t *testing.T) {
 	require.Equal(t, []string{"j"}, s.begun)
 }
 
+// A pause with an end ends by the engine's clock, with no other call, and asks for no claim before. A clock that
+// was set back makes it no longer than twice its length.
+func TestPauseEnds(t *testing.T) {
+	for _, back := range []time.Duration{0, 20 * time.Second, time.Hour} {
+		s := newDesk(t, Config{Concurrency: 10})
+		now := s.moment().Engine
+		s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pause{
+			{Pausable: driver.Pausable{Kind: "k"}, Since: now, Until: now.Add(30 * time.Second)},
+			{Pausable: driver.Pausable{Kind: "other"}, Since: now, Until: now.Add(40 * time.Second)},
+		}), s.moment())
+		s.add("j")
+		s.pass(29 * time.Second)
+		require.Zero(t, s.claim(grant))
+		require.Equal(t, map[string]bool{"k": false}, s.open)
+		require.Len(t, s.d.Pauses(), 2)
+		s.set = -back
+		s.pass(999 * time.Millisecond)
+		require.Zero(t, s.claim(grant))
+		if back == 20*time.Second {
+			s.pass(19 * time.Second)
+			require.Zero(t, s.claim(grant))
+			s.pass(time.Second)
+		}
+		s.pass(time.Millisecond)
+		require.Equal(t, 1, s.claim(grant), "%v back", back)
+		require.Equal(t, map[string]bool{"k": true}, s.open)
+	}
+}
+
+// Jobs of a lane that is paused for a while are handed back until the pause ends, and those of one that is
+// paused for long are not asked for each second.
+func TestDeferredByPauseWithEnd(t *testing.T) {
+	for _, d := range []time.Duration{20 * time.Second, time.Hour} {
+		s := newDesk(t, Config{Concurrency: 10})
+		now := s.moment().Engine
+		s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pause{
+			{Pausable: driver.Pausable{Lane: "x"}, Since: now, Until: now.Add(d)},
+		}), s.moment())
+		for i := range 10000 {
+			s.addOne(fmt.Sprint(i), func(r *driver.Record) { r.Lane = "x" })
+		}
+		s.pass(0)
+		require.Zero(t, s.claim(grant))
+		require.Len(t, s.d.held.jobs, minInLane)
+		s.pass(10 * time.Millisecond)
+		require.NotEmpty(t, s.deferred)
+		for _, some := range s.deferred {
+			require.GreaterOrEqual(t, some.After, min(d, mostDeferral/2))
+			require.LessOrEqual(t, some.After, min(d+10000*comeBack+time.Second, mostDeferral))
+		}
+		if d < time.Minute {
+			s.pass(d)
+			require.Equal(t, 10, s.claim(grant))
+		}
+	}
+}
+
 // Limits that have the revision of those before are others all the same, in a store that went back.
 func TestRevisionThatIsGivenTwice(t *testing.T) {
 	s := newDesk(t, Config{Concurrency: 10})
-	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pausable{{Kind: "k"}}), s.moment())
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pause{{Pausable: driver.Pausable{Kind: "k"}}}), s.moment())
 	s.add("j")
 	s.pass(0)
 	require.Zero(t, s.claim(grant))
-	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pausable{{Kind: "other"}}), s.moment())
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pause{{Pausable: driver.Pausable{Kind: "other"}}}), s.moment())
 	s.next()
 	require.Equal(t, 1, s.claim(grant))
 }
@@ -388,7 +449,7 @@ func TestEndOfReadyWakesClaims(t *testing.T) {
 // A pause hands ready jobs back, which makes room for a claim.
 func TestPauseOfReadyWakesClaims(t *testing.T) {
 	s := crowd(t)
-	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pausable{{Kind: "other"}}), s.moment())
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pause{{Pausable: driver.Pausable{Kind: "other"}}}), s.moment())
 	require.True(t, s.next().Claim)
 	require.Len(t, s.d.Claims(s.moment()), 1)
 }

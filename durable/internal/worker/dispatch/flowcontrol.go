@@ -16,14 +16,20 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 	if same || d.draining {
 		return
 	}
-	d.gates.flow, d.gates.limited = f, len(f.Limits())+len(f.Pauses()) > 0
+	d.gates.flow = f
+	d.applyFlowControl(now)
+}
+
+// applyFlowControl applies the limits, and the pauses that are in force.
+func (d *Dispatcher) applyFlowControl(now Moment) {
+	d.gates.look(now)
 	for _, jobs := range d.deferred.byTime { // because of the limits that were there
 		d.agenda.Dropped = append(d.agenda.Dropped, jobs...)
 	}
 	clear(d.deferred.byTime)
 	d.gates.regate()
 	for _, k := range d.held.kinds {
-		limits, paused := f.Covering(k.kind, "")
+		limits, paused := d.gates.covering(k.kind, "")
 		k.gates, k.paused = d.gates.gatesOf(limits, "", false), paused
 		k.lanes, k.turns, k.inLanes = nil, nil, 0
 		d.held.updateKind(k)
@@ -69,8 +75,8 @@ func (s *gateSet) regate() {
 	}
 }
 
-// Pauses returns what is paused. The slice must not be changed.
-func (d *Dispatcher) Pauses() []driver.Pausable { return d.gates.flow.Pauses() }
+// Pauses returns the pauses that are in force. The slice must not be changed.
+func (d *Dispatcher) Pauses() []driver.Pause { return d.gates.pauses }
 
 // LimitStats counts the jobs that wait for a limit.
 type LimitStats struct {

@@ -89,7 +89,7 @@ func (s *gateSet) gatesOf(limits []*driver.StoredLimit, lane string, perLane boo
 
 // cover notes whether a limit or a pause covers a job. One that has passed gates keeps them.
 func (s *gateSet) cover(j *Job) {
-	limits, paused := s.flow.Covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
+	limits, paused := s.covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
 	switch covered := len(limits) > 0 || paused; {
 	case covered && j.limits == nil:
 		j.limits = &limited{}
@@ -100,7 +100,7 @@ func (s *gateSet) cover(j *Job) {
 
 // isPaused reports whether a job is paused.
 func (s *gateSet) isPaused(j *Job) bool {
-	_, paused := s.flow.Covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
+	_, paused := s.covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
 	return paused
 }
 
@@ -109,7 +109,7 @@ func (s *gateSet) laneOf(j *Job) *laneQueue {
 	k, name := j.kind, j.Delivery.Record.Lane
 	lane := k.lanes[name]
 	if lane == nil {
-		limits, paused := s.flow.Covering(k.kind, name)
+		limits, paused := s.covering(k.kind, name)
 		lane = &laneQueue{kind: k, name: name, gates: s.gatesOf(limits, name, true), paused: paused, served: k.served[name]}
 		if k.lanes == nil {
 			k.lanes = map[string]*laneQueue{}
@@ -225,7 +225,7 @@ func (lane *laneQueue) comeBack() time.Duration {
 	return min(max(paceOf(lane.kind.gates)*n, paceOf(lane.gates)), comeBack*n)
 }
 
-// deferLast defers the last job of a lane, for about as long as those before it take.
+// deferLast defers the last job of a lane, for about as long as those before it take, or until its pause ends.
 func (d *Dispatcher) deferLast(lane *laneQueue, now Moment) {
 	priority := 2
 	for len(lane.jobs[priority]) == 0 {
@@ -236,12 +236,17 @@ func (d *Dispatcher) deferLast(lane *laneQueue, now Moment) {
 	*jobs = (*jobs)[:len(*jobs)-1]
 	lane.kind.inLanes--
 	j.limits.lane = nil
-	if soonest := now.Local.Add(min(lane.pace(), mostDeferral) * time.Duration(lane.bound())); lane.backAt.Before(soonest) {
+	_, paused := d.gates.flow.Covering(lane.kind.kind, lane.name, pausesAt(now))
+	soonest := now.Local.Add(min(lane.pace(), mostDeferral) * time.Duration(lane.bound()))
+	if end := now.Local.Add(min(paused, mostDeferral)); soonest.Before(end) {
+		soonest = end
+	}
+	if lane.backAt.Before(soonest) {
 		lane.backAt = soonest
 	}
 	lane.backAt = lane.backAt.Add(lane.comeBack())
 	after := lane.backAt.Sub(now.Local)
-	if after > mostDeferral || lane.paused {
+	if after > mostDeferral || paused > mostDeferral {
 		lane.backAt = now.Local.Add(mostDeferral)
 		after = mostDeferral/2 + rand.N(mostDeferral/2)
 	}
@@ -270,7 +275,7 @@ func (k *kindQueue) nextLane(priority int) *laneQueue {
 	for i := 0; i < len(k.turns); {
 		lane := k.turns[i]
 		if lane.paused {
-			k.turns, lane.parked = slices.Delete(k.turns, i, i+1), true // until the limits and pauses change
+			k.turns, lane.parked = slices.Delete(k.turns, i, i+1), true // until the limits or pauses change, or a pause ends
 			continue
 		}
 		if len(lane.jobs[priority]) == 0 {

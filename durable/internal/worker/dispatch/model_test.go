@@ -220,7 +220,8 @@ func (m *model) gone(h *driver.Delivery) {
 }
 
 func (m *model) covering(h *driver.Delivery) (limits []*driver.StoredLimit, paused bool) {
-	return m.flow.Covering(h.Record.Kind, h.Record.Lane)
+	limits, rest := m.flow.Covering(h.Record.Kind, h.Record.Lane, m.moment().Engine)
+	return limits, rest > 0
 }
 
 func (m *model) begin(j *Job) {
@@ -459,7 +460,7 @@ func (m *model) loseLease() {
 func (m *model) setFlowControl() {
 	m.last = "limits"
 	var limits []*driver.StoredLimit
-	var pauses []driver.Pausable
+	var pauses []driver.Pause
 	was := m.flow.Revision()
 	for i := range m.r.IntN(3) {
 		l := driver.Limit{PerLane: m.r.IntN(2) == 0, Kind: []string{"", "a", "b"}[m.r.IntN(3)]}
@@ -472,7 +473,11 @@ func (m *model) setFlowControl() {
 		limits = append(limits, &driver.StoredLimit{Name: fmt.Sprint("l", i), ID: was + 1 + int64(i), Limit: l})
 	}
 	if m.r.IntN(4) == 0 {
-		pauses = append(pauses, driver.Pausable{Kind: []string{"", "a", "b"}[m.r.IntN(3)], Lane: []string{"", "x"}[m.r.IntN(2)]})
+		p := driver.Pause{Pausable: driver.Pausable{Kind: []string{"", "a", "b"}[m.r.IntN(3)], Lane: []string{"", "x"}[m.r.IntN(2)]}, Since: m.now}
+		if m.r.IntN(2) == 0 {
+			p.Until = m.now.Add(time.Duration(m.r.IntN(3000)) * time.Millisecond)
+		}
+		pauses = append(pauses, p)
 	}
 	m.flow = driver.NewFlowControl(was+10, limits, pauses)
 	m.d.SetFlowControl(m.flow, m.moment())
@@ -485,9 +490,9 @@ func (m *model) free() {
 	}
 }
 
-// finish lifts all limits, and lets each job end.
+// finish lifts all limits, and lets each job end. The last pause ends by itself.
 func (m *model) finish() {
-	m.flow = driver.NewFlowControl(m.flow.Revision()+10, nil, nil)
+	m.flow = driver.NewFlowControl(m.flow.Revision()+10, nil, []driver.Pause{{Since: m.now, Until: m.now.Add(5 * time.Second)}})
 	m.sound = true
 	m.d.SetFlowControl(m.flow, m.moment())
 	m.follow()

@@ -181,13 +181,16 @@ type deferrals struct {
 // passed: a job counts in each gate that it has passed, from its claim until leave. A lane is in the turns of its kind
 // or parked, never both. It gives no slot: flowcontrol.go, limits.go.
 type gateSet struct {
-	agenda  *agenda
-	held    *inventory
-	timing  *timing
-	manual  bool
-	flow    *driver.FlowControl
-	limited bool // flow has limits or pauses
-	byKey   map[driver.LimitKey]*limitGate
+	agenda   *agenda
+	held     *inventory
+	timing   *timing
+	manual   bool
+	flow     *driver.FlowControl
+	limited  bool           // flow has limits, or pauses that are in force
+	pauses   []driver.Pause // those that are in force at pausesAt: pauses.go
+	pausesAt time.Time      // by the engine's clock
+	looks    int            // the number of the next look at them
+	byKey    map[driver.LimitKey]*limitGate
 }
 
 // slots chooses the job that begins next: a job that runs has a slot, and so has one that is claimed exactly. There are
@@ -253,6 +256,7 @@ const (
 	trialOver                 // of a job in quarantine
 	giveBack                  // deferred jobs
 	slowClaim                 // a claim that takes long
+	pauseEnds                 // a pause may have ended; n: Dispatcher.looks
 )
 
 func (a *agenda) timer(t Timer) { a.Timers = append(a.Timers, t) }

@@ -1,0 +1,176 @@
+package enginetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// The clocks of two processes are apart by less, on a busy machine.
+const apart = 500 * time.Millisecond
+
+// cooled returns the pauses of a queue. Each has an end.
+func (r *rig) cooled() (until []time.Time) {
+	paused, err := r.Paused(within(r.t))
+	r.ok(err)
+	for _, p := range paused {
+		require.False(r.t, p.Until.IsZero())
+		until = append(until, p.Until)
+	}
+	return until
+}
+
+// requireBeganAfter checks that runs have begun at a time by the engine's clock, or later.
+func (r *rig) requireBeganAfter(until time.Time, runs []run) {
+	offset := time.Until(r.now())
+	for _, x := range runs {
+		require.WithinRange(r.t, x.at.Add(offset), until.Add(-apart), until.Add(patience), "it begins within the pause")
+	}
+}
+
+// After PauseFor has returned no job is claimed until the pause ends, by the engine's clock.
+func pauseForClaims(t *testing.T, s Store) {
+	r, e := open(t, s.Open(t)), s.Open(t)
+	w := newCrashing(t, e, "w", func(c *driver.WorkConfig) { c.Lease = time.Minute })
+	h := w.take(r.add(durable.Job{Kind: kind, Lane: "l"})[0])
+	const d = 2 * time.Second
+	asked := r.now()
+	r.ok(r.PauseFor(within(t), durable.Pausable{Kind: kind, Lane: "l"}, d))
+	until := r.cooled()[0]
+	require.WithinRange(t, until, asked.Add(d-apart), r.now().Add(d+apart))
+	v := w.claim(h, false)
+	for ; v.Status != driver.Granted; v = w.claim(h, true) {
+		require.Equal(t, driver.Throttled, v.Status)
+		require.Zero(t, v.Limit)
+		require.LessOrEqual(t, v.After, driver.RetryInterval)
+		require.True(t, engineNow(t, e).Before(until.Add(patience)), "it ends by itself")
+		breathe()
+	}
+	require.False(t, engineNow(t, e).Before(until.Add(-apart)), "it is claimed before the end")
+	require.Equal(t, 1, v.Attempt)
+	require.ErrorIs(t, r.Resume(within(t), durable.Pausable{Kind: kind, Lane: "l"}), durable.ErrNotFound, "it has ended")
+	r.pause(durable.Pausable{Kind: "other"})
+	require.Len(t, readFlowControl(t, e).Pauses(), 1, "the next change removes it")
+}
+
+// While a pause has not ended no job begins, in any process; then all that waited run, without a notice.
+func pauseForEnds(t *testing.T, s Store) {
+	a, b := open(t, s.Open(t), steady).handle(kind, nil).start(), open(t, s.Open(t), steady).handle(kind, nil).start()
+	for _, what := range []durable.Pausable{{Kind: kind}, {Lane: "l"}} {
+		n := attempts(a, b)
+		a.ok(a.PauseFor(within(t), what, time.Second))
+		a.ok(b.PauseFor(within(t), what, 3*time.Second)) // the later end counts
+		a.ok(a.PauseFor(within(t), what, time.Millisecond))
+		until := a.cooled()
+		require.Len(t, until, 1)
+		refs := append(a.add(times(100, durable.Job{Kind: kind, Lane: "l"})...), b.add(times(100, durable.Job{Kind: kind, Lane: "l"})...)...)
+		a.awaitGone(refs...)
+		runs := ran(a, b)
+		require.Len(t, runs, n+len(refs))
+		slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
+		a.requireBeganAfter(until[0], runs[n:])
+		require.Empty(t, a.cooled())
+	}
+}
+
+// No job of the kind begins, in any process, from when a cooldown is stored until it ends. Then all go on, and
+// the attempt that asked for it does not count.
+func cooldown(t *testing.T, s Store) {
+	const d, jobs = 3 * time.Second, 20
+	first := make(chan error, 1)
+	first <- durable.Cooldown(d, errTest)
+	h := func(context.Context, *durable.Attempt) error {
+		select {
+		case err := <-first:
+			return err
+		default:
+			return nil
+		}
+	}
+	a, b := open(t, s.Open(t), steady).handle(kind, h).handle("other", nil).start(), open(t, s.Open(t), steady).handle(kind, h).start()
+	ref, asked := a.add(durable.Job{Kind: kind, MaxAttempts: 2})[0], a.now()
+	var until []time.Time
+	await(t, "it is stored", func() bool { until = a.cooled(); return len(until) > 0 })
+	require.WithinRange(t, until[0], asked.Add(d-apart), a.now().Add(d+apart))
+	refs := append(a.add(times(jobs/2, durable.Job{Kind: kind})...), b.add(times(jobs/2, durable.Job{Kind: kind, Lane: "l"})...)...)
+	a.awaitGone(a.add(durable.Job{Kind: "other"})[0])
+	if info, err := a.Get(within(t), ref); err == nil && info.State == durable.Waiting {
+		require.Equal(t, errTest.Error(), info.LastError)
+	}
+	a.awaitGone(append(refs, ref)...)
+	runs := slices.DeleteFunc(ran(a, b), func(x run) bool { return x.Job.Kind != kind })
+	slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
+	require.Len(t, runs, jobs+2)
+	require.Equal(t, ref, runs[0].Ref)
+	a.requireBeganAfter(until[0], runs[1:])
+	for _, x := range runs {
+		require.Equal(t, 1, x.Number, "the attempt does not count")
+	}
+	await(t, "it is counted as a snooze", func() bool { return a.Stats().Snoozed+b.Stats().Snoozed == 1 })
+	require.Zero(t, a.Stats().Failed+b.Stats().Failed)
+}
+
+// requirePaused checks that there is one pause, without an end.
+func (r *rig) requirePaused(what durable.Pausable) {
+	paused, err := r.Paused(within(r.t))
+	r.ok(err)
+	require.Len(r.t, paused, 1)
+	require.Equal(r.t, durable.Pause{Pausable: what, Since: paused[0].Since}, paused[0], "an operator's pause stays")
+}
+
+// Of cooldowns that overlap the latest end counts, whichever is stored first. Resume ends it, and its job goes on
+// at once. A Pause of the same jobs stays.
+func cooldownsOverlap(t *testing.T, s Store) {
+	d := make(chan time.Duration)
+	h := func(_ context.Context, a *durable.Attempt) error {
+		if a.Job.Lane == "l" {
+			return durable.Cooldown(<-d, errTest)
+		}
+		return nil
+	}
+	a, b := open(t, s.Open(t), steady).handle(kind, h), open(t, s.Open(t), steady).handle(kind, h)
+	a.start()
+	b.start()
+	what := durable.Pausable{Kind: kind, Lane: "l"}
+	for i, order := range [][]time.Duration{{2 * time.Hour, time.Hour}, {time.Hour, 2 * time.Hour}} {
+		n := attempts(a, b)
+		refs := a.add(times(2, durable.Job{Kind: kind, Lane: "l"})...)
+		await(t, "both run", func() bool { return attempts(a, b) == n+2 })
+		for k, x := range order {
+			d <- x
+			await(t, "it is stored", func() bool { return a.Stats().Snoozed+b.Stats().Snoozed == int64(4*i+k+1) })
+		}
+		until := a.cooled()
+		require.Len(t, until, 1)
+		require.WithinRange(t, until[0], a.now().Add(2*time.Hour-patience), a.now().Add(2*time.Hour+apart))
+		a.awaitGone(a.add(durable.Job{Kind: kind})[0]) // of no lane
+		if i == 1 {
+			a.pause(what)
+			a.requirePaused(what)
+		}
+		a.resume(what)
+		n += 3
+		await(t, "both run again", func() bool { return attempts(a, b) == n+2 })
+		a.pause(what)
+		a.ok(a.PauseFor(within(t), what, time.Millisecond))
+		d <- time.Millisecond
+		d <- time.Hour
+		await(t, "both are stored", func() bool { return a.Stats().Snoozed+b.Stats().Snoozed == int64(4*i+4) })
+		a.requirePaused(what)
+		n = attempts(a, b)
+		time.Sleep(1200 * time.Millisecond)
+		require.Equal(t, n, attempts(a, b))
+		for _, ref := range refs {
+			ok, err := a.Cancel(within(t), ref)
+			a.ok(err)
+			require.True(t, ok, "it waits")
+		}
+		a.resume(what)
+	}
+}

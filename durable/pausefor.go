@@ -1,0 +1,102 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
+)
+
+const (
+	maxEnding   = 1000 // pauses with an end, beside maxLimits
+	maxPauseFor = 366 * 24 * time.Hour
+)
+
+// PauseFor is [Queue.Pause] with an end: the jobs go on by themselves d after the call, by the
+// engine's clock, at most a second later. No selected job is claimed from its return until then, in
+// any process. If the jobs have a pause that ends later, or a Pause without an end, that one stays:
+// to end it earlier, call Resume first. A Pause of the same jobs replaces it.
+//
+// If the engine's clock is set back once, the pause lasts at most twice as long, and a second more.
+// [ErrInvalid]: as for Pause; d is not positive, or longer than 366 days; or there would be more than 1000
+// pauses with an end. These do not count among the 1000 limits and pauses of [Queue.SetLimit].
+func (q *Queue) PauseFor(ctx context.Context, what Pausable, d time.Duration) error {
+	err := checkPausable(what)
+	if err == nil && (d <= 0 || d > maxPauseFor) {
+		err = fmt.Errorf("%w: the time %v is not positive, and at most %v", ErrInvalid, d, maxPauseFor)
+	}
+	if err == nil {
+		err = q.pauseUntil(ctx, what, q.clock.Time().Add(d))
+	}
+	if err != nil {
+		return fmt.Errorf("durable: PauseFor(%v): %w", what, err)
+	}
+	return nil
+}
+
+// pauseUntil stores a pause with an end, unless one of the same jobs ends later. A cooldown is one, too.
+func (q *Queue) pauseUntil(ctx context.Context, what Pausable, until time.Time) error {
+	now := clock.WholeMicros(q.clock.Time()).UTC()
+	p := driver.Pause{Pausable: what, Since: now, Until: clock.WholeMicros(until).UTC()}
+	return q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
+		i := t.paused(what)
+		switch {
+		case i < 0:
+			t.pauses = append(t.pauses, p)
+		case t.pauses[i].Rest(now) >= p.Rest(now):
+			return errUnchanged
+		default:
+			t.pauses[i] = p
+		}
+		return nil
+	})
+}
+
+// paused returns the index of the pause of what, or -1.
+func (t *flowControl) paused(what Pausable) int {
+	return slices.IndexFunc(t.pauses, func(p driver.Pause) bool { return p.Pausable == what })
+}
+
+// forgetEnded removes the pauses that have ended, and reports whether there are too many others.
+func (t *flowControl) forgetEnded(now time.Time) error {
+	t.pauses = slices.DeleteFunc(t.pauses, func(p driver.Pause) bool { return p.Rest(now) == 0 })
+	ending := 0
+	for _, p := range t.pauses {
+		if !p.Until.IsZero() {
+			ending++
+		}
+	}
+	switch {
+	case len(t.limits)+len(t.pauses)-ending > maxLimits:
+		return fmt.Errorf("%w: there are %d limits and pauses already: remove one first", ErrInvalid, maxLimits)
+	case ending > maxEnding:
+		return fmt.Errorf("%w: there are %d pauses with an end already", ErrInvalid, maxEnding)
+	}
+	return nil
+}
+
+// Cooldown wraps an error that a handler returns when no job like its own is of use for d, as when an API has
+// answered 429 with Retry-After. The jobs of the same kind and lane, or of the kind if the job has no lane,
+// are then paused for d in all processes, as by [Queue.PauseFor], and go on by themselves. This
+// attempt does not count. Its job is due at once, and so keeps its turn. Its error is stored as
+// Info.LastError.
+//
+// A lane is paused alone, since a lane is the owner of a job, such as a customer or a host: the jobs of
+// others must not wait for the quota of one. If all lanes of the kind share the quota, the handler calls
+// PauseFor with the kind, and returns [Snooze](0).
+//
+// Of cooldowns that overlap, the latest end counts. The end is rounded up to a tenth of a second, so that
+// handlers which return at about the same time store one pause. [Queue.Resume] ends a cooldown, and [Queue.Pause]
+// replaces it. If the pause cannot be stored within a lease, or there are 1000 already, that is
+// logged, and only this job waits for d. If d is not positive, Cooldown is Snooze(0); if it is longer than
+// 366 days, it is 366 days. Cooldown panics on a nil error.
+func Cooldown(d time.Duration, err error) error {
+	if err == nil {
+		panic(fmt.Sprintf("durable: Cooldown(%v, nil)", d))
+	}
+	return attempt.Cooldown(min(d, maxPauseFor), err)
+}

@@ -97,7 +97,7 @@ func (e *engine) claimsUnderWay(ctx context.Context) ([]string, error) {
 func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	return retry(ctx, e, true, func() ([]driver.Usage, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Usage, err error) {
-			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.ReservedUntil)
+			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.TATBehind, &u.ReservedUntil)
 			return u, err
 		}, e.usage, nil)
 	})

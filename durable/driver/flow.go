@@ -30,8 +30,10 @@ type Limit struct {
 	// up to d, at most Burst + Rate * (t + d) begin within t seconds. With a Rate the
 	// Burst is at least 1, and comes back within a year: Burst / Rate is at most that
 	// many seconds. A clock that steps forward brings the Burst back once, and one that
-	// steps back lets one job more begin; two clocks that alternate do no more
-	// than that on memory and JetStream. With three that are far apart nothing is promised.
+	// steps back lets one job more begin; two clocks that alternate do no more than that.
+	// After a step back the tokens of the Burst that had come may be counted as taken,
+	// also those of a limit that was idle: they come again one by one, by the Rate.
+	// With three clocks that are far apart nothing is promised.
 	Rate  float64 `json:"rate,omitempty"`
 	Burst int     `json:"burst,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -132,6 +133,15 @@ func (c *wallConn) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
+}
+
+// OpenClocked makes the test a Clocked.
+func (s *store) OpenClocked(t testing.TB, ahead time.Duration) (driver.Engine, func(time.Duration)) {
+	clock := &serverClock{}
+	clock.set(ahead)
+	clocked := *s
+	clocked.opts = append(slices.Clone(s.opts), jetstream.Shift(clock.show))
+	return clocked.Open(t), clock.set
 }
 
 // OpenSilent makes the test a Silencer. Package nats does not ask by itself whether the

@@ -52,7 +52,7 @@ func (c *Clock) Now() time.Time {
 
 // Set sets the clock, forward or back, and waits for no job. Jobs that it passes over are due.
 // If it goes back by more than 90 minutes, the next occurrences of schedules are stored anew
-// before Set returns.
+// before Set returns. The tokens of a Rate are then as far off as before.
 func (c *Clock) Set(t time.Time) {
 	c.mu.Lock()
 	was := c.now
@@ -61,6 +61,9 @@ func (c *Clock) Set(t time.Time) {
 	c.mu.Unlock()
 	for _, m := range stores {
 		m.mu.Lock()
+		if t.Before(was) {
+			m.setBack(was, t)
+		}
 		m.recall()
 		m.mu.Unlock()
 	}

@@ -781,6 +781,15 @@ func (m *Store) untimely(limits []*driver.StoredLimit, counters []*driver.Counte
 	return v
 }
 
+// setBack keeps the times of tokens as far ahead when the clock goes back. By driver.Take the next token would be there
+// a little after now, whenever it is asked for, and one that is ahead of its time is given to nobody here: see untimely.
+// m.mu is held.
+func (m *Store) setBack(was, now time.Time) {
+	for _, c := range m.counted {
+		c.TAT = now.UnixNano() + max(0, c.TAT-was.UnixNano())
+	}
+}
+
 // token returns when a job that waits has the tokens that it needs, and its pause has ended: now,
 // if they are there, and for a pause without an end. m.mu is held.
 func (m *Store) token(j *entry, now time.Time) time.Time {

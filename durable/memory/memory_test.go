@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,6 +272,27 @@ func TestRateByTheClock(t *testing.T) {
 	require.Equal(t, []time.Duration{0, 0, h, 2 * h, 3 * h}, wholeSeconds(began["a"]))
 	require.Equal(t, []time.Duration{h * 3 / 2, h * 3 / 2, h * 5 / 2, h * 7 / 2, h * 9 / 2}, wholeSeconds(began["b"]))
 	require.Equal(t, begin.Add(24*h), clock.Now())
+}
+
+// After the clock is set back by 20 s the rate goes on, and one job more begins than the limit says.
+func TestRateAfterTheClockIsSetBack(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, run := open(t, memory.New(clock))
+	var began atomic.Int64
+	q.Handle("k", func(context.Context, *durable.Attempt) error { began.Add(1); return nil })
+	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "k", Rate: 10, Burst: 5}))
+	for range 50 {
+		_, err := q.Add(t.Context(), durable.Job{Kind: "k"})
+		require.NoError(t, err)
+	}
+	clock.Set(begin.Add(time.Hour)) // they are due by the clock that is set back, too
+	run()
+	require.NoError(t, clock.Advance(within(t), time.Second))
+	require.InDelta(t, 5+10, began.Load(), 1)
+	clock.Set(clock.Now().Add(-20 * time.Second))
+	require.NoError(t, clock.Advance(within(t), time.Second))
+	require.LessOrEqual(t, began.Load(), int64(5+20+1))
+	require.GreaterOrEqual(t, began.Load(), int64(5+20-1))
 }
 
 // A job whose process has died waits for another token of its limit, and begins when that comes.

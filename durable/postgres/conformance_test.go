@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,6 +73,30 @@ func (s *store) open(t testing.TB) *postgres.Engine {
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// OpenClocked makes the test a Clocked: by functions that tell the time and are found before the server's own.
+func (s *store) OpenClocked(t testing.TB, ahead time.Duration) (driver.Engine, func(time.Duration)) {
+	name := fmt.Sprintf("clock_%d", schemas.Add(1))
+	pool := s.pool(t)
+	do := func(sql string, args ...any) {
+		_, err := pool.Exec(t.Context(), strings.ReplaceAll(sql, "clock_0", name), args...)
+		require.NoError(t, err)
+	}
+	do(`create schema clock_0;
+		create table clock_0.setting (ahead interval not null);
+		insert into clock_0.setting values ('0');
+		create function clock_0.now() returns timestamptz stable language sql
+			as 'select pg_catalog.now() + ahead from clock_0.setting';
+		create function clock_0.clock_timestamp() returns timestamptz volatile language sql
+			as 'select pg_catalog.clock_timestamp() + ahead from clock_0.setting';`)
+	set := func(ahead time.Duration) {
+		do("update clock_0.setting set ahead = $1 * interval '1 second'", ahead.Seconds())
+	}
+	set(ahead)
+	clocked := *s
+	clocked.params += "&search_path=" + name + ",pg_catalog,public"
+	return clocked.open(t), set
 }
 
 // OpenSilent makes the test a Silencer: by a proxy that passes nothing on while it is

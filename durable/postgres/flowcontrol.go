@@ -106,7 +106,7 @@ func (l *limiter) claimsUnderWay(ctx context.Context) ([]string, error) {
 func (l *limiter) Usage(ctx context.Context) ([]driver.Usage, error) {
 	return retry(ctx, l.db, true, func() ([]driver.Usage, error) {
 		return ask(ctx, l.db, func(row pgx.CollectableRow) (u driver.Usage, err error) {
-			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.ReservedUntil)
+			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.TATBehind, &u.ReservedUntil)
 			return u, err
 		}, l.usage, nil)
 	})

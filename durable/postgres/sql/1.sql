@@ -111,6 +111,7 @@ create table tickwheel.counter (
     reserved_for   int8,                    -- the worker that has the next permit
     reserved_until int8 not null default 0, -- if it asks again before
     full_at        int8 not null default 0, -- when all tokens of the burst are there again
+    full_behind    int8 not null default 0, -- the same by a clock that is far behind that of full_at
     lane           text collate "C" not null, -- '': of all lanes together
     primary key (limit_id, lane)
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.1);

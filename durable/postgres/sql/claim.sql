@@ -58,11 +58,13 @@ with asked as (
     for update of c
 ), timed as materialized ( -- when they are locked, so that the clock does not go back
     select (extract(epoch from clock_timestamp()) * 1000000000)::int8 as ns from (select count(*) from counters) as locked
-), now as materialized ( -- times that are too far ahead are of before the clock was set, or the limit was changed
-    select c.limit_id, c.lane, c.taken, c.most, c.gap, c.spare, c.reserved_for, t.ns,
-        case when c.full_at > t.ns + c.spare + c.gap + $14::int8 then t.ns + c.spare + $14::int8 else greatest(c.full_at, t.ns) end as full_at,
+), now as materialized ( -- the arithmetic of tokens is that of driver.Take: far is its tooFar
+    select c.limit_id, c.lane, c.taken, c.most, c.gap, c.spare, c.reserved_for, t.ns, c.full_at > f.most as far,
+        case when c.full_at <= f.most then greatest(c.full_at, t.ns)
+            when c.full_behind = 0 or c.full_behind > f.most then t.ns + c.spare + $14::int8
+            else greatest(c.full_behind, t.ns) end as full_at,
         c.reserved_until > t.ns and c.reserved_until <= t.ns + 2 * $15::int8 as reserved
-    from counters c cross join timed t
+    from counters c cross join timed t cross join lateral (select t.ns + c.spare + 2 * (c.gap + $14::int8) as most) f
 ), free as materialized ( -- first: when the next token comes
     select n.*, n.full_at - n.spare as first,
         case when n.most >= 0 then n.most - n.taken - case when n.reserved_for <> $1::int8 and n.reserved then 1 else 0 end
@@ -90,7 +92,9 @@ with asked as (
 ), counts as (
     update tickwheel.counter c
     set taken = c.taken + g.taken,
-        full_at = case when f.gap > 0 and g.n > 0 then f.full_at + g.n * f.gap else c.full_at end,
+        full_at = case when f.gap = 0 or g.n = 0 or f.far then c.full_at else f.full_at end + g.n * f.gap,
+        full_behind = case when f.gap = 0 or g.n = 0 then c.full_behind when f.far then f.full_at + g.n * f.gap
+            when c.full_behind > 0 then least(c.full_behind, f.full_at) + g.n * f.gap else 0 end,
         last_holder = case when g.taken > 0 then $1::int8 else c.last_holder end,
         reserved_for = case when g.n > 0 and c.reserved_for = $1::int8 then null when g.n = 0 and g.wanted then $1::int8 else c.reserved_for end,
         reserved_until = case when g.n > 0 and c.reserved_for = $1::int8 then 0 when g.n = 0 and g.wanted then f.ns + $15::int8 else c.reserved_until end

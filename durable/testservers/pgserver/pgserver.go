@@ -270,6 +270,13 @@ func (s *Server) ping() error {
 // Kill ends all processes of the server with SIGKILL. Writes that were not on the disk are lost.
 func (s *Server) Kill() error { return s.run.kill() }
 
+// Freeze halts all processes of the server: it keeps its connections, takes new ones and answers nothing, until Thaw or
+// Kill. Stop takes a frozen server for one that hangs.
+func (s *Server) Freeze() error { return s.run.freeze() }
+
+// Thaw lets a frozen server go on. One that is not frozen it leaves as it is.
+func (s *Server) Thaw() error { return s.run.thaw() }
+
 // Stop stops the server, if it runs, and removes its directory.
 func (s *Server) Stop() error {
 	defer s.ports.Release()

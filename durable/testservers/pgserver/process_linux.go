@@ -70,18 +70,35 @@ func (p *process) kill() error {
 		return err
 	}
 	pids := children(p.pid)
-	err := syscall.Kill(p.pid, syscall.SIGKILL)
-	for _, pid := range pids {
-		if e := syscall.Kill(pid, syscall.SIGKILL); e != nil && !errors.Is(e, syscall.ESRCH) {
-			err = errors.Join(err, e)
-		}
-	}
+	err := signal(append([]int{p.pid}, pids...), syscall.SIGKILL)
 	<-p.done
 	for end := time.Now().Add(patience); len(pids) > 0; time.Sleep(time.Millisecond) {
 		if _, state := parentOf(pids[0]); state == 0 || state == 'Z' {
 			pids = pids[1:]
 		} else if time.Now().After(end) {
 			return errors.Join(err, fmt.Errorf("pgserver: process %d survives SIGKILL", pids[0]))
+		}
+	}
+	return err
+}
+
+// freeze halts the parent before its children, so that it makes no more of them.
+func (p *process) freeze() error {
+	if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return signal(children(p.pid), syscall.SIGSTOP)
+}
+
+func (p *process) thaw() error {
+	return signal(append(children(p.pid), p.pid), syscall.SIGCONT)
+}
+
+// signal sends a signal to processes, of which some may have ended.
+func signal(pids []int, sig syscall.Signal) (err error) {
+	for _, pid := range pids {
+		if e := syscall.Kill(pid, sig); e != nil && !errors.Is(e, syscall.ESRCH) {
+			err = errors.Join(err, e)
 		}
 	}
 	return err

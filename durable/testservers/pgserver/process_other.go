@@ -19,4 +19,6 @@ type process struct {
 func attributes(int, int) *syscall.SysProcAttr { return nil }
 func start(*exec.Cmd) (*process, error)        { return nil, ErrMissing }
 func (*process) kill() error                   { return ErrMissing }
+func (*process) freeze() error                 { return ErrMissing }
+func (*process) thaw() error                   { return ErrMissing }
 func (*process) stop() error                   { return nil }

@@ -11,6 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// mostElection is how long others may take to elect a leader.
+const mostElection = 25 * time.Second
+
 // cutOff cuts the server that leads the stream off from the others, but not from its clients. It heals some
 // seconds after the others have elected another leader; the old one has noticed by then, or not. Then the servers
 // are told late what was sent meanwhile, or never.
@@ -44,14 +47,26 @@ func (w *world) cutOff() {
 		old := leaderOf(clients[n%len(clients)])
 		i := get(strconv.Atoi(strings.TrimPrefix(old, "n")))
 		heal := w.cutRoutes(i)
-		for leaderOf(clients[(i+1)%len(clients)]) == old {
-			time.Sleep(100 * time.Millisecond)
-		}
+		elected := w.awaitElection(clients[(i+1)%len(clients)], old)
 		pause(3*time.Second, 7*time.Second)
 		heal(n%2 == 1)
-		w.r.Happened++
+		if elected {
+			w.r.Happened++
+		}
 		w.awaitGoingOn(func() {})
 	})
+}
+
+// awaitElection waits until a server knows of another leader of the stream than the old one, but not for ever: a
+// vote may need all servers.
+func (w *world) awaitElection(nc *nats.Conn, old string) bool {
+	js := get(nc.JetStream(nats.MaxWait(time.Second)))
+	for end := time.Now().Add(mostElection); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if info, err := js.StreamInfo(stream); err == nil && info.Cluster != nil && info.Cluster.Leader != "" && info.Cluster.Leader != old {
+			return true
+		}
+	}
+	return false
 }
 
 // cutRoutes lets nothing pass to and from a server, until the function is called that it returns: with true,

@@ -244,6 +244,12 @@ func (e *entries) add(by string, what rune, text string, at time.Time) {
 		e.pushes.of(f[0]).add(what, f, at)
 	case watchBegan, watchEnded:
 		e.watches = append(e.watches, at)
+	case shared:
+		c := readShared(f, at)
+		calls := e.shared.of(c.key)
+		if *calls = append(*calls, c); c.stores() {
+			*e.debounced.of(string(c.ref)) = true // it may be replaced
+		}
 	case heldBegan:
 	default:
 		e.jobs.of(f[0]).add(what, f[1:], at)

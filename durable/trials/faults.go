@@ -38,6 +38,7 @@ var faults = []fault{
 	{"lease", "", (*world).loseLease},                           // it is lost between claim and begin
 	{"cluster-freeze", onCluster, freezeServers(false)},         // one of three nodes is frozen that leads nothing
 	{"cluster-freeze-leader", onCluster, freezeServers(true)},   // the one that leads the cluster
+	{"cluster-cut-off", onCluster, (*world).cutOff},             // the one that leads the stream is cut off from the others, but not from its clients
 	{"cluster-clock", onCluster, (*world).turnLeaders},          // three nodes whose clocks are a minute apart lead by turns
 	{"embedded-clock", onEmbedded, (*world).turnClock},          // the clock of the process that has all is set while it runs, forward and back, by seconds and hours
 	{"clock", onJetStream, (*world).turnClock},                  // the same of the server

@@ -39,6 +39,8 @@ const (
 const (
 	pushesBack = "back" // pushes a key back all the time
 	pushesTwo  = "two"  // adds two values of many keys, the second when the first may be running
+
+	pushesShared = "shared" // makes calls about keys that all producers use
 )
 
 // push does what Push says, until ctx ends.
@@ -46,6 +48,8 @@ func (p *process) push(ctx context.Context) {
 	switch p.Push {
 	case pushesBack:
 		p.pushBack(ctx)
+	case pushesShared:
+		p.shareKeys(ctx)
 	case pushesTwo:
 		must(patiently(func(ctx context.Context) error {
 			return p.q.SetLimit(ctx, "lone", durable.Limit{Kind: lone, PerLane: true, Running: 1})

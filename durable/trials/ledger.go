@@ -67,6 +67,7 @@ const (
 	heldBegan  = 'h' // a handler was called for a key that a transaction is to hold
 	watchBegan = 'j' // from now on it is noted how late plain jobs are
 	watchEnded = 'J' // no more
+	shared     = 's' // a call about a key that clients of all servers use, and its answer: see sharedCall
 	slowAdd    = 'i' // Add has taken longer than it may beside a transaction that holds other keys
 )
 
@@ -137,6 +138,8 @@ type account struct {
 	LateByFar        int           // those that were late by more than others
 	SlowAdds         int           // beside a transaction that holds other keys
 
+	Shared sharedAnswers
+
 	Broken   promises
 	LostRefs []string
 }
@@ -162,6 +165,7 @@ type promises struct {
 	Unseen    int // keys without a run that has the last value, or a later one whose answer was lost
 
 	Starved int // keys that did not run within their MaxWait, while values were added
+	Deposed int // answers about a key that were right at no moment of the call
 	Older   int // keys of which an older value began after the last one, or of which the last one never began
 }
 
@@ -179,6 +183,7 @@ type expected struct {
 	schedules int
 	limits    bool // were tried
 	control   bool // jobs have to be lost, or else the fault proves nothing
+	shared    bool // clients of several servers use the same keys
 	held      bool // nothing waits for a transaction that holds other keys
 	brief     bool // it is too short to try all
 }
@@ -208,6 +213,8 @@ func (r result) check() error {
 		return errors.New("the limits were not tried")
 	case want.held && r.LateByFar+r.SlowAdds > 0:
 		return fmt.Errorf("beside a transaction %d jobs and %d Adds of other keys were late by more than %v", r.LateByFar, r.SlowAdds, others)
+	case want.shared && min(r.Shared.Stored, r.Shared.Kept, r.Shared.Exists, r.Shared.Refused, r.Shared.NotFound) == 0:
+		return errors.New("keys that several use were not tried")
 	case !want.brief && (r.Signaled == 0 || r.SignalRefused == 0 || r.Keys == 0):
 		return errors.New("signals and keys were not tried")
 	case !want.brief && want.rejected > 0 && float64(r.Rejected) > want.rejected*of:
@@ -275,7 +282,8 @@ type entries struct {
 	clock     clockSettings
 	limits    book
 	pushes    entriesOf[pushes] // by key
-	watches   []time.Time       // their begins and ends, by turns
+	shared    entriesOf[sharedCalls]
+	watches   []time.Time // their begins and ends, by turns
 }
 
 // entriesOf are by name.
@@ -301,6 +309,7 @@ func audit(dir string) (a account) {
 	e.limits.settle(&a)
 	e.settleKeys(&a)
 	e.settlePushes(&a)
+	e.settleShared(&a)
 	for name, s := range e.schedules {
 		s.settle(&a, name)
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -10,10 +11,12 @@ import (
 	"time"
 )
 
-// proxy is between clients and a server, and is what a network can be.
+// proxy is between clients and a server, or on a server's way to another. It is what a network can be.
 type proxy struct {
 	url    string // for clients
+	port   int    // where it listens
 	server string
+	gate   sync.RWMutex // locked while nothing passes, on any link
 
 	mu    sync.Mutex // guards links
 	links []*link
@@ -21,6 +24,7 @@ type proxy struct {
 
 // link is one connection.
 type link struct {
+	gate           *sync.RWMutex // of the proxy
 	client, server *net.TCPConn
 
 	mu    sync.Mutex // held while nothing passes
@@ -37,15 +41,20 @@ const (
 )
 
 // useProxy puts a proxy before the server, for the processes that are started from now on.
-// It stays until the end of all.
 func (w *world) useProxy() *proxy {
 	u := get(url.Parse(w.url()))
+	p := w.newProxy(u.Host)
+	u.Host = fmt.Sprint("127.0.0.1:", p.port)
+	p.url, w.proxy = u.String(), p
+	return p
+}
+
+// newProxy puts a proxy before an address. It stays until the end of all.
+func (w *world) newProxy(server string) *proxy {
 	listener := get(net.Listen("tcp", "127.0.0.1:0"))
-	p := &proxy{server: u.Host}
-	u.Host = listener.Addr().String()
-	p.url = u.String()
+	p := &proxy{server: server, port: listener.Addr().(*net.TCPAddr).Port}
 	go p.serve(listener)
-	w.proxy, w.atEnd = p, append(w.atEnd, func() {
+	w.atEnd = append(w.atEnd, func() {
 		listener.Close()
 		p.some(1, (*link).cut)
 	})
@@ -63,7 +72,7 @@ func (p *proxy) serve(listener net.Listener) {
 			client.Close()
 			continue
 		}
-		l := &link{client: client.(*net.TCPConn), server: server.(*net.TCPConn)}
+		l := &link{gate: &p.gate, client: client.(*net.TCPConn), server: server.(*net.TCPConn)}
 		p.mu.Lock()
 		p.links = append(p.links, l)
 		p.mu.Unlock()
@@ -78,6 +87,7 @@ func (l *link) pass(to, from *net.TCPConn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
+		l.gate.RLock()
 		l.mu.Lock()
 		isDead := l.state == dead
 		if l.state == parting && from == l.client && n > 1 {
@@ -90,6 +100,7 @@ func (l *link) pass(to, from *net.TCPConn) {
 			}
 		}
 		l.mu.Unlock()
+		l.gate.RUnlock()
 		if isDead && err != nil {
 			from.Close()
 			return

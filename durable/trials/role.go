@@ -224,6 +224,9 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 // produceSignaled or debounce.
 func (p *process) noteKeys(a *durable.Attempt) bool {
 	switch {
+	case strings.HasPrefix(a.Job.Key, sharedKey):
+		ran := sharedCall{op: hasRun, key: a.Job.Key, ref: a.Ref}
+		ran.write(p.l)
 	case a.Job.Signals:
 		heard := "none"
 		if a.Signaled {
@@ -363,11 +366,11 @@ func (p *process) debounce(ctx context.Context) {
 
 // ask writes down a question before it asks, since the process may be killed before
 // it has the answer: then true, false, or an error. A process that receives SIGTERM waits for the answer.
-func (p *process) ask(id string, lines [4]rune, f func(context.Context) (bool, error)) {
+func (p *process) ask(id string, lines [4]rune, f func(context.Context) (bool, error)) (ok bool, err error) {
 	ctx, stop := context.WithTimeout(background, 30*time.Second)
 	defer stop()
 	p.l.write(lines[0], id)
-	switch ok, err := f(ctx); {
+	switch ok, err = f(ctx); {
 	case err != nil:
 		p.l.write(lines[3], id)
 	case ok:
@@ -375,10 +378,11 @@ func (p *process) ask(id string, lines [4]rune, f func(context.Context) (bool, e
 	default:
 		p.l.write(lines[2], id)
 	}
+	return ok, err
 }
 
-func (p *process) cancel(ref durable.Ref) {
-	p.ask(string(ref), [4]rune{asked, canceled, refused, unsure}, func(ctx context.Context) (bool, error) { return p.q.Cancel(ctx, ref) })
+func (p *process) cancel(ref durable.Ref) (bool, error) {
+	return p.ask(string(ref), [4]rune{asked, canceled, refused, unsure}, func(ctx context.Context) (bool, error) { return p.q.Cancel(ctx, ref) })
 }
 
 // awaitEmpty returns when nothing waits or runs any more, and writes down what is dead. It looks twice, since

@@ -42,7 +42,7 @@ var inOthers = []string{"server", "pg-server", "embedded", "cluster", "worker", 
 // These show in half a minute only. Those with power cuts need root, too.
 var long = []string{
 	"power", "embedded-power", "cluster-power", "cluster-power-all", "power-control", "pg-power", "pg-power-control",
-	"pushed", "pg-pushed", "embedded-pushed", "cluster-pushed", "older", "pg-older", "pg-held",
+	"cluster-cut-off", "pushed", "pg-pushed", "embedded-pushed", "cluster-pushed", "older", "pg-older", "pg-held",
 }
 
 // atOnce has a slot for each fault that happens at one time.

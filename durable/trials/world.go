@@ -60,6 +60,7 @@ type world struct {
 	shift    time.Duration     // how far the engine's clock is ahead now
 	farthest time.Duration     // and was at most
 	proxy    *proxy            // between clients and the server; nil: none
+	routes   map[[2]int]*proxy // on the way from a server to another
 
 	atEnd []func() // what is left to undo
 	procs map[string]*proc
@@ -147,6 +148,11 @@ func (w *world) startServer(i int) {
 	w.start("server"+strconv.Itoa(i), "server", func(s *spec) {
 		s.Name, s.Store = "n"+strconv.Itoa(i), w.spec.Store+strconv.Itoa(i)
 		s.Port, s.Routes, s.Clock = w.ports[i], routesOf(i, w.ports[w.spec.Nodes:]), ""
+		for to, p := range w.routes {
+			if to[0] == i {
+				s.Routes[(to[1]-i+s.Nodes)%s.Nodes] = p.port
+			}
+		}
 		if i < len(w.clocks) {
 			s.Clock = w.clockPath(i)
 		}

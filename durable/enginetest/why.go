@@ -152,12 +152,21 @@ func whyPaused(p *plant) {
 		p.pause(durable.Pausable{Kind: "another"})
 		p.pause(durable.Pausable{Kind: p.kind, Lane: "us"})
 		p.pause(what)
-		require.Equal(p.t, &what, p.because(durable.CausePaused, ref).Pause)
+		require.Equal(p.t, what, p.because(durable.CausePaused, ref).Pause.Pausable)
 		p.resume(what)
 		p.because(durable.CauseSoon, ref)
 		p.resume(durable.Pausable{Kind: p.kind, Lane: "us"})
 		p.resume(durable.Pausable{Kind: "another"})
 	}
+	what := durable.Pausable{Kind: p.kind}
+	p.ok(p.PauseFor(within(p.t), what, time.Hour))
+	reason := p.because(durable.CausePaused, ref)
+	require.Equal(p.t, reason.Pause.Until, reason.Until)
+	require.WithinRange(p.t, reason.Until, reason.Now, reason.Now.Add(time.Hour))
+	p.pause(durable.Pausable{}) // which has no end
+	require.Zero(p.t, p.because(durable.CausePaused, ref).Until)
+	p.resume(durable.Pausable{})
+	p.resume(what)
 }
 
 func whyRate(p *plant) {

@@ -25,11 +25,13 @@
 //
 //	err = q.SetLimit(ctx, "per customer", durable.Limit{Kind: "mail", PerLane: true, Running: 4, Rate: 50, Burst: 100})
 //	err = q.Pause(ctx, durable.Pausable{Lane: "customer 7"})
+//	err = q.PauseFor(ctx, durable.Pausable{Kind: "mail"}, 10*time.Minute)
 //
 // A limit holds in all processes together: at most so many jobs of a kind, or of each
 // lane, run at once, and at most so many begin in a second. It is stored, and so is a
 // pause. The engine counts in the commit that gives a job to a worker, so no count can
-// drift. A job that waits for a limit takes no handler and no attempt. See
+// drift. A job that waits for a limit takes no handler and no attempt. A handler returns
+// [Cooldown] when the API that its jobs call asks for a rest: they are paused for so long. See
 // [Queue.SetLimit], [Queue.Pause], and [Queue.CancelRunning], which ends a job that runs.
 //
 // # Promises
@@ -71,7 +73,7 @@
 //  8. A limit is never exceeded, across all processes and through any crash. The jobs of
 //     a process that is cut off count until its lease has ended: then their permits are
 //     free, for the worker that takes the jobs over or for others. After a Pause has
-//     returned, none of its jobs is claimed.
+//     returned, none of its jobs is claimed; after a PauseFor, until its end.
 //
 // # Jobs that kill their process
 //

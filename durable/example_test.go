@@ -243,6 +243,50 @@ func ExampleRetryAfter() {
 	// Mar 1 09:30:00: attempt 2
 }
 
+// An API asks for a rest of half an hour: no job of the kind begins in any process until then.
+func ExampleCooldown() {
+	q, clock := open()
+	defer q.Close()
+	busy := true
+	q.Handle("call", func(_ context.Context, a *durable.Attempt) error {
+		fmt.Printf("%s: %s, attempt %d\n", clock.Now().Format(at), a.Job.Payload, a.Number)
+		if busy {
+			busy = false
+			return durable.Cooldown(30*time.Minute, errors.New("429 Too Many Requests"))
+		}
+		return nil
+	})
+	go q.Run(ctx)
+
+	_, err := q.Add(ctx, durable.Job{Kind: "call", Payload: []byte("one")})
+	check(err)
+	check(clock.Advance(ctx, 10*time.Minute))
+	_, err = q.Add(ctx, durable.Job{Kind: "call", Payload: []byte("two")})
+	check(err)
+	check(clock.Advance(ctx, time.Hour))
+	// Unordered output:
+	// Mar 1 09:00:00: one, attempt 1
+	// Mar 1 09:30:00: one, attempt 1
+	// Mar 1 09:30:00: two, attempt 1
+}
+
+// A pause with an end needs no Resume.
+func ExampleQueue_PauseFor() {
+	q, clock := open()
+	defer q.Close()
+	q.Handle("mail", func(context.Context, *durable.Attempt) error {
+		fmt.Println(clock.Now().Format(at))
+		return nil
+	})
+	go q.Run(ctx)
+
+	check(q.PauseFor(ctx, durable.Pausable{Kind: "mail"}, time.Hour))
+	_, err := q.Add(ctx, durable.Job{Kind: "mail"})
+	check(err)
+	check(clock.Advance(ctx, 2*time.Hour))
+	// Output: Mar 1 10:00:00
+}
+
 // What is of no use to try again is dead at once, and listed until somebody has looked at it.
 func ExampleDiscard() {
 	q, clock := open()

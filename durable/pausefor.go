@@ -89,7 +89,7 @@ func (t *flowControl) forgetEnded(now time.Time) error {
 // others must not wait for the quota of one. If all lanes of the kind share the quota, the handler calls
 // PauseFor with the kind, and returns [Snooze](0).
 //
-// Of cooldowns that overlap, the latest end counts. The end is rounded up to a tenth of a second, so that
+// If cooldowns overlap, the latest end counts. The end is rounded up to a tenth of a second, so that
 // handlers which return at about the same time store one pause. [Queue.Resume] ends a cooldown, and [Queue.Pause]
 // replaces it. If the pause cannot be stored within a lease, or there are 1000 already, that is
 // logged, and only this job waits for d. If d is not positive, Cooldown is Snooze(0); if it is longer than

@@ -345,6 +345,7 @@ func TestAdminFlow(t *testing.T) {
 	s := serveAdmin(t, admin.NewHandler(q, writable...))
 	require.NoError(t, q.Pause(t.Context(), durable.Pausable{Kind: "works"}))
 	require.NoError(t, q.Pause(t.Context(), durable.Pausable{Kind: evil, Lane: "customer 7"}))
+	require.NoError(t, q.PauseFor(t.Context(), durable.Pausable{Lane: "ends"}, 90*time.Minute))
 	require.NoError(t, q.SetLimit(t.Context(), evil, durable.Limit{Kind: "runs", PerLane: true, Running: 1, Rate: 2.5, Burst: 10}))
 	for range 3 {
 		add(t, q, durable.Job{Kind: "works"})
@@ -354,6 +355,7 @@ func TestAdminFlow(t *testing.T) {
 	tb.until(`!!` + line("limits", evil, "kind runs, each lane", "at most 1 at once · 2.5\u00a0/s in bursts of 10", "1 running in 1 lane · 2 wait here"))
 	tb.until(line("backlog", "works") + `?.querySelector(".state").textContent === "Paused."`)
 	tb.until(`!!` + line("pauses", "lane “customer 7” of kind “"+evil))
+	tb.until(`!!` + line("pauses", "lane “ends”", "goes on"))
 	require.Zero(t, eval[int](tb, `document.images.length`))
 	tb.fits(t)
 
@@ -365,7 +367,10 @@ func TestAdminFlow(t *testing.T) {
 	tb.until(`$("note").textContent.startsWith("The whole queue is paused") && $("pause-all").hidden`)
 	paused, err := q.Paused(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []durable.Pausable{{Kind: evil, Lane: "customer 7"}, {}}, paused)
+	require.Len(t, paused, 3)
+	for i, want := range []durable.Pausable{{Kind: evil, Lane: "customer 7"}, {Lane: "ends"}, {}} {
+		require.Equal(t, want, paused[i].Pausable)
+	}
 	tb.press(line("pauses", "the whole queue") + `?.querySelector("button")`)
 	tb.until(`$("note").hidden`)
 

@@ -228,8 +228,9 @@ type Worker interface {
 	//     supersedes it, as in Finish; the job ends.
 	//   - Limits: a job that a limit covers, or that is paused (FlowControl.Covering), is
 	//     claimed exactly or not at all. Without Exact the answer is Throttled, with After 0,
-	//     or Suspect if the job is one. A paused job is Throttled, with After RetryInterval
-	//     and Limit 0. Otherwise Take decides by the Counters and the engine's clock: the
+	//     or Suspect if the job is one. A paused job is Throttled, with After RetryInterval,
+	//     or the rest of the pause if that is less, and Limit 0 ([Paused]). A pause ends by the
+	//     engine's clock, as well as the engine's process knows it. Otherwise Take decides by the Counters and the engine's clock: the
 	//     claim takes permits and tokens in the same commit, or is refused.
 	//   - Permits: the engine stores which permits a claim has. Finish, and Release of a
 	//     claimed job, give back exactly these in their commit, but never tokens. Workers are

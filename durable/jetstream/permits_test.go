@@ -254,18 +254,24 @@ func TestFlowControlAfterTheClaim(t *testing.T) {
 		require.NoError(t, f())
 	}
 
-	paused := l.held("")
-	change(func() error { return q.Pause(t.Context(), durable.Pausable{Kind: "k"}) })
-	require.Equal(t, driver.RetryLater, l.claim(w, paused).Status)
-	require.Equal(t, freed, l.status(paused).fate)
-	require.Equal(t, driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}, l.claim(w, paused))
-	change(func() error { return q.Resume(t.Context(), durable.Pausable{Kind: "k"}) })
-	require.Eventually(t, func() bool {
-		_, err := l.e.FlowControl(t.Context())
-		require.NoError(t, err)
-		return l.claim(w, paused).Status == driver.Granted
-	}, time.Minute, time.Millisecond)
-	require.Equal(t, 1, l.status(paused).attempt)
+	for _, pause := range []func() error{
+		func() error { return q.Pause(t.Context(), durable.Pausable{Kind: "k"}) },
+		func() error { return q.PauseFor(t.Context(), durable.Pausable{Kind: "k"}, time.Hour) },
+	} {
+		paused := l.held("")
+		change(pause)
+		require.Equal(t, driver.RetryLater, l.claim(w, paused).Status)
+		require.Equal(t, freed, l.status(paused).fate)
+		require.Equal(t, driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}, l.claim(w, paused))
+		change(func() error { return q.Resume(t.Context(), durable.Pausable{Kind: "k"}) })
+		require.Eventually(t, func() bool {
+			_, err := l.e.FlowControl(t.Context())
+			require.NoError(t, err)
+			return l.claim(w, paused).Status == driver.Granted
+		}, time.Minute, time.Millisecond)
+		require.Equal(t, 1, l.status(paused).attempt)
+		require.NoError(t, w.Release(t.Context(), []*driver.Delivery{paused}, 0))
+	}
 
 	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{Kind: "k", Running: 1}) })
 	first, second := l.held(""), l.held("")

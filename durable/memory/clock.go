@@ -9,8 +9,8 @@
 //	_, err = q.Add(ctx, durable.Job{Kind: "remind", After: 72 * time.Hour})
 //	err = clock.Advance(ctx, 72*time.Hour) // the reminder has run when it returns
 //
-// The clock governs due times, expiry, backoff, schedules, retention and the Rate of
-// limits. A job's Timeout and the worker's lease pass in real time.
+// The clock governs due times, expiry, backoff, schedules, retention, the Rate of limits and
+// the ends of pauses. A job's Timeout and the worker's lease pass in real time.
 //
 // Stores with no clock work in a testing/synctest bubble, by its time. There all of a Queue
 // runs by the bubble's clock, its timers and its heartbeats, so three days are some hundred
@@ -99,7 +99,7 @@ func (c *Clock) add(m *Store) {
 // schedule, comes at its own time, too. With 0 it waits for the jobs that are due now.
 //
 // If ctx ends first, Advance returns an error that wraps its cause and names a due job:
-// its kind has no handler or is paused, or its handler does not return. The clock then
+// its kind has no handler or is paused without an end, or its handler does not return. The clock then
 // keeps its time. Use [Clock.Set] in tests of such jobs. Advance panics if d is negative.
 func (c *Clock) Advance(ctx context.Context, d time.Duration) error {
 	if d < 0 {
@@ -119,7 +119,7 @@ func (c *Clock) Advance(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// next returns when the next job is due, or has the token that it waits for, or to if that is earlier.
+// next returns when the next job is due, or has the token that it waits for, or goes on after a pause, or to if that is earlier.
 func (c *Clock) next(to time.Time) time.Time {
 	c.mu.Lock()
 	now, stores := c.now, c.stores
@@ -171,7 +171,7 @@ func (c *Clock) settle(ctx context.Context) error {
 }
 
 // due returns a job that is due and has not ended, if there is one, and what is closed when
-// one ends. A job that waits for a token of a limit's Rate is due when that comes.
+// one ends. A job that waits for a token of a limit's Rate, or for the end of a pause, is due when that comes.
 func (m *Store) due() (*entry, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

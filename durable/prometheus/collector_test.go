@@ -235,6 +235,11 @@ func TestPaused(t *testing.T) {
 	expect(2, 1)
 	require.NoError(t, q.Resume(t.Context(), durable.Pausable{}))
 	expect(1, 0)
+	require.NoError(t, q.PauseFor(t.Context(), durable.Pausable{Lane: "x"}, time.Hour))
+	expect(2, 0)
+	require.NoError(t, q.Resume(t.Context(), durable.Pausable{Lane: "x"}))
+	require.NoError(t, q.PauseFor(t.Context(), durable.Pausable{}, time.Millisecond))
+	expect(1, 0) // it has ended, though it is still stored
 	stop()
 	require.NoError(t, <-done)
 }

@@ -25,6 +25,8 @@ type book struct {
 	beats  entriesOf[[]time.Time] // when those were asked for that have renewed the lease, by ledger
 	pauses entriesOf[[]time.Time] // by what: their begins and ends, by turns
 	upTo   time.Time              // when the limits held no more
+
+	cooldowns []cooldown
 }
 
 func number(text string) int64 {
@@ -50,6 +52,8 @@ func (b *book) add(by string, what rune, text string, at time.Time) {
 		note(b.pauses.of(text), at)
 	case limitsEnd:
 		b.upTo = at
+	case cooldownStored:
+		b.cooldowns = append(b.cooldowns, readCooldown(text, at))
 	}
 }
 
@@ -94,6 +98,7 @@ func (b *book) settle(a *account) {
 		a.Broken.Excess = max(a.Broken.Excess, mostIn(begins(kept, paced), length)-burst-int(perSecond*(length+slack).Seconds()))
 	}
 	b.countPaused(a, kept)
+	b.countCooled(a, kept)
 }
 
 // most returns how many ran at once at most under the limit of permits, and in one lane.
@@ -218,7 +223,7 @@ func (e *entries) add(by string, what rune, text string, at time.Time) {
 	switch what {
 	case clockSet:
 		e.clock = append(e.clock, setting{at, time.Duration(number(text))})
-	case boutBegan, boutEnded, renewed, paused, resumed, limitsEnd:
+	case boutBegan, boutEnded, renewed, paused, resumed, limitsEnd, cooldownStored:
 		e.limits.add(by, what, text, at)
 	case promised:
 		s := e.schedules.of(f[0])

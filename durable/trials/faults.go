@@ -34,7 +34,7 @@ var faults = []fault{
 	{"half-open", "", (*world).sever},                           // connections lose all data without an error
 	{"cluster-edits", onCluster, edited((*world).killLeader)},   // schedules are changed all the time while the stream's leader of three nodes is killed
 	{"embedded-disk", onEmbedded, (*world).fillDisk},            // the disk of the process that has all is filled and freed
-	{"limits", "", (*world).harmLimited},                        // workers die, freeze and end while limits hold, and pauses come and go
+	{"limits", "", (*world).harmLimited},                        // workers die, freeze and end while limits hold, pauses come and go, and handlers ask for cooldowns
 	{"lease", "", (*world).loseLease},                           // it is lost between claim and begin
 	{"cluster-freeze", onCluster, freezeServers(false)},         // one of three nodes is frozen that leads nothing
 	{"cluster-freeze-leader", onCluster, freezeServers(true)},   // the one that leads the cluster
@@ -222,11 +222,11 @@ func (w *world) useTool() {
 }
 
 // harmLimited kills workers, freezes them for longer than their lease, and ends them in
-// peace, while limits hold, and pauses come and go.
+// peace, while limits hold, pauses come and go, and handlers ask for cooldowns.
 func (w *world) harmLimited() {
 	w.r.twice, w.r.limits = -1, true // what was running when it was killed runs again
-	w.spec.Rate, w.spec.Slow, w.spec.Lanes, w.spec.Bouts = 80, 400*time.Millisecond, 5, true
-	w.spec.Kinds = []string{capped, paced}
+	w.spec.Rate, w.spec.Slow, w.spec.Lanes, w.spec.Bouts = 120, 400*time.Millisecond, 5, true
+	w.spec.Kinds = []string{capped, paced, cooled}
 	w.startServers()
 	w.awaitWork(func() { w.start("ruler", "ruler") })
 	w.awaitWork(func() {

@@ -128,6 +128,7 @@ type account struct {
 	Permits, Lane int  // at once, at most
 	LimitsRemoved bool // and not before all else had ended
 	Pauses        int
+	Cooldowns     int
 
 	Signaled, SignalRefused, SignalUnknown int // answers; unknown: none came
 	Values, Keys                           int // that were added
@@ -159,6 +160,7 @@ type promises struct {
 	TooMany      int // at once, beyond the limits
 	Excess       int // beginnings of the rate beyond what it lets through, at most
 	PausedAndRan int
+	CooledAndRan int
 
 	Unheard   int // signals that were answered true, and the next attempt has none
 	Overheard int // false was answered, and an attempt has the signal
@@ -209,7 +211,7 @@ func (r result) check() error {
 		return errors.New("nothing was accepted, or nothing happened")
 	case r.Schedules != want.schedules || r.Occurrences < want.schedules:
 		return fmt.Errorf("of %d schedules %d, with %d occurrences", want.schedules, r.Schedules, r.Occurrences)
-	case want.limits && (!r.LimitsRemoved || r.Pauses == 0 || r.Bouts == 0 || !want.brief && r.Permits < 2):
+	case want.limits && (!r.LimitsRemoved || r.Pauses == 0 || r.Bouts == 0 || !want.brief && (r.Permits < 2 || r.Cooldowns == 0)):
 		return errors.New("the limits were not tried")
 	case want.held && r.LateByFar+r.SlowAdds > 0:
 		return fmt.Errorf("beside a transaction %d jobs and %d Adds of other keys were late by more than %v", r.LateByFar, r.SlowAdds, others)

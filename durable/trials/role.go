@@ -77,7 +77,7 @@ const (
 )
 
 // allKinds are those that may be left at the end.
-var allKinds = []string{kind, "other", few, nobodys, capped, paced}
+var allKinds = []string{kind, "other", few, nobodys, capped, paced, cooled}
 
 // last makes a process run what is left, quickly, whatever it is.
 func last(s *spec) {
@@ -203,6 +203,10 @@ func (p *process) handle(_ context.Context, a *durable.Attempt) error {
 		fail = max(fail, 30)
 	}
 	time.Sleep(rand.N(cmp.Or(p.Slow, 5*time.Millisecond)))
+	if err := p.mayCool(a); err != nil {
+		p.l.write(failed, ref)
+		return err
+	}
 	if rand.N(100) >= fail {
 		p.l.write(finished, ref)
 		return nil

@@ -129,7 +129,7 @@ func TestAudit(t *testing.T) {
 
 // A result fails if any promise was broken, and if it proves nothing.
 func TestAuditResult(t *testing.T) {
-	good := result{account: account{Accepted: 1000, Schedules: 2, Occurrences: 2, LimitsRemoved: true, Pauses: 1, Bouts: 1, Permits: 2, Twice: 10, Rejected: 10,
+	good := result{account: account{Accepted: 1000, Schedules: 2, Occurrences: 2, LimitsRemoved: true, Pauses: 1, Cooldowns: 1, Bouts: 1, Permits: 2, Twice: 10, Rejected: 10,
 		Signaled: 1, SignalRefused: 1, Keys: 1}, Happened: 1, expected: expected{twice: 0.01, rejected: 0.01, schedules: 2, limits: true}}
 	if err := good.check(); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestAuditResult(t *testing.T) {
 		"lost": func(r *result) { r.Broken.Lost = 1 }, "unseen": func(r *result) { r.Broken.Unseen = 1 }, "died": func(r *result) { r.Broken.Died = 1 },
 		"no job": func(r *result) { r.Accepted = 0 }, "nothing": func(r *result) { r.Happened = 0 },
 		"schedules": func(r *result) { r.Schedules = 1 }, "occurrences": func(r *result) { r.Occurrences = 1 },
-		"removed": func(r *result) { r.LimitsRemoved = false }, "pauses": func(r *result) { r.Pauses = 0 }, "alone": func(r *result) { r.Permits = 1 },
+		"removed": func(r *result) { r.LimitsRemoved = false }, "pauses": func(r *result) { r.Pauses = 0 }, "cooldowns": func(r *result) { r.Cooldowns = 0 }, "alone": func(r *result) { r.Permits = 1 },
 		"signals": func(r *result) { r.SignalRefused = 0 }, "twice": func(r *result) { r.Twice = 11 }, "rejected": func(r *result) { r.Rejected = 11 },
 	}
 	for name, spoil := range bad {

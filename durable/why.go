@@ -202,7 +202,7 @@ func (w *why) time(context.Context) error {
 		return nil
 	case !j.Due.After(w.Now):
 		return nil
-	case behind >= time.Second && !j.Due.After(here):
+	case !w.q.manual && behind >= time.Second && !j.Due.After(here):
 		w.is(CauseClock, "It is due %s by the engine's clock, which is %v behind that of this machine.", w.at(j.Due), round(behind))
 	case j.LastError != "" && j.Attempt > 0:
 		w.is(CauseRetry, "Attempt %d of %d failed: %s. The next one is due %s.", j.Attempt, j.Job.MaxAttempts, j.LastError, w.at(j.Due))

@@ -45,7 +45,9 @@ func untilIdle(t *testing.T, s Store) {
 	w.granted(h)
 	w.stop()
 	r.pause(durable.Pausable{Kind: "covered", Lane: "paused"})
-	left := r.add(durable.Job{Kind: "covered", Lane: "full"}, durable.Job{Kind: "covered", Lane: "paused"}, durable.Job{Kind: "nobody's"},
+	const paused = 120 // more than a look reads at once
+	many := r.addMany(paused, durable.Job{Kind: "covered", Lane: "paused"})
+	left := r.add(durable.Job{Kind: "covered", Lane: "full"}, durable.Job{Kind: "nobody's"},
 		durable.Job{Kind: kind, After: time.Hour})
 	r.pause(durable.Pausable{Kind: "fails once"})
 	left = append(left, r.add(durable.Job{Kind: "fails once"})...)
@@ -55,19 +57,20 @@ func untilIdle(t *testing.T, s Store) {
 	require.Equal(t, durable.Ran{}, ran, "nothing can run")
 	r.resume(durable.Pausable{Kind: "fails once"})
 	left = append(left[:len(left)-1], r.add(durable.Job{Kind: "fails for long"}, durable.Job{Kind: "dies"})...)
-	r.add(durable.Job{Kind: "adds", Payload: []byte("9")}, durable.Job{Kind: kind, After: time.Second})
+	r.add(durable.Job{Kind: "adds", Payload: []byte("9")}, durable.Job{Kind: kind, After: time.Second}, durable.Job{Kind: "covered", After: 2 * time.Second})
 	r.addMany(200, durable.Job{Kind: kind})
 	ran, err = r.RunUntilIdle(within(t), 5*time.Minute)
 	r.ok(err)
-	require.Equal(t, durable.Ran{Attempts: 2 + 2 + 20 + 201, Done: 1 + 10 + 201, Failed: 1 + 1 + 10, Dead: 1}, ran)
+	require.Equal(t, durable.Ran{Attempts: 2 + 2 + 20 + 202, Done: 1 + 10 + 202, Failed: 1 + 1 + 10, Dead: 1}, ran)
 	for _, ref := range left {
 		require.NotEqual(t, durable.Running, r.get(ref).State)
 	}
-	require.Len(t, r.matching(durable.Filter{}), len(left)+1, "and the one that another has claimed")
+	require.Len(t, r.matching(durable.Filter{}), len(left)+paused+1, "and the one that another has claimed")
 
 	r.resume(durable.Pausable{Kind: "covered", Lane: "paused"})
 	w.end(h, driver.Done)
-	ran, err = r.RunUntilIdle(within(t), 0)
+	r.cancelAll(many[1:])
+	ran, err = r.RunUntilIdle(within(t), -time.Hour)
 	r.ok(err)
 	require.Equal(t, durable.Ran{Attempts: 2, Done: 2}, ran, "they wait no longer for a pause and a permit")
 

@@ -161,11 +161,7 @@ func pushKeyBack(w *world) {
 func killOlder(w *world) {
 	w.spec.Push, w.spec.Kinds = pushesTwo, []string{kind, lone}
 	w.r.twice = -1
-	w.startAll()
-	w.until(1, time.Second, 3*time.Second, func(n int) {
-		w.kill(worker(n % 2))
-		w.start(worker(n%2), "worker")
-	})
+	killWorkers(w)
 }
 
 // holdKeys has a transaction that has added jobs under keys, and stays open, while attempts under these keys fail that

@@ -94,13 +94,13 @@ func (w *world) noteClock(ahead time.Duration) {
 // turns sets the clock again and again. It is ahead for a while, in which buckets are
 // closed, and then set back to before that, so that what is added now is due in buckets
 // that were closed. At last it is where it was farthest: all that was added is due soon.
-func (w *world) turns() {
+func turns(w *world) {
 	w.until(2, 0, 0, func(n int) {
 		stay := 8 * time.Second
 		if n > 1 {
 			stay += rand.N(8 * time.Second)
 		}
-		to := w.ahead(n)
+		to := nextAhead(w, n)
 		if n%2 == 1 {
 			to = w.shift - stay - rand.N(5*time.Second)
 		}
@@ -110,10 +110,10 @@ func (w *world) turns() {
 	w.setClock(w.farthest)
 }
 
-// ahead returns where to set the clock: some seconds ahead, and later anywhere. Mostly
+// nextAhead returns where to set the clock: some seconds ahead, and later anywhere. Mostly
 // that is when the far bucket that comes next is being moved, though what is due in it
 // was added by nobody: then its near buckets are closed, and itself is not.
-func (w *world) ahead(n int) time.Duration {
+func nextAhead(w *world, n int) time.Duration {
 	to := w.shift + 8*time.Second
 	if n > 0 && rand.N(2) == 0 {
 		offsets := []time.Duration{0, time.Minute, -time.Minute, time.Hour, -time.Hour, 25 * time.Hour}
@@ -130,33 +130,33 @@ func (w *world) ahead(n int) time.Duration {
 
 // clocked is what all faults that set clocks have in common. Some attempts fail, so that
 // jobs that were canceled have begun before.
-func (w *world) clocked(clocks int) {
+func clocked(w *world, clocks int) {
 	w.r.twice = -1 // by a clock that is set forward a lease is over
 	w.spec.Fail, w.spec.Cancel = 10, 50
 	w.makeClocks(clocks)
 }
 
 // turnClock sets the clock of the server, or of the process that has all.
-func (w *world) turnClock() {
+func turnClock(w *world) {
 	if w.pg != nil {
-		w.clocked(0)
+		clocked(w, 0)
 		w.setClock(0)
 	} else {
-		w.clocked(1)
+		clocked(w, 1)
 		w.r.rejected = 0.1 // because the clock was set while they were added
 	}
 	if w.embedded {
 		w.spec.Clock = w.clockPath(0)
 	}
 	w.startAll()
-	w.turns()
+	turns(w)
 }
 
 // turnLeaders has three nodes whose clocks are up to a minute apart, and the stream's
 // leader change all the time. Then early is what begins before it is due by all of them.
-func (w *world) turnLeaders() {
+func turnLeaders(w *world) {
 	began := time.Now()
-	w.clocked(w.spec.Nodes)
+	clocked(w, w.spec.Nodes)
 	for i, shift := range []time.Duration{0, 40 * time.Second, -20 * time.Second} {
 		must(w.clocks[i].Set(shift))
 		w.farthest = max(w.farthest, shift)
@@ -182,7 +182,7 @@ func (w *world) turnLeaders() {
 // hold has jobs wait in workers for longer than anything in the code lasts, without a
 // lease that is lost: few may run at once, each takes a while, and meanwhile an hour and
 // more passes, or a day and more. The lease is longer than that.
-func (w *world) hold() {
+func hold(w *world) {
 	w.r.twice = -1 // the answers that were under way come too late
 	w.makeClocks(1)
 	w.spec.Lease, w.spec.Rate = 100*time.Hour, min(w.set.rate, 100)

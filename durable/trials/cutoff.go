@@ -17,7 +17,7 @@ const mostElection = 25 * time.Second
 // cutOff cuts the server that leads the stream off from the others, but not from its clients. It heals some
 // seconds after the others have elected another leader; the old one has noticed by then, or not. Then the servers
 // are told late what was sent meanwhile, or never.
-func (w *world) cutOff() {
+func cutOff(w *world) {
 	w.r.twice, w.r.shared = -1, true // a worker that is connected to that server loses its lease
 	w.spec.Push, w.spec.Rate = pushesShared, max(1, w.spec.Rate/w.spec.Nodes)
 	w.routes = map[[2]int]*proxy{}

@@ -22,7 +22,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-// fault is what happens until its end to the processes of an engine.
+// fault is what happens until its end to the processes of an engine. It is a function, and says in r what it has done.
 type fault struct {
 	name   string
 	engine string // "": JetStream, and PostgreSQL as "pg-NAME"
@@ -31,53 +31,53 @@ type fault struct {
 
 // Those that take the longest are first.
 var faults = []fault{
-	{"half-open", "", (*world).sever},                           // connections lose all data without an error
-	{"cluster-edits", onCluster, edited((*world).killLeader)},   // schedules are changed all the time while the stream's leader of three nodes is killed
-	{"embedded-disk", onEmbedded, (*world).fillDisk},            // the disk of the process that has all is filled and freed
-	{"limits", "", (*world).harmLimited},                        // workers die, freeze and end while limits hold, pauses come and go, and handlers ask for cooldowns
-	{"lease", "", (*world).loseLease},                           // it is lost between claim and begin
-	{"cluster-freeze", onCluster, freezeServers(false)},         // one of three nodes is frozen that leads nothing
-	{"cluster-freeze-leader", onCluster, freezeServers(true)},   // the one that leads the cluster
-	{"cluster-cut-off", onCluster, (*world).cutOff},             // the one that leads the stream is cut off from the others, but not from its clients
-	{"cluster-clock", onCluster, (*world).turnLeaders},          // three nodes whose clocks are a minute apart lead by turns
-	{"embedded-clock", onEmbedded, (*world).turnClock},          // the clock of the process that has all is set while it runs, forward and back, by seconds and hours
-	{"clock", onJetStream, (*world).turnClock},                  // the same of the server
-	{"pg-set-clock", onPostgres, (*world).turnClock},            // and of PostgreSQL
-	{"freeze", "", (*world).freeze},                             // SIGSTOP of a worker for longer than its lease, then SIGCONT
-	{"restore", onJetStream, (*world).restoreBackups},           // an older backup is restored below workers that live
-	{"edits", onJetStream, edited((*world).killServer)},         // schedules are changed all the time while the server is killed
-	{"embedded-edits", onEmbedded, edited((*world).killServer)}, // the same of the process that has all
-	{"pg-edits", onPostgres, edited((*world).killServer)},       // and of PostgreSQL
-	{"deploy", "", (*world).deploy},                             // a release that knows schedules is rolled out, and back
-	{"fleet", "", (*world).mixFleet},                            // workers of different kinds, that are killed and come back with others
-	{"schedules", "", (*world).killScheduled},                   // kill -9 of workers that run a thousand schedules
-	{"tool", "", (*world).useTool},                              // operators list, cancel, move and redrive jobs; on PostgreSQL, one of them locks the table
-	{"proxy", "", (*world).disturb},                             // connections are cut, held up, and half open
-	{"hold", "", (*world).hold},                                 // jobs wait in workers for hours
-	{"pushed", "", (*world).pushKeyBack},                        // a key is pushed back all the time, and has a MaxWait
-	{"embedded-pushed", onEmbedded, (*world).pushKeyBack},       // the same in one process
-	{"cluster-pushed", onCluster, (*world).pushKeyBack},         // and on three nodes
-	{"older", "", (*world).killOlder},                           // kill -9 of workers that run the older of two values of a key
-	{"pg-held", onPostgres, (*world).holdKeys},                  // a transaction that stays open has added jobs under keys of attempts that fail
-	{"power", onJetStream, cutPower(false, 0)},                  // a power cut of the server: its disk forgets all that was not synced
-	{"embedded-power", onEmbedded, cutPower(false, 0)},          // of the process that has all
-	{"cluster-power", onCluster, cutPower(false, 0)},            // of one of three nodes, beside another that is frozen
-	{"cluster-power-all", onCluster, cutPower(true, 0)},         // of all three
-	{"power-control", onJetStream, cutPower(false, rarely)},     // a server that does not sync every write has to lose some
-	{"pg-power", onPostgres, cutPostgres()},                     // of PostgreSQL
-	{"pg-power-control", onPostgres, cutPostgres("fsync=off")},  // without fsync it has to lose some
-	{"pg-terminate", onPostgres, (*world).terminateBackends},    // pg_terminate_backend in the middle of a claim
-	{"pg-pool", onPostgres, (*world).exhaustPools},              // pools of two connections with many users
-	{"pg-clock", onPostgres, (*world).moveClock},                // the server's clock an hour from the workers', who are killed, too
-	{"pg-timeout", onPostgres, (*world).timeOut},                // statement_timeout of some ms, now and then
-	{"pg-deadlock", onPostgres, (*world).provokeDeadlocks},      // a transaction that locks jobs in the wrong order
-	{"pg-commit", onPostgres, (*world).failCommits},             // a fifth of the commits fails
-	{"pg-serializable", onPostgres, (*world).beSerializable},    // transactions are serializable if they do not say otherwise
-	{"embedded", onEmbedded, (*world).killServer},               // kill -9 of the process that has server, worker and producer
-	{"server", onJetStream, (*world).killServer},                // kill -9 of the server, beside workers and a producer that stay
-	{"pg-server", onPostgres, (*world).killServer},              // kill -9 of the server, or of one of its backends
-	{"cluster", onCluster, (*world).killLeader},                 // kill -9 of the stream's leader of three nodes
-	{"worker", "", (*world).killWorkers},                        // kill -9 of workers, beside a server that stays
+	{"half-open", "", sever},                                   // connections lose all data without an error
+	{"cluster-edits", onCluster, edited(killLeader)},           // schedules are changed all the time while the stream's leader of three nodes is killed
+	{"embedded-disk", onEmbedded, fillDisk},                    // the disk of the process that has all is filled and freed
+	{"limits", "", harmLimited},                                // workers die, freeze and end while limits hold, pauses come and go, and handlers ask for cooldowns
+	{"lease", "", loseLease},                                   // it is lost between claim and begin
+	{"cluster-freeze", onCluster, freezeServers(false)},        // one of three nodes is frozen that leads nothing
+	{"cluster-freeze-leader", onCluster, freezeServers(true)},  // the one that leads the cluster
+	{"cluster-cut-off", onCluster, cutOff},                     // the one that leads the stream is cut off from the others, but not from its clients
+	{"cluster-clock", onCluster, turnLeaders},                  // three nodes whose clocks are a minute apart lead by turns
+	{"embedded-clock", onEmbedded, turnClock},                  // the clock of the process that has all is set while it runs, forward and back, by seconds and hours
+	{"clock", onJetStream, turnClock},                          // the same of the server
+	{"pg-set-clock", onPostgres, turnClock},                    // and of PostgreSQL
+	{"freeze", "", freeze},                                     // SIGSTOP of a worker for longer than its lease, then SIGCONT
+	{"restore", onJetStream, restoreBackups},                   // an older backup is restored below workers that live
+	{"edits", onJetStream, edited(killServer)},                 // schedules are changed all the time while the server is killed
+	{"embedded-edits", onEmbedded, edited(killServer)},         // the same of the process that has all
+	{"pg-edits", onPostgres, edited(killServer)},               // and of PostgreSQL
+	{"deploy", "", deploy},                                     // a release that knows schedules is rolled out, and back
+	{"fleet", "", mixFleet},                                    // workers of different kinds, that are killed and come back with others
+	{"schedules", "", killScheduled},                           // kill -9 of workers that run a thousand schedules
+	{"tool", "", useTool},                                      // operators list, cancel, move and redrive jobs; on PostgreSQL, one of them locks the table
+	{"proxy", "", disturb},                                     // connections are cut, held up, and half open
+	{"hold", "", hold},                                         // jobs wait in workers for hours
+	{"pushed", "", pushKeyBack},                                // a key is pushed back all the time, and has a MaxWait
+	{"embedded-pushed", onEmbedded, pushKeyBack},               // the same in one process
+	{"cluster-pushed", onCluster, pushKeyBack},                 // and on three nodes
+	{"older", "", killOlder},                                   // kill -9 of workers that run the older of two values of a key
+	{"pg-held", onPostgres, holdKeys},                          // a transaction that stays open has added jobs under keys of attempts that fail
+	{"power", onJetStream, cutPower(false, 0)},                 // a power cut of the server: its disk forgets all that was not synced
+	{"embedded-power", onEmbedded, cutPower(false, 0)},         // of the process that has all
+	{"cluster-power", onCluster, cutPower(false, 0)},           // of one of three nodes, beside another that is frozen
+	{"cluster-power-all", onCluster, cutPower(true, 0)},        // of all three
+	{"power-control", onJetStream, cutPower(false, rarely)},    // a server that does not sync every write has to lose some
+	{"pg-power", onPostgres, cutPostgres()},                    // of PostgreSQL
+	{"pg-power-control", onPostgres, cutPostgres("fsync=off")}, // without fsync it has to lose some
+	{"pg-terminate", onPostgres, terminateBackends},            // pg_terminate_backend in the middle of a claim
+	{"pg-pool", onPostgres, exhaustPools},                      // pools of two connections with many users
+	{"pg-clock", onPostgres, moveClock},                        // the server's clock an hour from the workers', who are killed, too
+	{"pg-timeout", onPostgres, timeOut},                        // statement_timeout of some ms, now and then
+	{"pg-deadlock", onPostgres, provokeDeadlocks},              // a transaction that locks jobs in the wrong order
+	{"pg-commit", onPostgres, failCommits},                     // a fifth of the commits fails
+	{"pg-serializable", onPostgres, beSerializable},            // transactions are serializable if they do not say otherwise
+	{"embedded", onEmbedded, killServer},                       // kill -9 of the process that has server, worker and producer
+	{"server", onJetStream, killServer},                        // kill -9 of the server, beside workers and a producer that stay
+	{"pg-server", onPostgres, killServer},                      // kill -9 of the server, or of one of its backends
+	{"cluster", onCluster, killLeader},                         // kill -9 of the stream's leader of three nodes
+	{"worker", "", killWorkers},                                // kill -9 of workers, beside a server that stays
 }
 
 // rarely is how often a NATS server syncs by default.
@@ -127,7 +127,7 @@ func (f fault) harm(dir string, set settings) (r result, err error) {
 
 // killServer kills the server, or the process that has all: at any moment after it has begun to work. Of
 // PostgreSQL it kills one backend now and then, on which the server ends all others and recovers.
-func (w *world) killServer() {
+func killServer(w *world) {
 	w.startAll()
 	w.until(1, time.Second, 4*time.Second, func(n int) {
 		switch {
@@ -155,7 +155,7 @@ func (w *world) killServer() {
 	})
 }
 
-func (w *world) killWorkers() {
+func killWorkers(w *world) {
 	w.startAll()
 	w.until(1, time.Second, 3*time.Second, func(n int) {
 		w.kill(worker(n % 2))
@@ -163,7 +163,7 @@ func (w *world) killWorkers() {
 	})
 }
 
-func (w *world) freeze() {
+func freeze(w *world) {
 	w.r.twice = -1 // what was running when it was frozen runs elsewhere: that is the promise
 	w.startAll()
 	w.until(1, time.Second, 2*time.Second, func(n int) { w.freezeFor(worker(n%2), lease+rand.N(2*lease)) })
@@ -171,7 +171,7 @@ func (w *world) freeze() {
 
 // mixFleet has workers that run different kinds, and deploys them anew all the time, with
 // other kinds: some end in peace, and some are killed. One kind nobody runs until the end.
-func (w *world) mixFleet() {
+func mixFleet(w *world) {
 	fleets := [][]string{{kind}, {kind, "other"}, {"other", few}, {kind, "other", few}, {few, kind}}
 	w.startServers()
 	w.start("producer", "producer", func(s *spec) { s.Kinds = allKinds })
@@ -191,7 +191,7 @@ func (w *world) mixFleet() {
 // loseLease makes slow workers lose their lease while jobs that they have claimed wait for
 // a slot, and all else of them goes on. A quick worker takes over and fails the
 // attempts, and the jobs are canceled: none of them may begin in the slow one any more.
-func (w *world) loseLease() {
+func loseLease(w *world) {
 	w.r.twice = -1 // what runs in a slow worker begins elsewhere, too: that is the promise
 	w.spec.Fail, w.spec.Cancel = 80, 100
 	w.startAll(func(s *spec) { s.Slow, s.Running = 10*time.Second, 16 })
@@ -209,7 +209,7 @@ func (w *world) loseLease() {
 }
 
 // useTool runs operators beside workers: they list, look up, cancel, move and redrive.
-func (w *world) useTool() {
+func useTool(w *world) {
 	w.spec.Fail, w.spec.Dead, w.spec.Moved = 10, 50, true
 	w.startAll()
 	w.start("tool", "tool")
@@ -223,7 +223,7 @@ func (w *world) useTool() {
 
 // harmLimited kills workers, freezes them for longer than their lease, and ends them in
 // peace, while limits hold, pauses come and go, and handlers ask for cooldowns.
-func (w *world) harmLimited() {
+func harmLimited(w *world) {
 	w.r.twice, w.r.limits = -1, true // what was running when it was killed runs again
 	w.spec.Rate, w.spec.Slow, w.spec.Lanes, w.spec.Bouts = 120, 400*time.Millisecond, 5, true
 	w.spec.Kinds = []string{capped, paced, cooled}
@@ -253,7 +253,7 @@ const stream = "TW_default_0"
 
 // killLeader kills the node that leads the stream, and starts it again when the others have elected another. A
 // while later it has caught up: two of three have to be there.
-func (w *world) killLeader() {
+func killLeader(w *world) {
 	w.r.twice = min(w.r.twice, 0.001)
 	w.startAll()
 	nc := get(connectNATS(w.url()))
@@ -284,7 +284,7 @@ func leaderOf(nc *nats.Conn) string {
 // fillDisk fills the disk of the process that has all, at once or slowly, keeps it full for a
 // while and frees it, again and again. A process that ends by itself is started again, as its
 // supervisor would, when there is room.
-func (w *world) fillDisk() {
+func fillDisk(w *world) {
 	w.r.twice = -1 // no attempt can end, and the process may be started again
 	disk := filepath.Join(w.dir, "disk")
 	must(os.Mkdir(disk, 0o700))
@@ -297,7 +297,7 @@ func (w *world) fillDisk() {
 	w.until(2, time.Second, 4*time.Second, func(n int) {
 		fillFile(filepath.Join(disk, "others"), n%2 == 1, time.Second+rand.N(2*lease))
 		w.r.Happened++
-		w.awaitGoingOn(w.restart)
+		w.awaitGoingOn(func() { restart(w) })
 	})
 }
 
@@ -325,7 +325,7 @@ func fillFile(path string, slowly bool, full time.Duration) {
 }
 
 // restart starts the process that has all again if it has ended by itself, by saying that it cannot go on.
-func (w *world) restart() {
+func restart(w *world) {
 	if p := w.procs["embedded"]; p.hasEnded() {
 		if code := p.cmd.ProcessState.ExitCode(); code != statusFailed {
 			must(fmt.Errorf("it has ended with %d", code))
@@ -338,13 +338,13 @@ func (w *world) restart() {
 // restoreBackups restores an older backup below workers that live, and that have learnt another
 // limit since. No job is added between a backup and its restore, since none of these would be
 // there any more. What ran meanwhile runs again: that is the promise.
-func (w *world) restoreBackups() {
+func restoreBackups(w *world) {
 	w.r.twice = -1
 	w.startAll()
 	w.until(1, 2*time.Second, 2*time.Second, func(n int) {
 		w.stop("producer")
 		must(patiently(func(ctx context.Context) error {
-			return w.restoreBackup(ctx, filepath.Join(w.dir, fmt.Sprint("backup", n)))
+			return restoreBackup(ctx, w, filepath.Join(w.dir, fmt.Sprint("backup", n)))
 		}))
 		w.start("producer", "producer")
 		w.r.Happened++
@@ -354,7 +354,7 @@ func (w *world) restoreBackups() {
 
 // restoreBackup makes a backup with one limit, and restores it once the workers have obeyed
 // another for a while. Both let all jobs run that come.
-func (w *world) restoreBackup(ctx context.Context, dir string) error {
+func restoreBackup(ctx context.Context, w *world, dir string) error {
 	nc := get(connectNATS(w.url()))
 	defer nc.Close()
 	q := get(durable.Open(ctx, get(jetstream.Connect(ctx, nc, jetstream.WithExistingOnly()))))

@@ -140,7 +140,7 @@ func (p *process) handleHeld(a *durable.Attempt) error {
 }
 
 // pushKeyBack has a key pushed back all the time.
-func (w *world) pushKeyBack() {
+func pushKeyBack(w *world) {
 	w.spec.Push, w.spec.Pushers = pushesBack, pushers
 	if w.embedded {
 		w.spec.Pushers = 3 * pushers
@@ -162,19 +162,15 @@ func (w *world) pushKeyBack() {
 }
 
 // killOlder kills workers that run the older of two values.
-func (w *world) killOlder() {
+func killOlder(w *world) {
 	w.spec.Push, w.spec.Kinds = pushesTwo, []string{kind, lone}
 	w.r.twice = -1
-	w.startAll()
-	w.until(1, time.Second, 3*time.Second, func(n int) {
-		w.kill(worker(n % 2))
-		w.start(worker(n%2), "worker")
-	})
+	killWorkers(w)
 }
 
 // holdKeys has a transaction that has added jobs under keys, and stays open, while attempts under these keys fail that
 // have freed them.
-func (w *world) holdKeys() {
+func holdKeys(w *world) {
 	w.spec.SlowAdd, w.r.held = others, true
 	w.startAll()
 	pool := get(pgxpool.New(background, w.url()))

@@ -24,10 +24,10 @@ func (w *world) sql(f func(c *pgx.Conn)) {
 	f(c)
 }
 
-// again starts all and changes the server. Then it calls f with a connection until the end of the fault, and on until
+// untilHappened starts all and changes the server. Then it calls f with a connection until the end of the fault, and on until
 // something has happened that is counted as Happened: a slow machine may need longer. The lines of
 // the server's log with a text count as Happened, if there is one.
-func (w *world) again(text, change string, f func(c *pgx.Conn)) {
+func untilHappened(w *world, text, change string, f func(c *pgx.Conn)) {
 	happened := func() bool {
 		if text != "" {
 			w.r.Happened = strings.Count(string(get(os.ReadFile(w.pg.Log()))), text)
@@ -84,8 +84,8 @@ func behind(tx pgx.Tx) (pid int, err error) {
 
 // terminateBackends ends connections some times a second, as pg_terminate_backend does: in the middle of a claim,
 // which stands behind a lock of ours, and wherever else they are at work.
-func (w *world) terminateBackends() {
-	w.again("", "", func(c *pgx.Conn) {
+func terminateBackends(w *world) {
+	untilHappened(w, "", "", func(c *pgx.Conn) {
 		err := pgx.BeginFunc(background, c, func(tx pgx.Tx) error {
 			if rand.N(2) == 0 {
 				return signalBackend(c, syscall.SIGTERM)
@@ -111,9 +111,9 @@ func (w *world) terminateBackends() {
 
 // exhaustPools gives each process two connections, and twenty others that use them. What
 // it counts is how often all of them were taken by those.
-func (w *world) exhaustPools() {
+func exhaustPools(w *world) {
 	w.spec.Pool = 2
-	w.again("", "", func(c *pgx.Conn) {
+	untilHappened(w, "", "", func(c *pgx.Conn) {
 		var taken int
 		must(c.QueryRow(background, `select count(*) from pg_stat_activity
 			where state = 'active' and query like 'select pg_sleep%'`).Scan(&taken))
@@ -126,9 +126,9 @@ func (w *world) exhaustPools() {
 }
 
 // moveClock has a server whose clock is an hour from that of the processes.
-func (w *world) moveClock() {
+func moveClock(w *world) {
 	w.setClock(time.Hour * time.Duration(1-2*rand.N(2)))
-	w.killWorkers()
+	killWorkers(w)
 }
 
 // setPostgresClock puts functions before the server's own that tell the time, so that all
@@ -159,9 +159,9 @@ func (w *world) setPostgresClock(shift time.Duration) {
 // failCommits makes the server refuse a fifth of all commits at their end, as those of
 // transactions that conflict are. It takes its time for that, so that another statement
 // stands behind the locks of the one that fails, and goes first.
-func (w *world) failCommits() {
+func failCommits(w *world) {
 	const refusal = "this commit is meant to fail"
-	w.race(refusal, `
+	race(w, refusal, `
 		create schema failing;
 		create function failing.fail() returns trigger language plpgsql as $$ begin
 			if txid_current() % 5 = 0 then
@@ -176,17 +176,17 @@ func (w *world) failCommits() {
 
 // beSerializable makes all transactions serializable that do not say otherwise, so that the
 // server ends some that conflict.
-func (w *world) beSerializable() {
+func beSerializable(w *world) {
 	w.sql(func(c *pgx.Conn) {
 		get(c.Exec(background, "alter database postgres set default_transaction_isolation = serializable"))
 	})
-	w.race("could not serialize access", "")
+	race(w, "could not serialize access", "")
 }
 
 // race cancels many jobs at the moment when they are claimed, until the log has a text.
-func (w *world) race(text, change string) {
+func race(w *world, text, change string) {
 	w.spec.Race = 40
-	w.again(text, change, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
+	untilHappened(w, text, change, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
 }
 
 // lockTable holds a lock on the jobs for a while, as a change of the table does.
@@ -202,8 +202,8 @@ func (w *world) lockTable() {
 
 // timeOut makes the server give up statements after some milliseconds, for half of the
 // time.
-func (w *world) timeOut() {
-	w.again("canceling statement due to statement timeout", "set statement_timeout = 0", func(c *pgx.Conn) { // that is our own
+func timeOut(w *world) {
+	untilHappened(w, "canceling statement due to statement timeout", "set statement_timeout = 0", func(c *pgx.Conn) { // that is our own
 		for _, ms := range []int{1 + rand.N(5), 0} {
 			get(c.Exec(background, fmt.Sprintf("alter system set statement_timeout = %d", ms)))
 			get(c.Exec(background, "select pg_reload_conf()"))
@@ -217,10 +217,10 @@ func (w *world) timeOut() {
 // server chooses to fail: it looks for a deadlock after 300 ms, and we after 10 s. A claim
 // that passes over what is locked meets none. What it counts is how often jobs were
 // locked.
-func (w *world) provokeDeadlocks() {
+func provokeDeadlocks(w *world) {
 	const lockNotAvailable = "55P03"
-	w.again("", "set deadlock_timeout = '10s'; set lock_timeout = '2s'", func(c *pgx.Conn) {
-		err := pgx.BeginFunc(background, c, w.lockBackwards)
+	untilHappened(w, "", "set deadlock_timeout = '10s'; set lock_timeout = '2s'", func(c *pgx.Conn) {
+		err := pgx.BeginFunc(background, c, func(tx pgx.Tx) error { return lockBackwards(w, tx) })
 		var pg *pgconn.PgError
 		if !errors.Is(err, pgx.ErrNoRows) && !(errors.As(err, &pg) && pg.Code == lockNotAvailable) {
 			must(err) // else nothing was claimed meanwhile
@@ -230,7 +230,7 @@ func (w *world) provokeDeadlocks() {
 
 // lockBackwards first holds up a claim, so that the next one is of many jobs, and then
 // makes that one wait for the last of its jobs, with all others of it locked.
-func (w *world) lockBackwards(tx pgx.Tx) error {
+func lockBackwards(w *world, tx pgx.Tx) error {
 	var last string
 	if err := tx.QueryRow(background, fmt.Sprintf(lockDue, 400)).Scan(&last); err != nil {
 		return err

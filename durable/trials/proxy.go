@@ -171,7 +171,7 @@ func (l *link) sever(how state) {
 // disturb has clients reach the server by way of a proxy that cuts connections, holds
 // them up and leaves them half open. At the end the rest is run over connections of its
 // own, while the server has those for a while.
-func (w *world) disturb() {
+func disturb(w *world) {
 	w.r.twice = -1 // a worker that is cut off for longer than its lease has lost it
 	p := w.useProxy()
 	w.startAll()
@@ -185,7 +185,7 @@ func (w *world) disturb() {
 
 // sever makes all connections to the server swallow what is sent, again and again, as if the
 // machine at the other end were gone. New ones pass. Each time all goes on.
-func (w *world) sever() {
+func sever(w *world) {
 	w.r.twice = -1 // a worker without an answer for longer than its lease has lost it
 	p := w.useProxy()
 	w.spec.Ask = true

@@ -106,7 +106,7 @@ func edited(fault func(*world)) func(*world) {
 
 // killScheduled kills workers with a thousand schedules, one of which is due each
 // millisecond, whether or not they know them.
-func (w *world) killScheduled() {
+func killScheduled(w *world) {
 	n := 1000
 	if w.set.brief {
 		n = 40
@@ -130,7 +130,7 @@ func (w *world) killScheduled() {
 // deploy rolls a release out that knows schedules, and back to one that does not, again and
 // again. Half of them are of a kind that the older release has no handler for either. The
 // first process that knows them is there for a moment.
-func (w *world) deploy() {
+func deploy(w *world) {
 	w.startAll()
 	known := w.promise(20, 500*time.Millisecond, kind, "other")
 	w.until(2, 0, 0, func(n int) {

@@ -44,7 +44,9 @@ type settings struct {
 	brief     bool          // it is too short to say how many run twice, or are refused
 }
 
-// world is the processes of a trial.
+// world is the processes of a trial. Each is in procs from its start until a fault has ended it, and none is left after
+// inWorld. Its methods are the means that faults share; a fault and its own steps are functions of a world. One goroutine
+// calls them, so that there is no lock.
 type world struct {
 	dir   string
 	set   settings

@@ -110,26 +110,29 @@ func New(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "tickwheel-postgres-")
-	if err != nil {
+	s := &Server{bin: bin, settings: settings, uid: uid, gid: gid}
+	return s.made("initdb", "-U", "tickwheel", "-A", "trust", "-E", "UTF8", "--locale=C")
+}
+
+// made returns the server, started on a data directory that a program has made. After an error nothing is left.
+func (s *Server) made(program string, args ...string) (_ *Server, err error) {
+	if s.dir, err = os.MkdirTemp("", "tickwheel-postgres-"); err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir, bin: bin, settings: settings, uid: uid, gid: gid}
-	if err := s.create(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	if err := s.create(program, args...); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
 	return s, nil
 }
 
-func (s *Server) create() error {
+func (s *Server) create(program string, args ...string) error {
 	if s.uid >= 0 {
 		if err := os.Chown(s.dir, s.uid, s.gid); err != nil {
 			return err
 		}
 	}
-	initdb := s.command("initdb", "-D", s.data(), "-U", "tickwheel", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("pgserver: initdb: %w\n%s", err, out)
+	if out, err := s.command(program, append(args, "-D", s.data(), "--no-sync")...).CombinedOutput(); err != nil {
+		return fmt.Errorf("pgserver: %s: %w\n%s", program, err, out)
 	}
 	var err error
 	if s.ports, err = ports.Reserve(1); err != nil {

@@ -16,28 +16,28 @@
 // before its time. A copy of what has ended has a status that says so. The watermark never
 // goes down. An Add, and the end of an attempt, can always be written.
 //
-// # The moves, and what they are of the engine
+// # The moves, and their names in the engine
 //
-//	add, insert          insert.go: insert, insertGroups, recordWrite; the mark's condition
+//	add, insert          insert.go: insert, insertGroups, recordWrite (with the mark's condition)
 //	openFor, isFar       watermark.go: openFor; geometry.go: isFar
 //	call, read           change.go: cancelAs, move; find.go: forwarded, current
 //	open                 find.go: isOpenBy
-//	leaveFar             change.go: leaveFar, and the end of move
+//	leaveFar             change.go: leaveFar (and the end of move)
 //	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
 //	move                 change.go: moveGroup
-//	feed                 fetch.go: startNear, attend, round, fetch; with statusesAmong
+//	feed                 fetch.go: startNear, attend, round, fetch, statusesAmong
 //	claim, seize         worker.go: claim; limits.go: claimAll, commitClaims
 //	settling             limits.go: restand, standing; worker.go: leaseOf
-//	begin, live          internal/worker: begin.go, lease.go
-//	finish, acks         worker.go: finish, end, checkEnd; Retry is moveGroup
+//	begin, live          internal/worker: begin, mayRun, stands, lose
+//	finish, acks         worker.go: finish, end, checkEnd; change.go: moveGroup (for Retry)
 //	chores, moveDown     cascade.go: cascade, moveDown
 //	moveLate, storeAnew  cascade.go: moveLate
 //	closeFar             cascade.go: closeFar
 //	closeNear, askKind   close.go: closeEmptied, endedOf, closeNear, forget
 //	thinning             close.go: closeNear, purgeEnded
-//	seen, haveEnded      unhandled.go: endedNobodys
+//	haveEnded            unhandled.go: endedNobodys
 //	resume               close.go: resume
-//	clock                the server's clock, TTLs, consumers
+//	clock                (the server's clock, TTLs, consumers)
 //
 // Dead jobs and batches of several jobs are left out: they are writes in the commits
 // that are here. Schedules and their occurrences have a model of their own, schedules_test.go,

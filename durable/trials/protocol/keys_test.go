@@ -21,12 +21,12 @@ import (
 // claimed after a newer one of the key, and ends as superseded only if there is a newer one. And if
 // nothing more goes wrong all jobs end.
 //
-// What the steps are of the engine:
+// The steps, and their names in the engine:
 //
-//	reads, stores    keys.go: keyHolder, cancelGroup; keyed.go: plan, replace, isStored
-//	fills            keyed.go: fill; that of a job is its next version
-//	signal, cancel   change.go: signal, moveIf; cancelAs
-//	claims           worker.go: claim; limits.go: readKeys, commitClaims; order.go: leaveAtBegin, endSuperseded
+//	call, store      keys.go: keyHolder, cancelGroup; keyed.go: plan, replace, isStored
+//	fill             keyed.go: fill (that of a job is its next version)
+//	signal, cancel   change.go: signal, moveIf, cancelAs
+//	work             worker.go: claim; limits.go: readKeys, commitClaims; order.go: leaveAtBegin, endSuperseded
 //	ends             worker.go: end; keys.go: leaveKey; order.go: retakeKey
 
 const (

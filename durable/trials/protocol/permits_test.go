@@ -20,12 +20,12 @@ import (
 // claim names a permit that is another's. Nothing that has ended begins. And if nothing more
 // goes wrong all jobs end, so no permit is lost.
 //
-// What the steps are of the engine:
+// The steps, and their names in the engine:
 //
 //	look, claim      limits.go: claimAll, survey, planClaims, commitClaims, standing
-//	unknown          limits.go: restand, standing, after an answer that was lost
-//	confirm, undo    worker.go: confirm; limits.go: takeBack
-//	finish, release  worker.go: end, freeGroup; permits.go: leave
+//	unsure           limits.go: restand, standing (after an answer that was lost)
+//	claims, undoes   worker.go: confirm; limits.go: takeBack
+//	finish           worker.go: end, freeGroup; permits.go: leave
 //	sweep            permits.go: sweepPermits, freeDead
 
 const permits = 2 // at most

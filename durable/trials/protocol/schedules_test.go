@@ -20,12 +20,11 @@ import (
 // and a user's clock may be 2 behind. There no time runs twice, and none is left out but by a
 // pause.
 //
-// What the steps are of the engine:
+// The steps, and their names in the engine:
 //
 //	set      schedules.go: setSchedule, readSchedule, replaceOccurrence;
 //	         internal/recur: Replacement
-//	end      worker.go: end; keys.go: leaveKey; schedules.go: endSchedule
-//	again    internal/recur: FollowAgain
+//	end      worker.go: end; keys.go: leaveKey; schedules.go: endSchedule; internal/recur: FollowAgain
 
 const (
 	noSchedule = iota

@@ -20,11 +20,11 @@ import (
 // only for a claim that was there. And if nothing more goes wrong all jobs end, also those whose
 // handlers only do when they are canceled.
 //
-// What the steps are of the engine:
+// The steps, and their names in the engine:
 //
-//	plan           limits.go: survey, planClaims; package driver: Take
-//	commit, own    limits.go: compose, commitClaims, standing; package driver: TokenValidBy
-//	lapses         permits.go: counterWrite, whose message has a TTL
+//	plan           limits.go: survey, planClaims; driver: Take
+//	commit         limits.go: compose, commitClaims, standing; driver: TokenValidBy
+//	tick           permits.go: counterWrite (whose message has a TTL)
 //	call           flowcontrol.go: CancelRunning
 //	requests       flowcontrol.go: notifyCanceled
 //	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted

@@ -14,6 +14,12 @@ import (
 //
 // The promises: a claim that its worker knows and the store has is never handed back; two run
 // the job at one time only after the store went back; and the job ends.
+//
+// The steps, and their names in the engine:
+//
+//	work             internal/worker: giveBack, note, granted (and postgres)
+//	knows            internal/worker: holds, HasClaimed, isReturning
+//	compare          internal/worker: compared, LoseClaim (and forget.sql of postgres)
 
 // row is the job in the store.
 type row struct {

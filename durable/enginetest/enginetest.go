@@ -163,6 +163,6 @@ var cases = []testCase{
 	{"LanesTakeTurns", lanesTakeTurns}, {"LanesInOrder", lanesInOrder}, {"LimitChanged", limitChanged}, {"LimitRaised", limitRaised},
 	{"LimitDeath", limitDeath}, {"LimitOrphan", limitOrphan}, {"LimitAlone", limitAlone},
 	{"LimitSlowReturn", limitSlowReturn}, {"LimitRateAnswerLost", limitRateAnswerLost},
-	{"RateAfterAStep", rateAfterAStep}, {"RateByTwoClocks", rateByTwoClocks},
+	{"RateAfterAStep", rateAfterAStep}, {"RateByTwoClocks", rateByTwoClocks}, {"RateGoesOn", rateGoesOn},
 	{"LimitRecalls", limitRecalls}, {"LimitRecallsOfTheGone", limitRecallsOfTheGone}, {"CancelRunning", cancelRunning},
 }

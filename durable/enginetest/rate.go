@@ -10,8 +10,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// A Clocked is a Store whose engines can have a clock that is wrong. The tests RateAfterAStep and RateByTwoClocks skip
-// other Stores.
+// A Clocked is a Store whose engines can have a clock that is wrong. The tests RateAfterAStep, RateByTwoClocks and
+// RateGoesOn skip other Stores.
 type Clocked interface {
 	// OpenClocked is Open of an engine whose server shows it a time that is ahead by so much. The function set changes that.
 	OpenClocked(t testing.TB, ahead time.Duration) (e driver.Engine, set func(ahead time.Duration))
@@ -40,6 +40,20 @@ func rateByTwoClocks(t *testing.T, s Store) {
 	e, _ := openClocked(t, s, clockStep)
 	right, _ := openClocked(t, s, 0)
 	newRated(t, e, right).claim(40)
+}
+
+// A Queue whose jobs wait for tokens begins them at the Rate after the clock was set back by an hour.
+func rateGoesOn(t *testing.T, s Store) {
+	e, set := openClocked(t, s, 0)
+	r := open(t, e).handle(kind, nil)
+	r.limit("rate", durable.Limit{Rate: ratedRate, Burst: ratedBurst})
+	r.add(times(40, durable.Job{Kind: kind})...) // due by the clock that is set back, too
+	set(time.Hour)
+	await(t, "the step is seen", func() bool { return time.Until(r.now()) > time.Hour/2 })
+	r.start().awaitRuns(10)
+	set(0)
+	r.awaitRuns(40)
+	empty(t, r)
 }
 
 const clockStep = 20 * time.Second

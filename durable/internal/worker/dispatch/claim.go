@@ -157,7 +157,10 @@ func (t *timing) adapt(took time.Duration) {
 }
 
 func (d *Dispatcher) granted(j *Job, r *driver.ClaimResult, now Moment) {
-	j.Attempt, j.token = r.Attempt, r.At
+	j.Attempt, j.token = r.Attempt, time.Time{}
+	if !r.At.IsZero() {
+		j.token = now.Local.Add(min(now.until(r.At), now.Off+driver.TokenAhead)) // as near as a claim gets it, also if the clock was set
+	}
 	if j.limits != nil {
 		d.gates.admitted(j)
 	}

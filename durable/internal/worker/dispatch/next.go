@@ -187,7 +187,7 @@ func (d *Dispatcher) proceed(j *Job, now Moment) {
 	}
 	early := now.until(j.Delivery.Record.Due)
 	if !j.token.IsZero() {
-		early = max(early, now.until(j.token))
+		early = max(early, j.token.Sub(now.Local))
 	}
 	switch {
 	case early > 0:

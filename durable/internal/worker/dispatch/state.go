@@ -45,7 +45,7 @@ type Job struct {
 	lost     bool // the lease was lost while it was being claimed
 	asked    bool // a claim was sent, and may be stored
 
-	token  time.Time        // before which it must not begin; zero: it needs none
+	token  time.Time        // before which it must not begin, by the local clock; zero: it needs none
 	limits *limited         // nil: no limit and no pause covers it
 	newer  *driver.Delivery // a newer version, to be added when this one is forgotten
 }

@@ -32,7 +32,7 @@ func ExampleQueue_Why() {
 	fmt.Println(errors.Is(err, durable.ErrNotFound))
 	// Output:
 	// not due: It is due 2026-03-01T10:00:00Z (in 1h0m0s).
-	// paused: A pause of kind "mail" covers it.
+	// paused: A pause of kind "mail" covers it. Resume ends it.
 	// no worker: No living worker has a handler for "mail". The living workers: none.
 	// true
 }

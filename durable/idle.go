@@ -32,8 +32,8 @@ type Ran struct {
 //   - jobs that a limit covers whose permits others hold;
 //   - jobs that another worker has claimed, also one that died less than its lease ago.
 //
-// It looks first when it begins, and then after 50 ms, or ten times as long as a look takes, and
-// returns after two looks that found nothing. A look reads the due jobs of each kind with a handler,
+// It looks first when it begins, and then after 50 ms, or ten times as long as that takes, and
+// returns when it has twice found nothing. Each time it reads the due jobs of each kind with a handler,
 // up to the first one that it can run. On a cluster of NATS a job may be left out that was added in
 // the last moment before the return.
 //

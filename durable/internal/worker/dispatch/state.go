@@ -256,7 +256,7 @@ const (
 	trialOver                 // of a job in quarantine
 	giveBack                  // deferred jobs
 	slowClaim                 // a claim that takes long
-	pauseEnds                 // a pause may have ended; n: Dispatcher.looks
+	pauseEnds                 // a pause may have ended; n: gateSet.looks
 )
 
 func (a *agenda) timer(t Timer) { a.Timers = append(a.Timers, t) }

@@ -179,7 +179,7 @@ adoption: ## other people's suites pass on the wheel as with package time: 45 mi
 	cd checks && go run ./adoption
 
 .PHONY: chaos
-chaos: ## no fault loses a durable job: each of 57 for DURATION=10m
+chaos: ## no fault loses a durable job: each of 60 for DURATION=10m
 	cd durable/trials && go run . chaos -for $(DURATION)
 
 .PHONY: bench-durable bench-fleet bench-limits bench-postgres

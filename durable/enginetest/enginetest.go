@@ -127,7 +127,7 @@ var cases = []testCase{
 	{"PushedBack", pushedBack}, {"PushedBackAfterFailure", pushedBackAfterFailure}, {"FreeWhenBegun", freeWhenBegun}, {"Signal", signal}, {"SignalAfterStep", signalAfterStep},
 	{"ReplaceAgainstClaim", replaceAgainstClaim}, {"SignalAgainstDeadline", signalAgainstDeadline}, {"LastValue", lastValue},
 	{"KeyLeftByTheDead", keyLeftByTheDead}, {"KeyAfterGrace", keyAfterGrace}, {"KeyAfterRelease", keyAfterRelease},
-	{"ExpiredHolder", expiredHolder}, {"SignalReplaced", signalReplaced}, {"NewerStays", newerStays}, {"NewerStaysAfterGrace", newerStaysAfterGrace}, {"NewerAfterTakeover", newerAfterTakeover},
+	{"ExpiredHolder", expiredHolder}, {"SignalReplaced", signalReplaced}, {"SignalReplacedAfterFailure", signalReplacedAfterFailure}, {"NewerStays", newerStays}, {"NewerStaysAfterGrace", newerStaysAfterGrace}, {"NewerAfterTakeover", newerAfterTakeover},
 	{"KeyAfterReleaseOfTwo", keyAfterReleaseOfTwo}, {"KeyReplacedByMany", keyReplacedByMany},
 	{"AddedWithoutPause", addedWithoutPause}, {"DueKeepsItsTurn", dueKeepsItsTurn}, {"DueTakesManyValues", dueTakesManyValues},
 

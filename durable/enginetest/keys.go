@@ -394,6 +394,38 @@ func signalReplaced(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// A job that has replaced one that waits for its next attempt, and has its signal, is due before its own time. Once
+// it was replaced, or has run, it has ended: no Cancel ends it again.
+func signalReplacedAfterFailure(t *testing.T, s Store) {
+	r := open(t, s.Open(t), backoff(time.Hour))
+	r.handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if string(a.Job.Payload) == "fails" {
+			return errTest
+		}
+		return nil
+	}).start()
+	first := keyed(durable.Refuse, "fails")
+	first.Signals = true
+	failed := r.add(first)[0]
+	require.True(t, r.is(r.Signal(within(t), "k", []byte("payload"))))
+	await(t, "it waits for its next attempt", func() bool { i := r.get(failed); return i.State == durable.Waiting && i.Attempt == 1 })
+	next := keyed(durable.Replace, "runs")
+	next.Signals, next.After = true, 2*time.Hour
+	replaced := r.add(next)[0]
+	require.WithinDuration(t, time.Now().Add(time.Hour), r.get(replaced).Due, 10*time.Minute)
+	ref := r.add(next)[0]
+	r.cancel(replaced, false, "it was replaced")
+	r.reschedule(ref, time.Now(), true)
+	require.Equal(t, "payload", string(r.awaitRuns(2)[1].Signal))
+	r.awaitGone(ref)
+	for _, ended := range []durable.Ref{failed, replaced, ref} {
+		r.cancel(ended, false, "it has ended")
+		require.False(t, r.moves(ended, time.Now()), "it has ended")
+	}
+	r.lacks("k")
+	empty(t, r)
+}
+
 // If a job replaces another while that is claimed, one of the two wins: never both, never neither.
 func replaceAgainstClaim(t *testing.T, s Store) {
 	r, c := open(t, s.Open(t)), open(t, s.Open(t))

@@ -341,8 +341,13 @@ func (c *keyedInsert) replace(waits *driver.Record, g group) group {
 	}
 	r, stores := c.recs[c.step[len(c.step)-1]], p.storeKeyed(&next)
 	if next.Due.Before(next.At) { // by a signal
-		stores = p.elsewhere(&next, p.openFor(next.Due), true)
+		bucket := p.openFor(next.Due)
+		stores = p.elsewhere(&next, bucket, true)
 		stores[0].last = seq(0)
+		// The first version has never been there, though its bucket is open. Without a status it would be taken to
+		// wait once the forward is gone.
+		first := status{fate: moved, token: rand.Text(), bucket: bucket}
+		g = append(g, write{subject: p.fateSubject(location{id: next.ID, bucket: p.nearOf(next.At)}), data: first.encode(), last: seq(0)})
 	}
 	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
 		if len(stores) == 1 {

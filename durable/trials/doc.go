@@ -17,7 +17,8 @@
 // process runs what is left, as long as that takes. Then the ledgers prove that no job was
 // lost, that none ran that was canceled, that none ran early, and that the limits held. They
 // prove that a signal that was answered true was seen by the next attempt, and that the last
-// value of each debounced key was seen by a run that began after it was added.
+// value of each debounced key was seen by a run that began after it was added. Where clients of several servers use
+// the same keys, each answer was right at some moment of its call.
 //
 // The rest measures, with every write synced, and prints the tables of durable/RESULTS.md.
 // Figures of one run belong together; those of another day, or of a busy machine, do not.

@@ -276,6 +276,50 @@ func TestAuditPushes(t *testing.T) {
 	}
 }
 
+// An answer about a key that was right at no moment of its call is found, and no other.
+func TestAuditShared(t *testing.T) {
+	at := func(s float64) int64 { return int64(s * float64(time.Second)) }
+	var lines []string
+	call := func(from, to float64, key, op, answer, ref, found string, due float64) {
+		lines = append(lines, fmt.Sprintf("%c %s|%s|%s|%s|%s|%d|%d %d", shared, key, op, answer, ref, found, at(from), at(due), at(to)))
+	}
+	for _, key := range []string{"right", "wrong"} {
+		one, two := key+"1", key+"2"
+		call(1, 2, key, "keep", yes, one, "", 30)
+		call(3, 4, key, onCancel, yes, one, "", 0)
+		call(10, 11, key, "refuse", yes, two, "", 30)
+		lines = append(lines, fmt.Sprintf("%c %s|%d %d", began, two, at(30), at(31)))
+	}
+	call(2.5, 3.5, "right", "keep", yes, "right1", "right1", 9)
+	call(2.5, 3.5, "right", "refuse", no, "", "", 9)
+	call(3.5, 3.6, "right", onSignal, no, "", "", 0)
+	call(5, 10.5, "right", onLookup, no, "", "", 0)
+	call(12, 13, "right", "keep", yes, "right2", "right2", 20)
+	call(29.5, 30, "right", onCancel, no, "right2", "", 0)
+	call(15, 16, "right", onLookup, yes, "right1", "", 0)
+
+	call(5, 6, "wrong", "keep", yes, "wrong1", "wrong1", 9)
+	call(5, 6, "wrong", "refuse", no, "", "", 9)
+	call(2.5, 2.9, "wrong", onSignal, no, "", "", 0)
+	call(12, 13, "wrong", onLookup, no, "", "", 0)
+	call(12, 13, "wrong", onCancel, no, "wrong2", "", 0)
+	call(32, 33, "wrong", "keep", yes, "wrong2", "wrong2", 40)
+	call(25, 26, "wrong", onLookup, yes, "wrong1", "", 0)
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/ledger-1", []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := audit(dir)
+	for _, one := range a.LostRefs {
+		if strings.Contains(one, "right") {
+			t.Error(one)
+		}
+	}
+	if a.Broken.Deposed != 7 || a.Broken.Lost != 0 {
+		t.Fatalf("%+v", a)
+	}
+}
+
 // What is measured beside other queues runs in little: each stores its jobs, and runs all of them once.
 func TestBeside(t *testing.T) {
 	t.Parallel()

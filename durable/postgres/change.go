@@ -61,9 +61,7 @@ func (e *engine) freeFor(ctx context.Context, ref driver.Ref) bool {
 	if err != nil {
 		return false
 	}
-	aside, err := retry(ctx, e.db, true, func() ([]string, error) {
-		return ask(ctx, e.db, pgx.RowTo[string], e.aside, []any{id}, hotBrief)
-	})
+	aside, err := query(ctx, e.db, pgx.RowTo[string], e.aside, []any{id}, hotBrief)
 	return err == nil && len(aside) > 0
 }
 

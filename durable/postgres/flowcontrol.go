@@ -97,19 +97,15 @@ func (l *limiter) awaitClaims(ctx context.Context) error {
 }
 
 func (l *limiter) claimsUnderWay(ctx context.Context) ([]string, error) {
-	return retry(ctx, l.db, true, func() ([]string, error) {
-		return ask(ctx, l.db, pgx.RowTo[string], l.claims, []any{claimKey(l.schema)})
-	})
+	return query(ctx, l.db, pgx.RowTo[string], l.claims, []any{claimKey(l.schema)})
 }
 
 // Usage reads the counters.
 func (l *limiter) Usage(ctx context.Context) ([]driver.Usage, error) {
-	return retry(ctx, l.db, true, func() ([]driver.Usage, error) {
-		return ask(ctx, l.db, func(row pgx.CollectableRow) (u driver.Usage, err error) {
-			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.ReservedUntil)
-			return u, err
-		}, l.usage, nil)
-	})
+	return query(ctx, l.db, func(row pgx.CollectableRow) (u driver.Usage, err error) {
+		err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.ReservedUntil)
+		return u, err
+	}, l.usage, nil)
 }
 
 // CancelRunning stores the request for a claim's end, and notifies its worker.
@@ -118,9 +114,7 @@ func (l *limiter) CancelRunning(ctx context.Context, ref driver.Ref) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	found, err := retry(ctx, l.db, true, func() ([]string, error) {
-		return ask(ctx, l.db, pgx.RowTo[string], l.cancelRunning, []any{id}, hotBrief)
-	})
+	found, err := query(ctx, l.db, pgx.RowTo[string], l.cancelRunning, []any{id}, hotBrief)
 	if len(found) > 0 {
 		l.notices.send(driver.Notice{Canceled: []driver.Ref{ref}})
 	}

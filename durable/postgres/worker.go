@@ -65,9 +65,7 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	}
 	register := func() ([]answer, error) {
 		id := newWorkerID()
-		return retry(ctx, e.db, true, func() ([]answer, error) {
-			return ask(ctx, e.db, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
-		})
+		return query(ctx, e.db, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
 	}
 	known, err := register()
 	for isCode(err, uniqueViolation) { // another worker has the id

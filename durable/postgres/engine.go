@@ -53,7 +53,6 @@ type engine struct {
 	txWriter
 	*limiter
 	scheduler
-	pollEvery time.Duration
 
 	migrator  migrator
 	dialer    dialer
@@ -92,8 +91,8 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	if err != nil {
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e := &engine{db: d, reader: reader{d}, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d)}
-	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier()}
+	e := &engine{db: d, reader: reader{d}, migrator: migrator{d, c.versions}, dialer: dialer{pool}, notices: newNotices(d)}
+	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier(), everyPoll}
 	e.inserter, e.txWriter = &inserter{e.announcer, heldKeys{keys: map[string]*heldKey{}}}, txWriter{e.announcer}
 	e.limiter, e.scheduler = &limiter{announcer: e.announcer}, scheduler{e.announcer}
 	e.closing, e.stop = context.WithCancel(e.closed)

@@ -124,7 +124,7 @@ func (l *limiter) CancelRunning(ctx context.Context, ref driver.Ref) (bool, erro
 // notifyCanceled notifies the worker of those of its claims that are to be canceled. The next heartbeat
 // repeats the call.
 func (w *worker) notifyCanceled(ctx context.Context) {
-	rows, err := w.conn.Query(ctx, w.e.statements.canceled, w.id)
+	rows, err := w.conn.Query(ctx, w.statements.canceled, w.id)
 	if err != nil {
 		return
 	}
@@ -134,7 +134,7 @@ func (w *worker) notifyCanceled(ctx context.Context) {
 	}
 	n := driver.Notice{}
 	for _, id := range ids {
-		n.Canceled = append(n.Canceled, w.e.refOf(id))
+		n.Canceled = append(n.Canceled, w.refOf(id))
 	}
 	go w.c.Notify(n)
 }

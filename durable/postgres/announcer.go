@@ -22,6 +22,8 @@ type announcer struct {
 	name     string    // in the announcements that it sends
 	fetches  *notifier // wakes each Fetch of this engine
 	outgoing *notifier // wakes sendAnnouncements
+
+	pollEvery time.Duration // the pause of a Fetch that nothing wakes
 }
 
 // announce wakes each Fetch of this engine, and soon those of other processes.

@@ -11,15 +11,21 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// changer cancels, moves, redrives and deletes jobs, each by an update whose condition is the state that the
+// call needs. So of two calls that overlap, or a call and a claim, one wins, and the other changes nothing.
+//
+// It keeps nothing, so it has no lock. It never changes a job that runs.
+type changer struct{ *announcer }
+
 // Cancel ends jobs in one commit.
-func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
+func (c *changer) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
 	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
 	ids := make([]string, len(refs))
 	for i, ref := range refs {
-		ids[i], errs[i] = e.parse(ref)
+		ids[i], errs[i] = c.parse(ref)
 	}
-	done, err := retry(ctx, e.db, false, func() ([]string, error) {
-		return ask(ctx, e.db, pgx.RowTo[string], e.cancel, []any{ids, micros(remembered)}, hotBrief)
+	done, err := retry(ctx, c.db, false, func() ([]string, error) {
+		return ask(ctx, c.db, pgx.RowTo[string], c.cancel, []any{ids, micros(remembered)}, hotBrief)
 	})
 	canceled := setOf(done)
 	for i, id := range ids {
@@ -35,16 +41,16 @@ func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error
 }
 
 // Move changes when a waiting job is due.
-func (e *engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, error) {
-	n, err := e.change(ctx, ref, e.move, at)
+func (c *changer) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, error) {
+	n, err := c.change(ctx, ref, c.move, at)
 	return n > 0, err
 }
 
 // Redrive makes a dead job wait again.
-func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
-	n, err := e.change(ctx, ref, e.redrive, at)
-	if isCode(err, uniqueViolation) && e.freeFor(ctx, ref) {
-		n, err = e.change(ctx, ref, e.redrive, at)
+func (c *changer) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
+	n, err := c.change(ctx, ref, c.redrive, at)
+	if isCode(err, uniqueViolation) && c.freeFor(ctx, ref) {
+		n, err = c.change(ctx, ref, c.redrive, at)
 	}
 	switch {
 	case isCode(err, uniqueViolation):
@@ -56,25 +62,23 @@ func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) erro
 }
 
 // freeFor takes its key from a job that has expired, for another job, and reports whether it has.
-func (e *engine) freeFor(ctx context.Context, ref driver.Ref) bool {
-	id, err := e.parse(ref)
+func (c *changer) freeFor(ctx context.Context, ref driver.Ref) bool {
+	id, err := c.parse(ref)
 	if err != nil {
 		return false
 	}
-	aside, err := retry(ctx, e.db, true, func() ([]string, error) {
-		return ask(ctx, e.db, pgx.RowTo[string], e.aside, []any{id}, hotBrief)
-	})
+	aside, err := query(ctx, c.db, pgx.RowTo[string], c.aside, []any{id}, hotBrief)
 	return err == nil && len(aside) > 0
 }
 
 // Delete removes a dead job.
-func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
-	id, err := e.parse(ref)
+func (c *changer) Delete(ctx context.Context, ref driver.Ref) error {
+	id, err := c.parse(ref)
 	if err != nil {
 		return err
 	}
-	found, err := retry(ctx, e.db, false, func() ([]string, error) {
-		return ask(ctx, e.db, pgx.RowTo[string], e.statements.delete, []any{id, micros(remembered)}, hotBrief)
+	found, err := retry(ctx, c.db, false, func() ([]string, error) {
+		return ask(ctx, c.db, pgx.RowTo[string], c.statements.delete, []any{id, micros(remembered)}, hotBrief)
 	})
 	if err == nil && len(found) == 0 {
 		err = driver.ErrNotFound
@@ -83,16 +87,16 @@ func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 }
 
 // change runs a statement that gives one job another time, and returns how many it found.
-func (e *engine) change(ctx context.Context, ref driver.Ref, statement string, at time.Time) (n int, err error) {
-	id, err := e.parse(ref)
+func (c *changer) change(ctx context.Context, ref driver.Ref, statement string, at time.Time) (n int, err error) {
+	id, err := c.parse(ref)
 	if err != nil {
 		return 0, err
 	}
-	found, err := retry(ctx, e.db, false, func() ([]string, error) {
-		return ask(ctx, e.db, pgx.RowTo[string], statement, []any{id, at}, hotBrief)
+	found, err := retry(ctx, c.db, false, func() ([]string, error) {
+		return ask(ctx, c.db, pgx.RowTo[string], statement, []any{id, at}, hotBrief)
 	})
-	if len(found) > 0 && at.Before(e.now().Add(window)) {
-		e.announcer.announce(announcement{}) // of whatever kind it is
+	if len(found) > 0 && at.Before(c.now().Add(window)) {
+		c.announce(announcement{}) // of whatever kind it is
 	}
 	return len(found), err
 }

@@ -78,7 +78,7 @@ func (e *engine) complete(ctx context.Context, tx caller, a *driver.Attempt) err
 	}
 	err := driver.Complete(ctx, a, func(by driver.Worker, out driver.Completion) error {
 		w, ok := by.(*worker)
-		if !ok || w.e != e {
+		if !ok || w.limiter != e.limiter {
 			panic("postgres: Complete: the Attempt is of another engine")
 		}
 		return w.finishTx(ctx, tx, out)
@@ -99,8 +99,8 @@ func (w *worker) finishTx(ctx context.Context, tx caller, out driver.Completion)
 		return err
 	}
 	all := []asked{{text: hot}, {}, {text: restore, args: []any{was[0], was[1], was[2], was[3]}}}
-	if next := out.Next; next != nil && next.Due.Before(w.e.now().Add(window)) {
-		all = append(all, w.e.announcer.announceTx([]string{next.Kind}))
+	if next := out.Next; next != nil && next.Due.Before(w.now().Add(window)) {
+		all = append(all, w.announceTx([]string{next.Kind}))
 	}
 	statement, args := w.finishStatement([]driver.Completion{out})
 	for tries := 0; ; tries++ {

@@ -146,6 +146,11 @@ func ask[T any](ctx context.Context, d *db, row pgx.RowToFunc[T], statement stri
 	return all, nil
 }
 
+// query is ask of a statement that may be repeated: it is, until it has an answer.
+func query[T any](ctx context.Context, d *db, row pgx.RowToFunc[T], statement string, args []any, settings ...string) ([]T, error) {
+	return retry(ctx, d, true, func() ([]T, error) { return ask(ctx, d, row, statement, args, settings...) })
+}
+
 // do is ask of a statement whose rows, if any, say nothing.
 func (d *db) do(ctx context.Context, statement string, args []any, settings ...string) error {
 	_, err := ask(ctx, d, func(pgx.CollectableRow) (struct{}, error) { return struct{}{}, nil }, statement, args, settings...)

@@ -121,8 +121,24 @@
 //     have not ended. Both change in one statement, which locks the jobs first, then the
 //     counters, by limit and lane. No claim uses limits other than those in the row.
 //
-// Read it in this order: FORMAT.md, sql/1.sql (the tables, and add_job), engine.go, ref.go, insert.go, onkey.go, tx.go
-// with caller.go, change.go, fetch.go with notifier.go and dial.go, worker.go with flowcontrol.go and notices.go, complete.go,
-// schedule.go, sweep.go, wentback.go, find.go, inspect.go, retry.go. Each statement is a file in sql; statements.go
-// leaves out its parts for limits, and for jobs that may be stored already, where they are not needed.
+// # Parts
+//
+// Each part holds parts that are below it, and none above. Its comment says its invariant, what guards it, and
+// what it never does.
+//
+//	engine                                 Connect, Work, Close; the parts that a Queue calls
+//	worker, fetcher                        leases, claims, ends; polls
+//	inserter, txWriter, changer, scheduler each way to change a job that waits, or a schedule
+//	limiter                                limits and pauses, and cancels of running jobs
+//	announcer                              wakes each Fetch of any process
+//	notices, notifier, dialer              what is to be sent; connections outside the pool
+//	reader, migrator                       listings and counts; the tables and their versions
+//	db                                     one server: its pool, its time, and its version
+//	refs, statements                       the names of jobs, and the texts, of one schema
+//
+// Read it in this order: FORMAT.md, sql/1.sql (the tables, and add_job), engine.go, db.go, ref.go, insert.go, held.go, onkey.go,
+// tx.go with caller.go, change.go, fetch.go with announcer.go, notifier.go and dial.go, worker.go with flowcontrol.go and
+// notices.go, complete.go, schedule.go, sweep.go, wentback.go, find.go, inspect.go, retry.go, migrate.go, version.go. Each
+// statement is a file in sql; statements.go leaves out its parts for limits, and for jobs that may be stored already, where
+// they are not needed, and puts permits_back.sql into the four that give permits back.
 package postgres

@@ -46,19 +46,21 @@ type Engine struct {
 	engine        *engine
 }
 
+// engine is the parts that a Queue calls, and what they need: each part is a type of its own, which holds
+// types below it and never the engine. Only Connect makes them, and only Close ends them.
+//
+// It has no lock: its fields do not change after Connect.
 type engine struct {
 	*db
+	migrator  migrator
+	announcer *announcer
+
 	reader
 	*inserter
 	txWriter
+	changer
 	*limiter
 	scheduler
-	pollEvery time.Duration
-
-	migrator  migrator
-	dialer    dialer
-	notices   *notices
-	announcer *announcer
 
 	closing context.Context // ends when Close begins: then what waits to be sent is sent
 	stop    context.CancelFunc
@@ -92,14 +94,16 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	if err != nil {
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
-	e := &engine{db: d, reader: reader{d}, migrator: migrator{d, c.versions}, pollEvery: everyPoll, dialer: dialer{pool}, notices: newNotices(d)}
-	e.announcer = &announcer{d, e.dialer, e.notices, rand.Text(), newNotifier(), newNotifier()}
-	e.inserter, e.txWriter = &inserter{e.announcer, heldKeys{keys: map[string]*heldKey{}}}, txWriter{e.announcer}
-	e.limiter, e.scheduler = &limiter{announcer: e.announcer}, scheduler{e.announcer}
+	a := &announcer{d, dialer{pool}, newNotices(d), rand.Text(), newNotifier(), newNotifier(), everyPoll}
+	e := &engine{
+		db: d, migrator: migrator{d, c.versions}, announcer: a,
+		reader: reader{d}, inserter: &inserter{a, heldKeys{keys: map[string]*heldKey{}}}, txWriter: txWriter{a},
+		changer: changer{a}, limiter: &limiter{announcer: a}, scheduler: scheduler{a},
+	}
 	e.closing, e.stop = context.WithCancel(e.closed)
-	l, _ := e.announcer.outgoing.listen()
-	e.sending.Go(func() { e.announcer.sendAnnouncements(e.closing, l) })
-	e.sending.Go(func() { e.notices.sendAll(e.closing) })
+	l, _ := a.outgoing.listen()
+	e.sending.Go(func() { a.sendAnnouncements(e.closing, l) })
+	e.sending.Go(func() { a.notices.sendAll(e.closing) })
 	e.wg.Go(e.watchVersion)
 	return &Engine{e, e}, nil
 }

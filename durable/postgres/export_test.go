@@ -11,16 +11,16 @@ import (
 
 // SetPoll changes how often a Fetch of the engine polls without an announcement. Call it before
 // the first Fetch.
-func (e *Engine) SetPoll(d time.Duration) { e.engine.pollEvery = d }
+func (e *Engine) SetPoll(d time.Duration) { e.engine.announcer.pollEvery = d }
 
 // Versions makes an engine whose versions of the format are files, in place of those of this package.
 func Versions(files fs.FS) Option { return func(c *config) { c.versions = versionsOf(files) } }
 
 // Sweep makes one pass of what workers do all the time.
-func (e *Engine) Sweep(ctx context.Context) { e.engine.sweepPass(ctx, e.engine.sweep) }
+func (e *Engine) Sweep(ctx context.Context) { sweepPass(ctx, e.engine.db, e.engine.sweep) }
 
 // Expire makes one pass of what workers do now and then.
-func (e *Engine) Expire(ctx context.Context) { e.engine.sweepPass(ctx, e.engine.expire) }
+func (e *Engine) Expire(ctx context.Context) { sweepPass(ctx, e.engine.db, e.engine.expire) }
 
 // Poll polls once, as a worker's Fetch does, for all that is due.
 func Poll(ctx context.Context, w driver.Worker) ([]*driver.Delivery, error) {
@@ -36,7 +36,7 @@ func LoseClaim(w driver.Worker, h *driver.Delivery) { w.(*worker).unanswered(han
 func WorkerID(w driver.Worker) int64 { return w.(*worker).id }
 
 // EndHung does what workers do all the time.
-func (e *Engine) EndHung(ctx context.Context, after time.Duration) { e.engine.endHung(ctx, after) }
+func (e *Engine) EndHung(ctx context.Context, after time.Duration) { endHung(ctx, e.engine.db, after) }
 
 // Announcement returns the text of an announcement.
 func Announcement(old bool, kinds ...string) string {

@@ -89,13 +89,13 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	defer cancel()
 	f := newFetcher(w)
 	var remove func()
-	f.listener, remove = w.e.announcer.fetches.listen()
+	f.listener, remove = w.fetches.listen()
 	defer remove()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	defer w.e.notices.subscribe(w.c.Notify)()
-	beside.Go(func() { w.e.announcer.receive(ctx, f.listener) })
+	defer w.notices.subscribe(w.c.Notify)()
+	beside.Go(func() { w.receive(ctx, f.listener) })
 	beside.Go(func() { w.sweepUntil(ctx) })
 	for {
 		deliveries, err := f.poll(ctx, give)
@@ -108,8 +108,8 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case w.e.usable() != nil:
-			return w.e.usable()
+		case w.usable() != nil:
+			return w.usable()
 		case err != nil:
 			return err
 		}
@@ -164,7 +164,7 @@ type pollPlan struct {
 // cursor, or else a second before the poll that it missed.
 func (f *fetcher) plan(now time.Time, full bool) pollPlan {
 	l := pollPlan{ahead: f.c.Ahead + farReach}
-	server := f.e.now()
+	server := f.now()
 	quick := server.Add(-recent)
 	announced := f.notified && !full && !f.all && !f.far && len(f.rest) == 0 // and nothing else is read
 	switch {
@@ -294,7 +294,7 @@ func (f *fetcher) pause(ctx context.Context) {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-	case <-f.e.ended.Done():
+	case <-f.ended.Done():
 	case <-f.opened:
 	case <-f.listener.woken:
 		if f.announced, f.notified = f.listener.take(); f.notified {
@@ -303,7 +303,7 @@ func (f *fetcher) pause(ctx context.Context) {
 	case <-t.C:
 	}
 	if now := time.Now(); !now.Before(f.allFrom) {
-		f.all, f.owed, f.allFrom = true, true, now.Add(f.e.pollEvery)
+		f.all, f.owed, f.allFrom = true, true, now.Add(f.pollEvery)
 		if !now.Before(f.farFrom) {
 			f.far, f.farFrom = true, now.Add(everyFar)
 		}
@@ -345,7 +345,7 @@ func (f *fetcher) whileListening(ctx context.Context, l pollPlan, give func([]*d
 // fresh gives the jobs that are announced, and reports whether no announced job is left.
 func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver.Delivery)) bool {
 	open, _ := f.c.Kinds.Open()
-	server := f.e.now()
+	server := f.now()
 	l, all := pollPlan{ahead: min(n.ahead(server), f.c.Ahead+farReach)}, !n.old && n.kinds != nil
 	for kind, s := range n.kinds {
 		if _, isOpen := slices.BinarySearch(open, kind); isOpen {
@@ -369,7 +369,7 @@ func (f *fetcher) fresh(ctx context.Context, n announcement, give func([]*driver
 func (f *fetcher) fetch(ctx context.Context, l pollPlan) (fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	return retry(ctx, f.e.db, true, func() (fetched, error) {
+	return retry(ctx, f.db, true, func() (fetched, error) {
 		whole, cancel := uncut(ctx, fetchTimeout)
 		defer cancel()
 		return f.fetchOnce(whole, l)
@@ -380,15 +380,15 @@ func (f *fetcher) fetch(ctx context.Context, l pollPlan) (fetched, error) {
 // before a crash are handed out again.
 func (f *fetcher) fetchOnce(ctx context.Context, l pollPlan) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
-	got.deliveries, err = ask(ctx, f.e.db, func(row pgx.CollectableRow) (*driver.Delivery, error) {
-		return f.e.delivery(row, &got.found)
-	}, f.e.statements.fetch, args, hot, relaxed)
+	got.deliveries, err = ask(ctx, f.db, func(row pgx.CollectableRow) (*driver.Delivery, error) {
+		return f.delivery(row, &got.found)
+	}, f.statements.fetch, args, hot, relaxed)
 	slices.SortFunc(got.deliveries, func(a, b *driver.Delivery) int { return a.Record.Due.Compare(b.Record.Due) })
 	return got, err
 }
 
 // delivery reads a row of fetch.sql, and the number of jobs that the statement has found.
-func (e *engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
+func (q *refs) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
 	var id string
 	var key *string
 	h := &driver.Delivery{}
@@ -400,7 +400,7 @@ func (e *engine) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery,
 	if err != nil {
 		return nil, err
 	}
-	h.Ref, h.Claim, r.ID = e.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
+	h.Ref, h.Claim, r.ID = q.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
 	if key != nil {
 		r.Key = *key
 	}

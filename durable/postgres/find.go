@@ -29,9 +29,7 @@ const page = 200
 
 // Lookup returns the job that has the key.
 func (r *reader) Lookup(ctx context.Context, key string) (ref driver.Ref, err error) {
-	ids, err := retry(ctx, r.db, true, func() ([]string, error) {
-		return ask(ctx, r.db, pgx.RowTo[string], r.lookup, []any{key}, hot)
-	})
+	ids, err := query(ctx, r.db, pgx.RowTo[string], r.lookup, []any{key}, hot)
 	switch {
 	case err != nil:
 		return "", err
@@ -90,9 +88,7 @@ func (r *reader) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Inf
 
 // infos runs a statement that returns jobs.
 func (r *reader) infos(ctx context.Context, settings, statement string, args ...any) ([]driver.Info, error) {
-	return retry(ctx, r.db, true, func() ([]driver.Info, error) {
-		return ask(ctx, r.db, func(row pgx.CollectableRow) (driver.Info, error) { return r.info(row) }, statement, args, settings)
-	})
+	return query(ctx, r.db, func(row pgx.CollectableRow) (driver.Info, error) { return r.info(row) }, statement, args, settings)
 }
 
 // info reads a row of get.sql or scan.sql, and what comes after that.

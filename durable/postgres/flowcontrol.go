@@ -97,19 +97,15 @@ func (l *limiter) awaitClaims(ctx context.Context) error {
 }
 
 func (l *limiter) claimsUnderWay(ctx context.Context) ([]string, error) {
-	return retry(ctx, l.db, true, func() ([]string, error) {
-		return ask(ctx, l.db, pgx.RowTo[string], l.claims, []any{claimKey(l.schema)})
-	})
+	return query(ctx, l.db, pgx.RowTo[string], l.claims, []any{claimKey(l.schema)})
 }
 
 // Usage reads the counters.
 func (l *limiter) Usage(ctx context.Context) ([]driver.Usage, error) {
-	return retry(ctx, l.db, true, func() ([]driver.Usage, error) {
-		return ask(ctx, l.db, func(row pgx.CollectableRow) (u driver.Usage, err error) {
-			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.TATBehind, &u.ReservedUntil)
-			return u, err
-		}, l.usage, nil)
-	})
+	return query(ctx, l.db, func(row pgx.CollectableRow) (u driver.Usage, err error) {
+		err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.TATBehind, &u.ReservedUntil)
+		return u, err
+	}, l.usage, nil)
 }
 
 // CancelRunning stores the request for a claim's end, and notifies its worker.
@@ -118,9 +114,7 @@ func (l *limiter) CancelRunning(ctx context.Context, ref driver.Ref) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	found, err := retry(ctx, l.db, true, func() ([]string, error) {
-		return ask(ctx, l.db, pgx.RowTo[string], l.cancelRunning, []any{id}, hotBrief)
-	})
+	found, err := query(ctx, l.db, pgx.RowTo[string], l.cancelRunning, []any{id}, hotBrief)
 	if len(found) > 0 {
 		l.notices.send(driver.Notice{Canceled: []driver.Ref{ref}})
 	}
@@ -130,7 +124,7 @@ func (l *limiter) CancelRunning(ctx context.Context, ref driver.Ref) (bool, erro
 // notifyCanceled notifies the worker of those of its claims that are to be canceled. The next heartbeat
 // repeats the call.
 func (w *worker) notifyCanceled(ctx context.Context) {
-	rows, err := w.conn.Query(ctx, w.e.statements.canceled, w.id)
+	rows, err := w.conn.Query(ctx, w.statements.canceled, w.id)
 	if err != nil {
 		return
 	}
@@ -140,7 +134,7 @@ func (w *worker) notifyCanceled(ctx context.Context) {
 	}
 	n := driver.Notice{}
 	for _, id := range ids {
-		n.Canceled = append(n.Canceled, w.e.refOf(id))
+		n.Canceled = append(n.Canceled, w.refOf(id))
 	}
 	go w.c.Notify(n)
 }

@@ -209,9 +209,7 @@ func (in *inserter) insertFreeing(ctx context.Context, recs []driver.Record, wai
 	if len(again) == 0 {
 		return errs
 	}
-	_, err := retry(ctx, in.db, true, func() ([]string, error) {
-		return ask(ctx, in.db, pgx.RowTo[string], in.freeExpired, []any{keys}, hotBrief)
-	})
+	_, err := query(ctx, in.db, pgx.RowTo[string], in.freeExpired, []any{keys}, hotBrief)
 	if err != nil {
 		return errs
 	}

@@ -30,9 +30,7 @@ func (r *reader) Page(ctx context.Context, f driver.Filter, after driver.Cursor,
 	if len(f.Meta) > 0 {
 		statement, meta, settings = r.pageByMeta, jsonOf(f.Meta, len(f.Meta)), byMeta
 	}
-	rows, err := retry(ctx, r.db, true, func() ([]listed, error) {
-		return ask(ctx, r.db, r.listed, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
-	})
+	rows, err := query(ctx, r.db, r.listed, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
 	if err != nil {
 		return nil, driver.Cursor{}, err
 	}
@@ -64,20 +62,16 @@ func (r *reader) listed(row pgx.CollectableRow) (l listed, err error) {
 // Backlog counts up to 10,000 overdue jobs of each kind. Up to 100,000 jobs that wait it
 // counts one by one, and more than that by the server's estimate of all that are kept.
 func (r *reader) Backlog(ctx context.Context) (b driver.Backlog, err error) {
-	b.Kinds, err = retry(ctx, r.db, true, func() ([]driver.Overdue, error) {
-		return ask(ctx, r.db, func(row pgx.CollectableRow) (o driver.Overdue, err error) {
-			var id string
-			err = row.Scan(&o.Kind, &id, &o.Due, &o.Jobs, &o.Handled)
-			o.Oldest = r.refOf(id)
-			return o, err
-		}, r.backlog, []any{mostOverdue, mostOfKind}, hot)
-	})
+	b.Kinds, err = query(ctx, r.db, func(row pgx.CollectableRow) (o driver.Overdue, err error) {
+		var id string
+		err = row.Scan(&o.Kind, &id, &o.Due, &o.Jobs, &o.Handled)
+		o.Oldest = r.refOf(id)
+		return o, err
+	}, r.backlog, []any{mostOverdue, mostOfKind}, hot)
 	if err != nil {
 		return driver.Backlog{}, err
 	}
-	waiting, err := retry(ctx, r.db, true, func() ([]int64, error) {
-		return ask(ctx, r.db, pgx.RowTo[int64], r.pending, []any{mostPending})
-	})
+	waiting, err := query(ctx, r.db, pgx.RowTo[int64], r.pending, []any{mostPending})
 	if err != nil {
 		return driver.Backlog{}, err
 	}
@@ -88,15 +82,13 @@ func (r *reader) Backlog(ctx context.Context) (b driver.Backlog, err error) {
 // Workers returns the living workers, and dead ones that hold jobs. Since is when the
 // first of its jobs was due: the time of the claim is not stored.
 func (r *reader) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
-	return retry(ctx, r.db, true, func() ([]driver.WorkerInfo, error) {
-		return ask(ctx, r.db, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {
-			var since *time.Time
-			if err = row.Scan(&w.Name, &w.Until, &w.Jobs, &since, &w.Kinds, &w.AllKinds); since != nil {
-				w.Since = *since
-			}
-			return w, err
-		}, r.workers, []any{driver.ShownKinds}, hot)
-	})
+	return query(ctx, r.db, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {
+		var since *time.Time
+		if err = row.Scan(&w.Name, &w.Until, &w.Jobs, &since, &w.Kinds, &w.AllKinds); since != nil {
+			w.Since = *since
+		}
+		return w, err
+	}, r.workers, []any{driver.ShownKinds}, hot)
 }
 
 // mostUnhandled is how many kinds Unhandled returns at most.
@@ -104,12 +96,10 @@ const mostUnhandled = 100
 
 // Unhandled returns the kinds with a due job for which no worker has a handler.
 func (r *reader) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
-	return retry(ctx, r.db, true, func() ([]driver.Unhandled, error) {
-		return ask(ctx, r.db, func(row pgx.CollectableRow) (u driver.Unhandled, err error) {
-			var id string
-			err = row.Scan(&u.Kind, &id, &u.Due)
-			u.Oldest = r.refOf(id)
-			return u, err
-		}, r.unhandled, []any{mostUnhandled}, hot)
-	})
+	return query(ctx, r.db, func(row pgx.CollectableRow) (u driver.Unhandled, err error) {
+		var id string
+		err = row.Scan(&u.Kind, &id, &u.Due)
+		u.Oldest = r.refOf(id)
+		return u, err
+	}, r.unhandled, []any{mostUnhandled}, hot)
 }

@@ -157,13 +157,11 @@ func (c *scheduler) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, er
 }
 
 func (c *scheduler) readSchedules(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
-	return retry(ctx, c.db, true, func() ([]driver.Schedule, error) {
-		return ask(ctx, c.db, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
-			var last *time.Time
-			if err = row.Scan(&s.Name, &s.Definition, &s.Revision, &last); last != nil {
-				s.Last = *last
-			}
-			return s, err
-		}, statement, args, hot)
-	})
+	return query(ctx, c.db, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
+		var last *time.Time
+		if err = row.Scan(&s.Name, &s.Definition, &s.Revision, &last); last != nil {
+			s.Last = *last
+		}
+		return s, err
+	}, statement, args, hot)
 }

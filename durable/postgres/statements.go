@@ -59,13 +59,17 @@ func neverStored(insert string) string {
 	return strings.Replace(insert, "on conflict do nothing\n", "", 1)
 }
 
-// statement reads a file, for a schema.
+// statement returns the statement of a file, for a schema.
 func statement(name, schema string) string {
+	return inSchema(strings.Replace(read(name), "-- permits_back.sql\n", read("permits_back"), 1), schema)
+}
+
+func read(name string) string {
 	text, err := files.ReadFile("sql/" + name + ".sql")
 	if err != nil {
 		panic(err) // it is in the program
 	}
-	return inSchema(string(text), schema)
+	return string(text)
 }
 
 // inSchema returns a text that was written for the schema "tickwheel" for another one. A schema's name

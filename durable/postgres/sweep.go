@@ -19,16 +19,15 @@ const (
 // locked for a third of the lease, and the permits of the dead, and compares the worker's claims. Each worker does, but not at
 // one time. The next pass does what fails.
 func (w *worker) sweepUntil(ctx context.Context) {
-	e := w.e
 	expired := time.Now()
-	for ctx.Err() == nil && e.closed.Err() == nil {
+	for ctx.Err() == nil && w.closed.Err() == nil {
 		w.compareClaims(ctx)
-		e.endHung(ctx, w.c.Lease/3)
-		e.sweepPass(ctx, e.sweep)
+		endHung(ctx, w.db, w.c.Lease/3)
+		sweepPass(ctx, w.db, w.sweep)
 		w.sweepPermits(ctx)
 		if time.Since(expired) > expireEvery {
 			expired = time.Now()
-			e.sweepPass(ctx, e.expire)
+			sweepPass(ctx, w.db, w.expire)
 		}
 		sleep(ctx, sweepEvery)
 	}
@@ -36,12 +35,12 @@ func (w *worker) sweepUntil(ctx context.Context) {
 
 // sweepPass runs a statement until it finds less than it may. It does not wait for the
 // disk: what a crash brings back is removed once more.
-func (e *engine) sweepPass(ctx context.Context, statement string) {
+func sweepPass(ctx context.Context, d *db, statement string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	args := []any{bornID(e.now().Add(-sweepAfter)), sweepSize}
+	args := []any{bornID(d.now().Add(-sweepAfter)), sweepSize}
 	for n := sweepSize; n == sweepSize; {
-		seen, err := ask(ctx, e.db, pgx.RowTo[int], statement, args, hot, relaxed)
+		seen, err := ask(ctx, d, pgx.RowTo[int], statement, args, hot, relaxed)
 		if err != nil || len(seen) == 0 {
 			return
 		}
@@ -54,10 +53,10 @@ func (e *engine) sweepPass(ctx context.Context, statement string) {
 // what was sent, or no longer takes the answer. Both ends may go on for long: the server
 // knows nothing of the lease. A caller that waits for an answer there has given up, or gets
 // an error.
-func (e *engine) endHung(ctx context.Context, after time.Duration) {
+func endHung(ctx context.Context, d *db, after time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = e.do(ctx, e.hung, []any{e.tag, micros(after)}, loginRole)
+	_ = d.do(ctx, d.hung, []any{d.tag, micros(after)}, loginRole)
 }
 
 // loginRole goes back to the role that has logged in, until the transaction ends: the server shows and ends
@@ -68,8 +67,8 @@ const loginRole = "select set_config('role', 'none', true)"
 func (w *worker) sweepPermits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	freed, err := ask(ctx, w.e.db, pgx.RowToStructByPos[driver.LimitKey], w.e.freeDead, []any{w.id}, hot)
+	freed, err := ask(ctx, w.db, pgx.RowToStructByPos[driver.LimitKey], w.freeDead, []any{w.id}, hot)
 	if err == nil && len(freed) > 0 {
-		w.e.notices.send(driver.Notice{Freed: freed})
+		w.notices.send(driver.Notice{Freed: freed})
 	}
 }

@@ -107,7 +107,7 @@ func (w *worker) compareClaims(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if at, err := ask(ctx, w.e.db, pgx.RowToStructByPos[position], w.e.logPosition, nil); err == nil && len(at) == 1 {
+	if at, err := ask(ctx, w.db, pgx.RowToStructByPos[position], w.logPosition, nil); err == nil && len(at) == 1 {
 		p.learn(at[0]) // an error: a service that does not show its log
 	}
 	began := time.Now()
@@ -161,13 +161,13 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 		ID    string
 		Claim int32
 	}
-	own, err := ask(ctx, w.e.db, pgx.RowToStructByPos[claim], w.e.ownClaims, []any{w.id, w.c.Kinds.All()}, hot)
+	own, err := ask(ctx, w.db, pgx.RowToStructByPos[claim], w.ownClaims, []any{w.id, w.c.Kinds.All()}, hot)
 	if err != nil || len(own) == 0 {
 		return 0, err
 	}
 	refs, comparing := make([]driver.Ref, len(own)), make(map[string]bool, len(own))
 	for i, c := range own {
-		refs[i], comparing[c.ID] = w.e.refOf(c.ID), true
+		refs[i], comparing[c.ID] = w.refOf(c.ID), true
 	}
 	w.past.comparing.Store(&comparing)
 	defer w.past.comparing.Store(nil)
@@ -182,7 +182,7 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 		return 0, nil
 	}
 	var freed []driver.LimitKey
-	_, err = ask(ctx, w.e.db, func(row pgx.CollectableRow) (struct{}, error) {
+	_, err = ask(ctx, w.db, func(row pgx.CollectableRow) (struct{}, error) {
 		var limit *int64
 		var lane *string
 		err := row.Scan(&forgotten, &limit, &lane)
@@ -190,15 +190,15 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 			freed = append(freed, driver.LimitKey{Limit: *limit, Lane: *lane})
 		}
 		return struct{}{}, err
-	}, w.e.forget, []any{w.id, ids, claims}, hot)
+	}, w.forget, []any{w.id, ids, claims}, hot)
 	if err != nil {
 		return 0, err
 	}
 	if forgotten > 0 {
-		w.e.announcer.announce(announcement{old: true})
+		w.announce(announcement{old: true})
 	}
 	if len(freed) > 0 {
-		w.e.notices.send(driver.Notice{Freed: freed})
+		w.notices.send(driver.Notice{Freed: freed})
 	}
 	return forgotten, nil
 }

@@ -15,10 +15,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
-// worker claims and runs jobs. It has a row of its own, whose time is its lease on all
-// that it has claimed.
+// worker claims jobs, and ends them or gives them back. It has a row of its own, whose time is its lease on
+// all that it has claimed: an end or a release is that of a claim of its own, by the claim's number.
+//
+// mu guards the connection of the heartbeats, and is held during one. past has a lock of its own. A worker
+// runs no handler, and starts no claim that its Queue did not ask for.
 type worker struct {
-	e    *engine
+	*limiter
 	c    driver.WorkConfig
 	id   int64
 	past past
@@ -58,16 +61,14 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	if err := e.migrated(ctx); err != nil {
 		return nil, err
 	}
-	w := &worker{e: e, c: c}
+	w := &worker{limiter: e.limiter, c: c}
 	type answer struct {
 		ID    int64
 		Until time.Time
 	}
 	register := func() ([]answer, error) {
 		id := newWorkerID()
-		return retry(ctx, e.db, true, func() ([]answer, error) {
-			return ask(ctx, e.db, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
-		})
+		return query(ctx, e.db, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All(), id})
 	}
 	known, err := register()
 	for isCode(err, uniqueViolation) { // another worker has the id
@@ -87,26 +88,26 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.c.Lease/4)
 	defer cancel()
-	if err := w.e.usable(); err != nil {
+	if err := w.usable(); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.conn == nil || w.conn.IsClosed() {
 		w.closeConn()
-		if w.conn, err = w.e.dialer.dial(ctx); err != nil {
+		if w.conn, err = w.dialer.dial(ctx); err != nil {
 			return err
 		}
 	}
 	var alive, older bool
 	var until time.Time
-	err = w.conn.QueryRow(ctx, w.e.heartbeat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until, &older)
+	err = w.conn.QueryRow(ctx, w.heartbeat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until, &older)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("%w: another worker has the id of this one", driver.ErrClosed)
 	case err != nil:
 		closeReadOnly(w.conn, err)
-		return w.e.translate(err)
+		return w.translate(err)
 	}
 	w.until = until
 	w.past.answered(older)
@@ -123,11 +124,11 @@ func (w *worker) Heartbeat(ctx context.Context) (err error) {
 func (w *worker) Close(ctx context.Context) error {
 	w.stay()
 	w.hangUp()
-	err := w.e.do(ctx, w.e.leave, []any{w.id})
+	err := w.do(ctx, w.leave, []any{w.id})
 	if err == nil {
-		w.e.announcer.announce(announcement{old: true})
+		w.announce(announcement{old: true})
 	}
-	return w.e.translate(err)
+	return w.translate(err)
 }
 
 func (w *worker) hangUp() {
@@ -139,7 +140,7 @@ func (w *worker) hangUp() {
 // closeConn closes the connection of the heartbeats, if there is one. w.mu is held.
 func (w *worker) closeConn() {
 	if w.conn != nil {
-		w.e.dialer.hangUp(w.conn)
+		w.dialer.hangUp(w.conn)
 		w.conn = nil
 	}
 }
@@ -160,9 +161,9 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 		todo[i] = i
 	}
 	for try := 0; len(todo) > 0; try++ {
-		flow, err := w.e.limiter.read.Load(), error(nil)
+		flow, err := w.read.Load(), error(nil)
 		if flow == nil || try > 0 {
-			flow, err = w.e.FlowControl(ctx)
+			flow, err = w.FlowControl(ctx)
 		}
 		if err != nil || try > 3 { // others change them all the time
 			for _, i := range todo {
@@ -227,18 +228,18 @@ func (a *claimArgs) add(i int, h *driver.Delivery) {
 
 // claimSome asks for one statement. If one claim is refused, the halves go by themselves.
 func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *claimArgs, held []*driver.Delivery, results []driver.ClaimResult) {
-	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.e.statements.claim, readPlain
+	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.statements.claim, readPlain
 	var err error
 	if len(c.needs.id) > 0 {
-		args, statement, read = append(args, c.needs.args()...), w.e.claimLimited, readLimited
-		err = w.e.do(ctx, w.e.makeCounters, []any{c.needs.counterLimit, c.needs.counterLane}, hot, relaxed)
+		args, statement, read = append(args, c.needs.args()...), w.claimLimited, readLimited
+		err = w.do(ctx, w.makeCounters, []any{c.needs.counterLimit, c.needs.counterLane}, hot, relaxed)
 	}
 	for _, i := range c.index {
 		w.supersede(handleOf(held[i]))
 	}
 	var rows []answer
 	if err == nil {
-		rows, err = ask(ctx, w.e.db, read, statement, args, w.e.claimSettings)
+		rows, err = ask(ctx, w.db, read, statement, args, w.claimSettings)
 	}
 	if len(c.index) > 1 && refusesOne(err) {
 		c.stale = halves(c.index, func(half []int) []int { return w.claimBy(ctx, flow, held, half, results) })
@@ -261,7 +262,7 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 			c.stale = append(c.stale, i)
 		default:
 			if h := handleOf(held[i]); a.limited && h.claim != 0 && a.At.IsZero() { // claimed before
-				now := w.e.now()
+				now := w.now()
 				limits, _ := flow.Covering(held[i].Record.Kind, held[i].Record.Lane, now)
 				a.At = driver.TokenValidBy(limits, now)
 			}
@@ -475,9 +476,9 @@ func (w *worker) finishStatement(outs []driver.Completion) (statement string, ar
 	}
 	args = []any{w.id, c.id, c.claim, c.fate, c.more, micros(remembered), micros(w.c.Retention)}
 	if !whole {
-		return w.e.statements.finish, args
+		return w.statements.finish, args
 	}
-	return w.e.finishWhole, append(append(args, c.after), c.next.args()...)
+	return w.finishWhole, append(append(args, c.after), c.next.args()...)
 }
 
 // retakes reports whether a job that has left its key takes it again.
@@ -494,7 +495,7 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	case len(outs) > 1:
 		return halves(outs, func(half []driver.Completion) []error { return w.finishAll(ctx, half) })
 	case isCode(err, uniqueViolation) && retakes(&outs[0]):
-		aside, failed := ask(ctx, w.e.db, pgx.RowTo[string], w.e.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
+		aside, failed := ask(ctx, w.db, pgx.RowTo[string], w.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
 		if failed != nil {
 			return []error{failed}
 		}
@@ -516,8 +517,8 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 		settings = []string{brief, hot}
 	}
 	uncertain := false // of all tries: one that was lost may have written the ends down
-	rows, err := retry(ctx, w.e.db, true, func() ([]endedRow, error) {
-		rows, err := ask(ctx, w.e.db, pgx.RowToStructByPos[endedRow], statement, args, settings...)
+	rows, err := retry(ctx, w.db, true, func() ([]endedRow, error) {
+		rows, err := ask(ctx, w.db, pgx.RowToStructByPos[endedRow], statement, args, settings...)
 		err = asHeld(err)
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
@@ -549,7 +550,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 // announceEnds announces the retries and occurrences that follow from ends, if they are due soon,
 // and notifies workers of the permits that the ends freed.
 func (w *worker) announceEnds(outs []driver.Completion, errs []error) {
-	soon := w.e.now().Add(window)
+	soon := w.now().Add(window)
 	a := announcementOf(nil, false)
 	for i, o := range outs {
 		if errs[i] == nil && o.End == driver.Retry && o.At.Before(soon) {
@@ -560,7 +561,7 @@ func (w *worker) announceEnds(outs []driver.Completion, errs []error) {
 		}
 	}
 	if len(a.kinds) > 0 {
-		w.e.announcer.announce(a)
+		w.announce(a)
 	}
 	var freed []*driver.Delivery
 	for i, o := range outs {
@@ -578,7 +579,7 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 		if !handleOf(h).limited {
 			continue
 		}
-		limits, _ := w.e.limiter.read.Load().Covering(h.Record.Kind, h.Record.Lane, w.e.now())
+		limits, _ := w.read.Load().Covering(h.Record.Kind, h.Record.Lane, w.now())
 		for _, l := range limits {
 			if l.Running > 0 {
 				n.Freed = append(n.Freed, l.Key(h.Record.Lane))
@@ -586,7 +587,7 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 		}
 	}
 	if len(n.Freed) > 0 {
-		w.e.notices.send(n)
+		w.notices.send(n)
 	}
 }
 
@@ -600,14 +601,14 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 	if slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }) {
 		settings = []string{brief, hot}
 	}
-	_, err := retry(ctx, w.e.db, true, func() ([]bool, error) {
+	_, err := retry(ctx, w.db, true, func() ([]bool, error) {
 		for i := range held {
 			h := handleOf(held[i])
 			if ids[i], claims[i] = h.id, h.claim; h.claim == unknown && h.superseded.Load() {
 				claims[i] = 0
 			}
 		}
-		busy, err := ask(ctx, w.e.db, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.limiter.read.Load().Revision()}, settings...)
+		busy, err := ask(ctx, w.db, pgx.RowTo[bool], w.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.read.Load().Revision()}, settings...)
 		if err == nil && busy[0] {
 			err = errLocked
 		}
@@ -621,7 +622,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 		for i, h := range held {
 			kinds[i] = h.Record.Kind
 		}
-		w.e.announcer.announce(announcementOf(kinds, true))
+		w.announce(announcementOf(kinds, true))
 	}
 	if err == nil {
 		for i, claim := range claims {

@@ -42,17 +42,7 @@ with ends as (
 -- with limits and schedules
     left join schedules s on s.name = h.schedule
     where h.schedule is null or coalesce(s.revision, 0) = coalesce((h.m->>'revision')::int8, 0)
-), counters as materialized ( -- that get permits back: a count of each
-    select c.limit_id, c.lane, f.n
-    from tickwheel.counter c join (
-        select u.limit_id, c.lane, count(*) as n
-        from locked l cross join unnest(l.permits) as u(limit_id) join tickwheel.counter c on c.limit_id = u.limit_id and c.lane in ('', l.lane)
-        group by u.limit_id, c.lane
-    ) as f on f.limit_id = c.limit_id and f.lane = c.lane
-    order by c.limit_id, c.lane
-    for update of c
-), counts as (
-    update tickwheel.counter c set taken = c.taken - n.n from counters n where c.limit_id = n.limit_id and c.lane = n.lane
+-- permits_back.sql
 ), lasts as (
     update tickwheel.schedule s set last = (l.m->>'occurred')::timestamptz
     from locked l where l.schedule = s.name and l.m->>'occurred' is not null

@@ -28,17 +28,7 @@ with recursive dead as materialized (
     where j.state = 1 and j.holder = l.holder and j.permits is not null
     order by j.id
     for update of j skip locked
-), counters as materialized ( -- that get permits back
-    select c.limit_id, c.lane, f.n
-    from tickwheel.counter c join (
-        select u.limit_id, c.lane, count(*) as n
-        from locked l cross join unnest(l.permits) as u(limit_id) join tickwheel.counter c on c.limit_id = u.limit_id and c.lane in ('', l.lane)
-        group by u.limit_id, c.lane
-    ) as f on f.limit_id = c.limit_id and f.lane = c.lane
-    order by c.limit_id, c.lane
-    for update of c
-), counts as (
-    update tickwheel.counter c set taken = c.taken - n.n from counters n where c.limit_id = n.limit_id and c.lane = n.lane
+-- permits_back.sql
 ), freed as (
     update tickwheel.job j set permits = null from locked l where j.id = l.id
 ), done as (

@@ -13,7 +13,7 @@
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (
-    select j.id, j.holder = $1::int8 as own, j.permits, coalesce(j.lane, '') as lane,
+    select j.id, j.holder = $1::int8 as own, case when j.holder = $1::int8 then j.permits end as permits, coalesce(j.lane, '') as lane,
         case when j.holder = $1::int8 and j.key is null and j.flags & 1 <> 0 then j.given_key end as left_key, j.ord
     from tickwheel.job j join back b on b.id = j.id
     where j.holder = $1::int8
@@ -21,18 +21,7 @@ with back as (
         or j.holder <> $1::int8 and j.state = 1 and b.claim = 0 and j.held_until is not null
     order by j.id
     for update of j skip locked
-), counters as materialized ( -- that get permits back
-    select c.limit_id, c.lane, f.n
-    from tickwheel.counter c join (
-        select u.limit_id, c.lane, count(*) as n
-        from locked l cross join unnest(l.permits) as u(limit_id) join tickwheel.counter c on c.limit_id = u.limit_id and c.lane in ('', l.lane)
-        where l.own
-        group by u.limit_id, c.lane
-    ) as f on f.limit_id = c.limit_id and f.lane = c.lane
-    order by c.limit_id, c.lane
-    for update of c
-), counts as (
-    update tickwheel.counter c set taken = c.taken - n.n from counters n where c.limit_id = n.limit_id and c.lane = n.lane
+-- permits_back.sql
 ), heirs as (
     select l.id from locked l
     where l.left_key is not null and l.ord is not null and not exists (select from tickwheel.job o where o.key = l.left_key)

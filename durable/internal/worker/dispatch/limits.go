@@ -392,7 +392,6 @@ func (s *gateSet) reopen(g *limitGate, refusals int) {
 	if g.refusals == refusals {
 		g.full, g.outOfTokens = false, false
 		s.unpark(g)
-		s.agenda.recheck = true
 	}
 }
 
@@ -408,6 +407,5 @@ func (d *Dispatcher) Freed(key driver.LimitKey) {
 	if g := d.gates.byKey[key]; g != nil && g.full {
 		g.full = false
 		d.gates.unpark(g)
-		d.agenda.recheck = true
 	}
 }

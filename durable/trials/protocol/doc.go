@@ -25,7 +25,7 @@
 //	leaveFar             change.go: leaveFar (and the end of move)
 //	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
 //	move                 change.go: moveGroup
-//	feed                 fetch.go: startNear, attend, round, fetch, statusesAmong
+//	feed                 fetch.go: startNear, attend, round, fetch; worker.go: statusesAmong
 //	claim, seize         worker.go: claim; limits.go: claimAll, commitClaims
 //	settling             limits.go: restand, standing; worker.go: leaseOf
 //	begin, live          internal/worker: begin, mayRun, stands, lose

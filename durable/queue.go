@@ -37,11 +37,17 @@ type Queue struct {
 	closing sync.Once
 	closeOf error
 
-	mu       sync.Mutex                 // guards inRun and handlers
-	inRun    bool                       // a call of Run is under way
-	handlers map[string]attempt.Handler // a worker reads them while Run is under way
+	registry
 
 	running atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
+}
+
+// registry has the handlers. None is added while a call of Run is under way: then a worker reads them, without the
+// lock.
+type registry struct {
+	mu       sync.Mutex // guards all below
+	inRun    bool       // a call of Run is under way
+	handlers map[string]attempt.Handler
 }
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
@@ -53,7 +59,7 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 		panic("durable: Open: nil Engine")
 	}
 	c := newConfig(opts)
-	q := &Queue{link: &link{log: c.Log, engine: e}, config: c.Config, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
+	q := &Queue{link: &link{log: c.Log, engine: e}, config: c.Config, registry: registry{handlers: map[string]attempt.Handler{}}, middleware: c.middleware}
 	if !own(e) {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}

@@ -19,6 +19,8 @@ import (
 // ([ErrVersion]); this error is the cause with which the contexts of the running handlers
 // end. Run panics if another call is under way, or if there is no handler.
 func (q *Queue) Run(ctx context.Context) error {
+	q.wg.Add(1)
+	defer q.wg.Done()
 	q.begin()
 	defer q.end()
 	if q.closed.Err() != nil {
@@ -31,22 +33,20 @@ func (q *Queue) Run(ctx context.Context) error {
 	return worker.Run(ctx, c, &q.running)
 }
 
-func (q *Queue) begin() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.inRun {
+func (r *registry) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inRun {
 		panic("durable: Run: another call of Run has not returned")
 	}
-	if len(q.handlers) == 0 {
+	if len(r.handlers) == 0 {
 		panic("durable: Run: no handler: call Handle first")
 	}
-	q.inRun = true
-	q.wg.Add(1)
+	r.inRun = true
 }
 
-func (q *Queue) end() {
-	q.mu.Lock()
-	q.inRun = false
-	q.mu.Unlock()
-	q.wg.Done()
+func (r *registry) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inRun = false
 }

@@ -168,29 +168,29 @@ func (q *Queue) SetSchedule(ctx context.Context, name, spec string, j Job, opts 
 var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
 // storeSchedule makes a schedule, or changes the one that is there.
-func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
-	if q.closed.Err() != nil {
+func (l *link) storeSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
+	if l.closed.Err() != nil {
 		return ErrClosed
 	}
 	j.At, j.After, j.Expires = time.Time{}, 0, time.Time{}
-	rec, err := driver.NewOccurrence(j, name, q.clock.Time())
+	rec, err := driver.NewOccurrence(j, name, l.clock.Time())
 	if err != nil {
 		return err
 	}
 	p.Job = recur.TemplateOf(&rec.Job)
 	for range recur.Tries {
-		s, old, err := q.calendar.Stored(ctx, name)
+		s, old, err := l.calendar.Stored(ctx, name)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		p.Paused, p.Since = false, q.clock.Time().UnixMicro()
+		p.Paused, p.Since = false, l.clock.Time().UnixMicro()
 		if old != nil {
 			p.Paused = old.Paused
 			if old.Spec == p.Spec && old.Start == p.Start {
 				p.Since = old.Since
 			}
 		}
-		switch next, err := q.calendar.Replacement(name, p, 0, time.Time{}, nil); {
+		switch next, err := l.calendar.Replacement(name, p, 0, time.Time{}, nil); {
 		case err != nil:
 			return err
 		case next == nil:
@@ -200,12 +200,12 @@ func (q *Queue) storeSchedule(ctx context.Context, name string, p *recur.Schedul
 			if p.Paused {
 				return nil
 			}
-			o, err := q.calendar.Occurrence(ctx, name)
-			if err != nil || o.State != 0 && !(recur.Waits(&o) && q.calendar.IsAhead(name, p, s.Last, o.Due)) {
+			o, err := l.calendar.Occurrence(ctx, name)
+			if err != nil || o.State != 0 && !(recur.Waits(&o) && l.calendar.IsAhead(name, p, s.Last, o.Due)) {
 				return err
 			}
 		}
-		if err := q.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
+		if err := l.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -273,12 +273,12 @@ func describe(ctx context.Context, c *recur.Calendar, s driver.Schedule) (Schedu
 
 // change changes a schedule that is there; f returns whether there is anything
 // to change.
-func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Schedule) bool) error {
-	if q.closed.Err() != nil {
+func (l *link) change(ctx context.Context, what, name string, f func(*recur.Schedule) bool) error {
+	if l.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range recur.Tries {
-		s, p, err := q.calendar.Stored(ctx, name)
+		s, p, err := l.calendar.Stored(ctx, name)
 		if err == nil && p.Job == nil {
 			err = recur.ErrUnreadable // a change would overwrite what this version does not know
 		}
@@ -288,7 +288,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Sch
 		if !f(p) {
 			return nil
 		}
-		if err := q.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
+		if err := l.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}

@@ -134,7 +134,7 @@ func (w *Worker) cancel(ref driver.Ref) {
 		go func() {
 			out := driver.Completion{Delivery: j.Delivery, End: driver.Done}
 			began := w.c.Clock.Time()
-			defer func() { w.ends.Put(&end{job: j, out: out, began: began, early: true}) }()
+			defer func() { w.ends.plain.Put(&end{job: j, out: out, began: began, early: true}) }()
 			w.c.Times.Follow(&out, began)
 		}()
 		return
@@ -154,7 +154,7 @@ func (w *Worker) bury(j *dispatch.Job) {
 	w.c.Log.Warn("durable: a job is dead; its last attempt did not end", "kind", j.Delivery.Record.Kind,
 		"ref", j.Delivery.Ref, "error", out.Error)
 	began := w.c.Clock.Time()
-	defer func() { w.ends.Put(&end{job: j, out: out, began: began}) }()
+	defer func() { w.ends.plain.Put(&end{job: j, out: out, began: began}) }()
 	attempt.Note(&out, j.Attempt, began)
 	w.c.Times.Follow(&out, began)
 }

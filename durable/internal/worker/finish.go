@@ -98,19 +98,19 @@ func (w *Worker) putEnd(r *run, out *driver.Completion) {
 	r.cancel(nil)
 	delete(w.runs, r.job)
 	wanted := w.dispatcher.Done(r.job, now)
-	b := w.batchOf(e)
+	b := w.ends.of(e)
 	b.Put(e)
 	if wanted {
 		b.Hurry()
 	}
 }
 
-// batchOf returns the batcher that an end is for.
-func (w *Worker) batchOf(e *end) *batch.Batcher[*end] {
+// of returns the batch that an end is for.
+func (es *ends) of(e *end) *batch.Batcher[*end] {
 	if e.out.End == driver.Retry && e.out.Delivery.Record.FreeWhenBegun {
-		return w.retake
+		return es.retake
 	}
-	return w.ends
+	return es.plain
 }
 
 // logFailure logs that an attempt has failed, if it counts.
@@ -152,7 +152,7 @@ func (w *Worker) finish(ended []*end) {
 		case errors.Is(err, driver.ErrLeaseLost):
 			w.c.tooLate(e)
 			w.dispatcher.Forget(e.job, now)
-		case ForGood(err) && w.endsForGood(err):
+		case ForGood(err) && w.fail(err):
 		case errors.Is(err, held.Err):
 			w.dispatcher.Block(e.job)
 			// Soon, since most transactions are short, and once a second behind a long one.
@@ -161,14 +161,6 @@ func (w *Worker) finish(ended []*end) {
 			w.putAgain(e, err, 20*time.Millisecond, 5*time.Second, 0)
 		}
 	}
-}
-
-// endsForGood reports whether Run ends with an error, so that drain waits for no more ends. Its
-// context may have ended before the engine was closed. w.mu is held.
-func (w *Worker) endsForGood(err error) bool {
-	w.fail(err)
-	w.changed.Broadcast()
-	return w.failed != nil
 }
 
 // tooLate is called of an end for which there is nothing left. If the handler has written its end
@@ -196,13 +188,13 @@ func (w *Worker) putAgain(e *end, err error, first, most, logged time.Duration) 
 	if pause >= logged && w.unwritten.Now() {
 		w.c.Log.Warn("durable: cannot store the end of an attempt; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 	}
-	w.wheel.Schedule(pause, func() { w.batchOf(e).Put(e) })
+	w.wheel.Schedule(pause, func() { w.ends.of(e).Put(e) })
 }
 
 // followChanged writes an end again after its schedule has changed.
 func (w *Worker) followChanged(e *end) {
 	w.link.background.Go(func() {
-		defer func() { w.batchOf(e).Put(e) }()
+		defer func() { w.ends.of(e).Put(e) }()
 		ctx, cancel := context.WithTimeout(w.link.requests, w.c.Lease)
 		defer cancel()
 		if err := w.c.Times.FollowAgain(ctx, &e.out, e.began); err != nil {

@@ -111,7 +111,7 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Ti
 	if c.Manual {
 		linger = 0 // nobody adds meanwhile
 	}
-	w.ends, w.retake = batch.New(w.finish, linger, endsEnough), batch.New(w.finish, linger, endsEnough)
+	w.ends.plain, w.ends.retake = batch.New(w.finish, linger, endsEnough), batch.New(w.finish, linger, endsEnough)
 	return w
 }
 
@@ -138,8 +138,8 @@ func (w *Worker) work(ctx context.Context) {
 	defer w.drain(hangUp)()
 	fetches.Wait()
 	claims.Wait()
-	w.ends.Close()
-	w.retake.Close()
+	w.ends.plain.Close()
+	w.ends.retake.Close()
 	end()
 	watches.Wait()
 	w.link.background.Wait()

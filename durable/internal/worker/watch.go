@@ -22,19 +22,13 @@ func (c *Config) watchBacklog(ctx context.Context) {
 		cancel()
 		if err == nil {
 			for i := range b.Kinds {
-				b.Kinds[i].Handled = b.Kinds[i].Handled || c.handles(b.Kinds[i].Kind)
+				// The engine may not know it: the heartbeat is late, or is read from a server that is behind.
+				b.Kinds[i].Handled = b.Kinds[i].Handled || c.Handlers[b.Kinds[i].Kind] != nil
 			}
 			c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
 		}
 		sleep(ctx, max(c.Lease, idleFactor*time.Since(began)))
 	}
-}
-
-// handles reports whether this worker has a handler for a kind. The engine may not know it: the heartbeat is late, or
-// is read from a server that is behind.
-func (c *Config) handles(kind string) bool {
-	_, ok := c.Handlers[kind]
-	return ok
 }
 
 // watchUnhandled asks the engine once a lease for kinds that nobody can run, until ctx
@@ -49,7 +43,7 @@ func (c *Config) watchUnhandled(ctx context.Context) {
 		if err != nil {
 			continue // what is wrong with the engine others say; the next look tells
 		}
-		found = slices.DeleteFunc(found, func(u driver.Unhandled) bool { return c.handles(u.Kind) })
+		found = slices.DeleteFunc(found, func(u driver.Unhandled) bool { return c.Handlers[u.Kind] != nil })
 		c.Counters.Unhandled.Store(&found)
 		now, before := c.Clock.Time(), known
 		known = map[string]bool{}

@@ -19,11 +19,10 @@ import (
 // Worker is one Run. Its own methods are the steps of a job and its goroutines; each change of the dispatcher or of runs
 // is made under mu, and act follows it before mu is given back. No request and no handler is called under mu.
 type Worker struct {
-	c      Config
-	kinds  *driver.KindSet // what the engine is to hand out
-	wheel  *timingwheel.TimingWheel
-	ends   *batch.Batcher[*end]
-	retake *batch.Batcher[*end] // those that take a key again: they may wait for another's transaction
+	c     Config
+	kinds *driver.KindSet // what the engine is to hand out
+	wheel *timingwheel.TimingWheel
+	ends  ends
 
 	claimNow     chan struct{} // for claimLoop: there may be something to claim
 	renewNow     chan struct{} // for heartbeats: one is to be sent at once
@@ -64,6 +63,13 @@ type run struct {
 	overdue  time.Time // when it is stuck; zero: it has no Timeout
 	logged   bool      // that it is
 	attempt  attempt.Attempt
+}
+
+// ends are those on their way to the engine. Each is in one batch, or waits on the wheel to be put there again: none is
+// dropped before the engine has answered for it.
+type ends struct {
+	plain  *batch.Batcher[*end]
+	retake *batch.Batcher[*end] // those that take a key again: they may wait for another's transaction
 }
 
 // end is the end of a job on its way to the engine.
@@ -151,14 +157,16 @@ func (w *Worker) lose(now time.Time) {
 }
 
 // fail ends Run with an error, unless it ends already. The ends of handlers can most
-// likely not be written down, so their contexts end. w.mu is held.
-func (w *Worker) fail(err error) {
-	if w.failed != nil || w.c.Closed.Err() != nil {
-		return
+// likely not be written down, so their contexts end. It reports whether Run ends with an error, so that
+// drain waits for no more ends: its context may have ended before the engine was closed. w.mu is held.
+func (w *Worker) fail(err error) bool {
+	if w.failed == nil && w.c.Closed.Err() == nil {
+		w.failed = err
+		w.runs.endAll(err)
+		w.stop()
 	}
-	w.failed = err
-	w.runs.endAll(err)
-	w.stop()
+	w.changed.Broadcast()
+	return w.failed != nil
 }
 
 // ForGood reports whether an engine has said that it cannot go on.

@@ -17,8 +17,8 @@ func TestKillAndStart(t *testing.T) {
 	require.NotEmpty(t, pids)
 	require.NoError(t, s.Kill())
 	for _, pid := range pids {
-		parent, state := parentOf(pid)
-		require.True(t, parent == 0 || state == 'Z', "process %d is left", pid)
+		left := statOf(pid)
+		require.True(t, left.parent == 0 || left.state == 'Z', "process %d is left", pid)
 	}
 	_, err = s.query("select")
 	require.Error(t, err)

@@ -3,12 +3,8 @@ package pgserver
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -73,7 +69,7 @@ func (p *process) kill() error {
 	err := signal(append([]int{p.pid}, pids...), syscall.SIGKILL)
 	<-p.done
 	for end := time.Now().Add(patience); len(pids) > 0; time.Sleep(time.Millisecond) {
-		if _, state := parentOf(pids[0]); state == 0 || state == 'Z' {
+		if state := statOf(pids[0]).state; state == 0 || state == 'Z' {
 			pids = pids[1:]
 		} else if time.Now().After(end) {
 			return errors.Join(err, fmt.Errorf("pgserver: process %d survives SIGKILL", pids[0]))
@@ -118,37 +114,4 @@ func (p *process) stop() error {
 	case <-time.After(patience):
 		return errors.Join(errors.New("pgserver: it does not stop"), p.kill())
 	}
-}
-
-func children(parent int) (pids []int) {
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			continue
-		}
-		if of, _ := parentOf(pid); of == parent {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// parentOf returns a process's parent and state, or zeros if there is no such process.
-func parentOf(pid int) (parent int, state byte) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0
-	}
-	// The name is in parentheses and may have some itself: pid (name) state parent ...
-	text := string(stat)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 2 {
-		return 0, 0
-	}
-	parent, err = strconv.Atoi(fields[1])
-	if err != nil {
-		return 0, 0
-	}
-	return parent, fields[0][0]
 }

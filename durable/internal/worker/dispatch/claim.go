@@ -65,14 +65,11 @@ func (t *timing) coalesce(j *Job, left time.Duration, now Moment) {
 	}
 }
 
-// claimTogether queues jobs for the claim that they share.
-func (d *Dispatcher) claimTogether(at time.Duration, now Moment) {
-	for _, j := range d.timing.coalesced[at] {
-		if d.held.jobs[j.Delivery.Ref] == j {
-			d.toClaim(j, now)
-		}
-	}
-	delete(d.timing.coalesced, at)
+// claimTogether takes out the jobs that share a claim. Some may be gone.
+func (t *timing) claimTogether(at time.Duration) []*Job {
+	jobs := t.coalesced[at]
+	delete(t.coalesced, at)
+	return jobs
 }
 
 // toClaim queues a job for the claim.

@@ -50,7 +50,11 @@ func (d *Dispatcher) Fire(t Timer, now Moment) {
 	case proceed:
 		d.proceed(t.job, now)
 	case together:
-		d.claimTogether(time.Duration(t.n), now)
+		for _, j := range d.timing.claimTogether(time.Duration(t.n)) {
+			if d.held.jobs[j.Delivery.Ref] == j {
+				d.toClaim(j, now)
+			}
+		}
 	case reopen:
 		d.gates.reopen(t.gate, int(t.n))
 	case trialOver:

@@ -397,7 +397,6 @@ func (s *gateSet) reopen(g *limitGate, refusals int) {
 	if g.refusals == refusals {
 		g.full, g.outOfTokens = false, false
 		s.unpark(g)
-		s.agenda.recheck = true
 	}
 }
 
@@ -413,6 +412,5 @@ func (d *Dispatcher) Freed(key driver.LimitKey) {
 	if g := d.gates.byKey[key]; g != nil && g.full {
 		g.full = false
 		d.gates.unpark(g)
-		d.agenda.recheck = true
 	}
 }

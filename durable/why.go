@@ -32,7 +32,7 @@ const (
 	CauseBusy    Cause = "busy"      // Each worker with a handler for its kind runs other jobs.
 	CauseSoon    Cause = "soon"      // Nothing that the store knows is in its way.
 
-	// Of WhySchedule, if no occurrence waits or runs.
+	// The causes of WhySchedule, if no occurrence waits or runs.
 	CauseSchedulePaused   Cause = "schedule paused"
 	CauseScheduleEnded    Cause = "schedule ended"    // No time is left.
 	CauseScheduleCanceled Cause = "schedule canceled" // Its occurrence was canceled.
@@ -50,7 +50,7 @@ type Reason struct {
 	Until time.Time
 
 	Pause  *Pausable  // The pause that covers the job; the first of several.
-	Limit  *LimitInfo // The limit in its way. Of a limit PerLane, Taken and Next are those of the job's lane.
+	Limit  *LimitInfo // The limit in its way. For a limit PerLane, Taken and Next are those of the job's lane.
 	First  int        // For CauseTurn: the due jobs of its lane that come first, at most 100.
 	Holder Ref        // For CauseKey: the job that has the key.
 

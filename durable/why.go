@@ -183,8 +183,8 @@ func (w *why) state(ctx context.Context) error {
 			w.Until = i.Until
 		}
 		if w.Until.After(w.Now) {
-			w.is(CauseRunning, "Worker %s has claimed it for attempt %d. It was due %s. The lease of the worker ends %s, unless renewed.",
-				j.Worker, j.Attempt, w.at(j.Due), w.at(w.Until))
+			w.is(CauseRunning, "Worker %s has claimed it for attempt %d%s. It was due %s. The lease of the worker ends %s, unless renewed.",
+				j.Worker, j.Attempt, timeoutIn(j), w.at(j.Due), w.at(w.Until))
 			return nil
 		}
 		w.is(CauseLost, "Worker %s has claimed it for attempt %d, and its lease has ended: %s. The next free worker with a handler for %q takes the job over.",
@@ -327,12 +327,20 @@ func (w *why) comesFirst(i *Info) bool {
 func (w *why) jobs(infos []Info) string {
 	var texts []string
 	for _, i := range infos {
-		texts = append(texts, fmt.Sprintf("%s of kind %q, due %s, on worker %s", i.Ref, i.Job.Kind, w.at(i.Due), i.Worker))
+		texts = append(texts, fmt.Sprintf("%s of kind %q, due %s, on worker %s%s", i.Ref, i.Job.Kind, w.at(i.Due), i.Worker, timeoutIn(&i)))
 	}
 	if len(texts) == 0 {
 		return "none any more"
 	}
 	return strings.Join(texts, "; ")
+}
+
+// timeoutIn names the Timeout of a job: a handler that runs for longer hangs.
+func timeoutIn(i *Info) string {
+	if i.Job.Timeout == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", with a Timeout of %v", i.Job.Timeout)
 }
 
 // workers answers for a job that waits for a worker.

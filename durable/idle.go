@@ -20,10 +20,12 @@ type Ran struct {
 // RunUntilIdle is Run that ends by itself, for a process that a clock starts, such as a CronJob
 // of Kubernetes, and for tests on a real store. It returns nil when it finds no job that this
 // Queue has claimed, and no waiting job that is due within ahead, by the engine's clock, and that it
-// can run. With an ahead of 0 or less only jobs that are due count. It waits for each other job
-// that is due within ahead, also for retries, occurrences, and jobs that handlers add.
-// So a schedule whose times are closer together than ahead keeps it until ctx ends, and a limit
-// with a Rate keeps it until there were tokens for all jobs that are due.
+// can run. With an ahead of 0 or less only jobs that are due count.
+//
+// It waits for each other job that is due within ahead, also for retries, occurrences, and jobs that
+// handlers add, and for a job that another worker has fetched and not claimed: that begins there, or
+// is handed out again after a lease. So a schedule whose times are closer together than ahead keeps
+// it until ctx ends, and a limit with a Rate keeps it until there were tokens for all jobs that are due.
 //
 // These jobs do not keep it:
 //

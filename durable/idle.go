@@ -20,10 +20,12 @@ type Ran struct {
 // RunUntilIdle is Run that ends by itself, for a process that a clock starts, such as a CronJob
 // of Kubernetes, and for tests on a real store. It returns nil when it finds no job that this
 // Queue has claimed, and no waiting job that is due within ahead, by the engine's clock, and that it
-// can run. With an ahead of 0 or less only jobs that are due count. It waits for each other job
-// that is due within ahead, also for retries, occurrences, and jobs that handlers add.
-// So a schedule whose times are closer together than ahead keeps it until ctx ends, and a limit
-// with a Rate keeps it until there were tokens for all jobs that are due.
+// can run. With an ahead of 0 or less only jobs that are due count.
+//
+// It waits for each other job that is due within ahead, also for retries, occurrences, and jobs that
+// handlers add, and for a job that another worker has fetched and not claimed: that begins there, or
+// is handed out again after a lease. So a schedule whose times are closer together than ahead keeps
+// it until ctx ends, and a limit with a Rate keeps it until there were tokens for all jobs that are due.
 //
 // These jobs do not keep it:
 //
@@ -32,10 +34,11 @@ type Ran struct {
 //   - jobs that a limit covers whose permits others hold;
 //   - jobs that another worker has claimed, also one that died less than its lease ago.
 //
-// It looks first when it begins, and then after 50 ms, or ten times as long as that takes, and
-// returns when it has twice found nothing. Each time it reads the due jobs of each kind with a handler,
-// up to the first one that it can run. On a cluster of NATS a job may be left out that was added in
-// the last moment before the return.
+// It checks the store when it begins, and then every 50 ms, or after ten times as long as a check
+// takes, and returns after two checks that found nothing. While an attempt of this Queue runs, a
+// check reads nothing. Otherwise it reads the due jobs of each kind with a handler, up to the first
+// one that it can run. On a cluster of NATS a job may be left out that was added in the last moment
+// before the return.
 //
 // If ctx ends before, or the Queue is closed, RunUntilIdle returns the cause. Its other errors,
 // and its panics, are those of [Queue.Run], for which it counts as a call. A memory.Clock must be
@@ -81,7 +84,7 @@ const (
 	idlePast = time.Minute
 )
 
-// idleWatch looks for jobs that a Queue has to run.
+// idleWatch finds the jobs that a Queue has to run.
 type idleWatch struct {
 	q     *Queue
 	kinds []string
@@ -93,7 +96,7 @@ type idleWatch struct {
 func (w *idleWatch) await(ctx context.Context) bool {
 	for found := 0; ; {
 		began := time.Now()
-		if idle, err := w.look(ctx); err != nil || !idle {
+		if idle, err := w.check(ctx); err != nil || !idle {
 			found = 0
 		} else if found++; found == 2 {
 			return true
@@ -108,10 +111,10 @@ func (w *idleWatch) await(ctx context.Context) bool {
 	}
 }
 
-// look reports whether nothing is to be run. A job that runs meanwhile is found though it is read
-// twice while it changes: it is claimed before, or it waits, or it is claimed after that, or an
-// attempt has begun between.
-func (w *idleWatch) look(ctx context.Context) (bool, error) {
+// check reports whether nothing is to be run. It is no snapshot, and yet finds a job that changes
+// meanwhile. Either an attempt of it runs at first; or it waits when the waiting jobs are read; or the Queue
+// has claimed it when the running jobs are read; or an attempt has begun between.
+func (w *idleWatch) check(ctx context.Context) (bool, error) {
 	q := w.q
 	before := q.Stats()
 	if before.Claimed+before.Running+before.Ending > 0 {

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ const (
 	CauseBusy    Cause = "busy"      // Each worker with a handler for its kind runs other jobs.
 	CauseSoon    Cause = "soon"      // Nothing that the store knows is in its way.
 
-	// These are answers of WhySchedule, if no occurrence waits or runs.
+	// The causes of WhySchedule, if no occurrence waits or runs.
 	CauseSchedulePaused   Cause = "schedule paused"
 	CauseScheduleEnded    Cause = "schedule ended"    // No time is left.
 	CauseScheduleCanceled Cause = "schedule canceled" // Its occurrence was canceled.
@@ -183,8 +184,8 @@ func (w *why) state(ctx context.Context) error {
 			w.Until = i.Until
 		}
 		if w.Until.After(w.Now) {
-			w.is(CauseRunning, "Worker %s has claimed it for attempt %d. It was due %s. The lease of the worker ends %s, unless renewed.",
-				j.Worker, j.Attempt, w.at(j.Due), w.at(w.Until))
+			w.is(CauseRunning, "Worker %s has claimed it for attempt %d%s. It was due %s. The lease of the worker ends %s, unless renewed.",
+				j.Worker, j.Attempt, timeoutIn(j), w.at(j.Due), w.at(w.Until))
 			return nil
 		}
 		w.is(CauseLost, "Worker %s has claimed it for attempt %d, and its lease has ended: %s. The next free worker with a handler for %q takes the job over.",
@@ -337,14 +338,26 @@ func (w *why) comesFirst(i *Info) bool {
 
 // jobs names jobs that run.
 func (w *why) jobs(infos []Info) string {
+	return listed(infos, func(i *Info) string {
+		return fmt.Sprintf("%s of kind %q, due %s, on worker %s%s", i.Ref, i.Job.Kind, w.at(i.Due), i.Worker, timeoutIn(i))
+	})
+}
+
+// listed writes each element of a list.
+func listed[T any](all []T, text func(*T) string) string {
 	var texts []string
-	for _, i := range infos {
-		texts = append(texts, fmt.Sprintf("%s of kind %q, due %s, on worker %s", i.Ref, i.Job.Kind, w.at(i.Due), i.Worker))
+	for _, one := range all {
+		texts = append(texts, text(&one))
 	}
-	if len(texts) == 0 {
-		return "none any more"
+	return cmp.Or(strings.Join(texts, "; "), "none")
+}
+
+// timeoutIn names the Timeout of a job: a handler that runs for longer hangs.
+func timeoutIn(i *Info) string {
+	if i.Job.Timeout == 0 {
+		return ""
 	}
-	return strings.Join(texts, "; ")
+	return fmt.Sprintf(", with a Timeout of %v", i.Job.Timeout)
 }
 
 // workers answers for a job that waits for a worker.
@@ -361,14 +374,14 @@ func (w *why) workers(ctx context.Context) error {
 	}
 	if !handled {
 		w.Workers = living
-		w.is(CauseNoKind, "No living worker has a handler for %q. The living workers: %s.", kind, workersIn(living, kindsIn))
+		w.is(CauseNoKind, "No living worker has a handler for %q. The living workers: %s.", kind, listed(living, kindsIn))
 		return nil
 	}
 	w.Workers = slices.DeleteFunc(living, func(i WorkerInfo) bool { return !mayHandle(&i, kind) })
 	idle := slices.ContainsFunc(w.Workers, func(i WorkerInfo) bool { return i.Jobs == 0 })
 	if idle || w.Now.Sub(w.Job.Due) < soon {
 		w.is(CauseSoon, "It has been due since %s, and nothing that is stored is in its way. If it does not begin, see the logs of the workers with a handler for %q: %s.",
-			w.at(w.Job.Due), kind, workersIn(w.Workers, jobsIn))
+			w.at(w.Job.Due), kind, listed(w.Workers, jobsIn))
 		return nil
 	}
 	running, _, err := w.q.engine.Page(ctx, Filter{State: Running}, driver.Cursor{}, shownRunning)
@@ -379,7 +392,7 @@ func (w *why) workers(ctx context.Context) error {
 		return !slices.ContainsFunc(w.Workers, func(o WorkerInfo) bool { return o.Name == i.Worker })
 	})
 	w.is(CauseBusy, "It has been due since %s, and each worker with a handler for %q runs other jobs: %s. The oldest of these: %s.",
-		w.at(w.Job.Due), kind, workersIn(w.Workers, jobsIn), w.jobs(w.Running))
+		w.at(w.Job.Due), kind, listed(w.Workers, jobsIn), w.jobs(w.Running))
 	return nil
 }
 
@@ -405,23 +418,11 @@ func mayHandle(i *WorkerInfo, kind string) bool {
 	return slices.Contains(i.Kinds, kind) || i.AllKinds > len(i.Kinds)
 }
 
-// workersIn names workers, with some facts of each.
-func workersIn(all []WorkerInfo, facts func(*WorkerInfo) string) string {
-	var texts []string
-	for _, i := range all {
-		texts = append(texts, i.Name+facts(&i))
-	}
-	if len(texts) == 0 {
-		return "none"
-	}
-	return strings.Join(texts, "; ")
-}
-
-func jobsIn(i *WorkerInfo) string { return fmt.Sprintf(" (jobs: %d)", i.Jobs) }
+func jobsIn(i *WorkerInfo) string { return fmt.Sprintf("%s (jobs: %d)", i.Name, i.Jobs) }
 
 func kindsIn(i *WorkerInfo) string {
 	if i.AllKinds > len(i.Kinds) {
-		return fmt.Sprintf(" (%d kinds)", i.AllKinds)
+		return fmt.Sprintf("%s (%d kinds)", i.Name, i.AllKinds)
 	}
-	return fmt.Sprintf(" (kinds: %s)", strings.Join(i.Kinds, ", "))
+	return fmt.Sprintf("%s (kinds: %s)", i.Name, strings.Join(i.Kinds, ", "))
 }

@@ -152,6 +152,8 @@ func TestAdminPage(t *testing.T) {
 	tb.until(`!` + line("schedules", "hourly") + `?.textContent.includes("paused")`)
 
 	tb.press(`$("states").querySelector("[value=waiting]").parentNode`)
+	tb.press(line("jobs", "nobody's") + `?.querySelector(".name")`)
+	tb.until(line("jobs", "nobody's") + `?.textContent.includes('No living worker has a handler for "nobody\'s".')`)
 	tb.press(line("jobs", string(far)) + `?.querySelector(".run-now")`)
 	require.Eventually(t, func() bool { _, err := q.Get(t.Context(), far); return errors.Is(err, durable.ErrNotFound) }, patience, time.Millisecond)
 	tb.press(`$("states").querySelector("[value=running]").parentNode`)

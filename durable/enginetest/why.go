@@ -111,6 +111,7 @@ func whyRetry(p *plant) {
 	w.end(p.held[ref], driver.Retry)
 	got := p.because(durable.CauseRetry, ref)
 	require.Contains(p.t, got.Text, "failed: x.")
+	require.Empty(p.t, got.Job.Worker)
 	require.True(p.t, got.Until.Equal(p.get(ref).Due))
 	p.reschedule(ref, p.now(), true)
 	p.because(durable.CauseSoon, ref)
@@ -259,10 +260,18 @@ func whySoon(p *plant) {
 }
 
 func whyClaimed(p *plant) {
-	ref := p.claimed(p.worker("claims"), durable.Job{})
+	meta := map[string]string{"tag": p.kind}
+	ref := p.claimed(p.worker("claims"), durable.Job{Meta: meta, Timeout: time.Minute})
 	got := p.because(durable.CauseRunning, ref)
 	require.Equal(p.t, []string{"claims [claimed]"}, of(got.Workers))
 	require.Equal(p.t, "claims", got.Job.Worker)
+	require.Contains(p.t, got.Text, "attempt 1, with a Timeout of 1m0s.")
+	for _, f := range []durable.Filter{{Kind: p.kind}, {Meta: meta}} {
+		require.Equal(p.t, "claims", p.matching(f)[0].Worker)
+		listed, _, err := p.List(within(p.t), f, "", 1)
+		p.ok(err)
+		require.Equal(p.t, "claims", listed[0].Worker)
+	}
 	require.WithinDuration(p.t, got.Now.Add(time.Hour), got.Until, patience)
 }
 

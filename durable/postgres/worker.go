@@ -180,7 +180,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 func (w *worker) claimBy(ctx context.Context, flow *driver.FlowControl, held []*driver.Delivery, todo []int, results []driver.ClaimResult) (stale []int) {
 	var plain, limited claimArgs
 	limited.needs.limits = map[driver.LimitKey]*driver.StoredLimit{}
-	now := w.e.now()
+	now := w.now()
 	for _, i := range todo {
 		h := held[i]
 		limits, paused := flow.Covering(h.Record.Kind, h.Record.Lane, now)

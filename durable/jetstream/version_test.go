@@ -178,7 +178,7 @@ func TestFormatPage(t *testing.T) {
 		require.Contains(t, page, "`"+f+"`")
 	}
 	for _, v := range []any{
-		wire{}, driver.Failure{}, wireSchedule{}, wireCounter{}, life{}, wireFreed{}, driver.LimitKey{}, driver.StoredLimit{}, driver.Pausable{},
+		wire{}, driver.Failure{}, wireSchedule{}, wireCounter{}, life{}, wireFreed{}, driver.LimitKey{}, driver.StoredLimit{}, driver.Pause{},
 		recur.Occurrence{}, recur.Template{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {

@@ -28,15 +28,17 @@ type Config struct {
 	Log         *slog.Logger
 
 	// What a Queue has, too.
-	Engine     driver.Engine
-	Clock      *clock.Clock // that of the engine
-	Manual     bool         // it is set by hand
-	Times      *recur.Calendar
-	PauseUntil func(ctx context.Context, what driver.Pausable, until time.Time) error // unless it is paused for longer
-	Counters   *Counters
-	Handlers   map[string]attempt.Handler
-	Closed     context.Context // ends with Close
-	Requests   context.Context // ends some time after Closed: of requests that are to be answered by then
+	Engine   driver.Engine
+	Clock    *clock.Clock // that of the engine
+	Manual   bool         // it is set by hand
+	Times    *recur.Calendar
+	Counters *Counters
+	Handlers map[string]attempt.Handler
+	Closed   context.Context // ends with Close
+	Requests context.Context // ends some time after Closed: of requests that are to be answered by then
+
+	// PauseUntil stores a pause, unless one of the same jobs ends later.
+	PauseUntil func(ctx context.Context, what driver.Pausable, until time.Time) error
 }
 
 // Defaults are the options of a Queue that is given none.

@@ -5,7 +5,7 @@
 //
 // Read it in this order: state.go (the data), dispatch.go (the events of a job), claim.go, next.go,
 // forget.go, and then the bounds of the choice: backpressure.go, priorities.go, quarantine.go,
-// limits.go, flowcontrol.go.
+// limits.go, flowcontrol.go, pauses.go.
 package dispatch
 
 import (

@@ -388,7 +388,7 @@ func (f *fetcher) fetchOnce(ctx context.Context, l pollPlan) (got fetched, err e
 }
 
 // delivery reads a row of fetch.sql, and the number of jobs that the statement has found.
-func (q *refs) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
+func (f *fetcher) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
 	var id string
 	var key *string
 	h := &driver.Delivery{}
@@ -400,7 +400,7 @@ func (q *refs) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery, e
 	if err != nil {
 		return nil, err
 	}
-	h.Ref, h.Claim, r.ID = q.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
+	h.Ref, h.Claim, r.ID = f.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
 	if key != nil {
 		r.Key = *key
 	}

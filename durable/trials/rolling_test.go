@@ -49,7 +49,7 @@ var (
 	nextVersion = []change{{"../jetstream/version.go", "const wireVersion = 1\n", "const wireVersion = 2\n"}}
 	nextSchema  = []change{
 		{"../postgres/sql/2.sql", "", renamed("alter table tickwheel.%[1]s rename to %[1]s_2; ", "") + "update tickwheel.format set version = 2, oldest = 2"},
-		{"../postgres/statements.go", "inSchema(string(text), schema)", "inSchema(strings.NewReplacer(" + renamed("`tickwheel.%[1]s`, `tickwheel.%[1]s_2`", ", ") + ").Replace(string(text)), schema)"},
+		{"../postgres/statements.go", "return string(text)", "return strings.NewReplacer(" + renamed("`tickwheel.%[1]s`, `tickwheel.%[1]s_2`", ", ") + ").Replace(string(text))"},
 	}
 )
 

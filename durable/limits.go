@@ -19,6 +19,7 @@ import (
 
 const (
 	maxLimits  = 1000 // limits and pauses without an end together: they are one document
+	maxEnding  = 1000 // pauses with an end
 	maxRunning = 1 << 20
 	maxRate    = 1e6
 	maxReturn  = 366 * 24 * time.Hour // until all of a burst is there again
@@ -127,6 +128,29 @@ type flowControl struct {
 // find returns where the limit of a name is, or belongs.
 func (t *flowControl) find(name string) (at int, there bool) {
 	return slices.BinarySearchFunc(t.limits, name, func(l *driver.StoredLimit, name string) int { return strings.Compare(l.Name, name) })
+}
+
+// paused returns the index of the pause of what, or -1.
+func (t *flowControl) paused(what Pausable) int {
+	return slices.IndexFunc(t.pauses, func(p driver.Pause) bool { return p.Pausable == what })
+}
+
+// forgetEnded removes the pauses that have ended, and returns an error if there are too many others.
+func (t *flowControl) forgetEnded(now time.Time) error {
+	t.pauses = slices.DeleteFunc(t.pauses, func(p driver.Pause) bool { return p.Rest(now) == 0 })
+	ending := 0
+	for _, p := range t.pauses {
+		if !p.Until.IsZero() {
+			ending++
+		}
+	}
+	switch {
+	case len(t.limits)+len(t.pauses)-ending > maxLimits:
+		return fmt.Errorf("%w: there are %d limits and pauses already: remove one first", ErrInvalid, maxLimits)
+	case ending > maxEnding:
+		return fmt.Errorf("%w: there are %d pauses with an end already", ErrInvalid, maxEnding)
+	}
+	return nil
 }
 
 // changeFlowControl changes the limits and pauses that are stored.

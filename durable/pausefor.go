@@ -3,18 +3,15 @@ package durable
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
-const (
-	maxEnding   = 1000 // pauses with an end, beside maxLimits
-	maxPauseFor = 366 * 24 * time.Hour
-)
+const maxPauseFor = 366 * 24 * time.Hour
 
 // PauseFor is [Queue.Pause] with an end: the jobs go on by themselves d after the call, by the
 // engine's clock, at most a second later. No selected job is claimed from its return until then, in
@@ -41,6 +38,9 @@ func (q *Queue) PauseFor(ctx context.Context, what Pausable, d time.Duration) er
 // pauseUntil stores a pause with an end, unless one of the same jobs ends later. A cooldown is one, too.
 func (q *Queue) pauseUntil(ctx context.Context, what Pausable, until time.Time) error {
 	now := clock.WholeMicros(q.now()).UTC()
+	if last := valid.Farthest.Add(-time.Microsecond); until.After(last) {
+		until = last
+	}
 	p := driver.Pause{Pausable: what, Since: now, Until: clock.WholeMicros(until).UTC()}
 	return q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
 		i := t.paused(what)
@@ -54,29 +54,6 @@ func (q *Queue) pauseUntil(ctx context.Context, what Pausable, until time.Time) 
 		}
 		return nil
 	})
-}
-
-// paused returns the index of the pause of what, or -1.
-func (t *flowControl) paused(what Pausable) int {
-	return slices.IndexFunc(t.pauses, func(p driver.Pause) bool { return p.Pausable == what })
-}
-
-// forgetEnded removes the pauses that have ended, and reports whether there are too many others.
-func (t *flowControl) forgetEnded(now time.Time) error {
-	t.pauses = slices.DeleteFunc(t.pauses, func(p driver.Pause) bool { return p.Rest(now) == 0 })
-	ending := 0
-	for _, p := range t.pauses {
-		if !p.Until.IsZero() {
-			ending++
-		}
-	}
-	switch {
-	case len(t.limits)+len(t.pauses)-ending > maxLimits:
-		return fmt.Errorf("%w: there are %d limits and pauses already: remove one first", ErrInvalid, maxLimits)
-	case ending > maxEnding:
-		return fmt.Errorf("%w: there are %d pauses with an end already", ErrInvalid, maxEnding)
-	}
-	return nil
 }
 
 // Cooldown wraps an error that a handler returns when no job like its own is of use for d, as when an API has

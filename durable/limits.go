@@ -19,7 +19,7 @@ import (
 
 const (
 	maxLimits  = 1000 // limits and pauses without an end together: they are one document
-	maxEnding  = 1000 // pauses with an end, beside these
+	maxEnding  = 1000 // pauses with an end
 	maxRunning = 1 << 20
 	maxRate    = 1e6
 	maxReturn  = 366 * 24 * time.Hour // until all of a burst is there again
@@ -135,7 +135,7 @@ func (t *flowControl) paused(what Pausable) int {
 	return slices.IndexFunc(t.pauses, func(p driver.Pause) bool { return p.Pausable == what })
 }
 
-// forgetEnded removes the pauses that have ended, and reports whether there are too many others.
+// forgetEnded removes the pauses that have ended, and returns an error if there are too many others.
 func (t *flowControl) forgetEnded(now time.Time) error {
 	t.pauses = slices.DeleteFunc(t.pauses, func(p driver.Pause) bool { return p.Rest(now) == 0 })
 	ending := 0

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
@@ -37,6 +38,9 @@ func (q *Queue) PauseFor(ctx context.Context, what Pausable, d time.Duration) er
 // pauseUntil stores a pause with an end, unless one of the same jobs ends later. A cooldown is one, too.
 func (q *Queue) pauseUntil(ctx context.Context, what Pausable, until time.Time) error {
 	now := clock.WholeMicros(q.clock.Time()).UTC()
+	if last := valid.Farthest.Add(-time.Microsecond); until.After(last) {
+		until = last
+	}
 	p := driver.Pause{Pausable: what, Since: now, Until: clock.WholeMicros(until).UTC()}
 	return q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
 		i := t.paused(what)

@@ -123,6 +123,9 @@ func TestPauseForIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, paused, 3)
 
+	clock.Set(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+	require.NoError(t, q.PauseFor(t.Context(), durable.Pausable{}, 366*24*time.Hour), "as far as times go")
+
 	for _, err := range []error{
 		q.PauseFor(t.Context(), durable.Pausable{}, 0), q.PauseFor(t.Context(), durable.Pausable{}, -1),
 		q.PauseFor(t.Context(), durable.Pausable{}, 366*24*time.Hour+1), q.PauseFor(t.Context(), durable.Pausable{Kind: "\x00"}, time.Hour),

@@ -275,7 +275,7 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 func TestConformanceOfPartitions(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.WithPartitions(3)) },
-		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "OnKey", "Signal", "ScheduleShared", "Accounts", "Pauses", "CancelRunning")
+		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "OnKey", "Signal", "ScheduleShared", "Accounts", "Pauses", "PauseForClaims", "Cooldown", "CancelRunning")
 	q, err := durable.Open(t.Context(), newStore(t, jetstream.WithPartitions(2)).Open(t))
 	require.NoError(t, err)
 	defer q.Close()

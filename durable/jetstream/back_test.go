@@ -422,3 +422,82 @@ func TestPutBackWhileItRuns(t *testing.T) {
 		require.Equal(t, 1, n)
 	}
 }
+
+// backCluster is a cluster that can be put back behind the engines on it.
+type backCluster struct {
+	*cluster
+	copies [3]string
+	now    [3]atomic.Pointer[natsserver.Server]
+}
+
+func newBackCluster(t testing.TB) *backCluster {
+	c := &backCluster{cluster: newCluster(t)}
+	for i := range c.copies {
+		c.copies[i] = filepath.Join(t.TempDir(), "copy")
+		c.now[i].Store(c.servers[i])
+	}
+	return c
+}
+
+// backNode is a server of the cluster, whichever process that is.
+type backNode struct {
+	at *atomic.Pointer[natsserver.Server]
+}
+
+func (n backNode) InProcessConn() (net.Conn, error) { return n.at.Load().InProcessConn() }
+
+func (c *backCluster) Open(t testing.TB) driver.Engine {
+	c.turn++
+	nc, err := nats.Connect("", nats.InProcessServer(backNode{&c.now[c.turn%3]}), nats.MaxReconnects(-1), nats.Timeout(time.Minute),
+		nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	e, err := jetstream.Connect(within(t), nc, c.opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// restart starts all servers again, after copying all their directories.
+func (c *backCluster) restart(t testing.TB, from, to [3]string) {
+	c.stop(t)
+	for i := range from {
+		require.NoError(t, os.RemoveAll(to[i]))
+		require.NoError(t, os.CopyFS(to[i], os.DirFS(from[i])))
+	}
+	c.start(t)
+	for i := range c.now {
+		c.now[i].Store(c.servers[i])
+	}
+}
+
+// Three servers that are all put back are as one that is.
+func TestPutBackThreeNodes(t *testing.T) {
+	t.Parallel()
+	c := newBackCluster(t)
+	g := newGate()
+	var workers []*backWorker
+	for range 3 {
+		workers = append(workers, work(t, c.Open(t), g, durable.WithLease(2*backLease)))
+	}
+	require.NoError(t, workers[0].SetLimit(within(t), "limit", durable.Limit{Kind: "k", Running: 10}))
+	refs := workers[0].add(t, 10, durable.Job{Kind: "k"})
+	begun(t, 10, workers...)
+	c.restart(t, c.dirs, c.copies)
+	g.pass()
+	requireEnd(t, 1, refs, workers...)
+	for _, ref := range refs { // the handlers have returned, and the servers may still elect: what is not stored cannot be lost
+		require.Eventually(t, func() bool {
+			_, err := workers[0].Get(t.Context(), ref)
+			return errors.Is(err, durable.ErrNotFound)
+		}, patience, 10*time.Millisecond)
+	}
+	for _, w := range workers {
+		require.Zero(t, jetstream.Backs(w.engine)) // a restart is nothing of the kind
+	}
+	c.restart(t, c.copies, c.dirs)
+	more := workers[0].add(t, 10, durable.Job{Kind: "k"})
+	requireEnd(t, 2, refs, workers...)
+	requireEnd(t, 1, more, workers...)
+	require.Positive(t, workers[0].Stats().Forgotten+workers[1].Stats().Forgotten+workers[2].Stats().Forgotten)
+}

@@ -30,8 +30,6 @@ import (
 // tells the end of a backup, since another one may be under way.
 const backupTTL = time.Minute
 
-func (p *part) backupSubject() string { return p.subject("b") }
-
 // isBackedUp reports whether a backup may be under way.
 func (p *part) isBackedUp(ctx context.Context) (bool, error) {
 	m, err := p.last(ctx, p.backupSubject())
@@ -47,9 +45,9 @@ func (p *part) holdStatuses(ctx context.Context) (witness, error) {
 
 // copyTo writes the stream to an archive, and returns its description.
 func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
-	err = p.ask(ctx, "STREAM.INFO."+p.stream, nil, &b)
+	err = p.ask(ctx, "STREAM.INFO."+p.name, nil, &b)
 	if isCode(err, codeNoStream) {
-		err = fmt.Errorf("%w: %q", ErrNoQueue, p.stream)
+		err = fmt.Errorf("%w: %q", ErrNoQueue, p.name)
 	}
 	if err == nil {
 		_, err = versionOf(b.metadata(metaVersion), p.version)

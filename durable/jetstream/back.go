@@ -76,7 +76,7 @@ func (h *history) state() (backs int64, how string) {
 // came, and now has the sequence now.
 func (p *part) learnSequence(was moment, before, now uint64) {
 	if before < was.high {
-		p.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", p.stream, was.high, now))
+		p.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", p.name, was.high, now))
 		return
 	}
 	h := &p.history
@@ -146,7 +146,7 @@ func (w *worker) lookBack(ctx context.Context, p *part) error {
 		}
 	}
 	if err == nil && older(m) {
-		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.stream, l.seq))
+		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.name, l.seq))
 		return nil
 	}
 	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
@@ -161,7 +161,7 @@ func (p *part) compareLandmark(ctx context.Context, backs int64, l landmark) err
 	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
 		return err // none: it was removed, or replaced
 	}
-	p.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", p.stream, l.seq))
+	p.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", p.name, l.seq))
 	return nil
 }
 
@@ -214,7 +214,7 @@ func (p *part) wrote(was moment, groups []group, last uint64) {
 // saw learns from what the server says of the stream: when it was made, and its last sequence.
 func (p *part) saw(was moment, created int64, last uint64) {
 	if before := p.created.Swap(created); before != 0 && before != created {
-		p.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", p.stream))
+		p.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", p.name))
 	} else if p.replicas == 1 {
 		p.learnSequence(was, last, last)
 	}

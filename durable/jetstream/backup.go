@@ -49,7 +49,7 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 	c := backupConfig("Backup", nc, opts)
 	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
+		stream := streamName(c.Queue, i)
 		b, err := c.backUp(ctx, d, stream, filepath.Join(dir, stream))
 		if err != nil {
 			return fmt.Errorf("jetstream: Backup: stream %s: %w", stream, err)
@@ -73,7 +73,7 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) err
 	}
 	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
+		stream := streamName(c.Queue, i)
 		b, err := c.restore(ctx, d, stream, filepath.Join(dir, stream))
 		if err != nil {
 			return fmt.Errorf("jetstream: Restore: stream %s: %w", stream, err)
@@ -121,7 +121,7 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, stream: stream, version: wireVersion, closed: ctx, batches: make(chan struct{}, maxBatches)}
+	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, name: stream, version: wireVersion, closed: ctx, batches: make(chan struct{}, maxBatches)}
 	if b, err = p.copyTo(ctx, f); err != nil {
 		return b, denied(ctx, err)
 	}

@@ -120,7 +120,7 @@ func (p *part) remove(ctx context.Context, m stored) {
 	if p.mayNotRemove.Load() || p.checkDisk() != nil {
 		return
 	}
-	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
+	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.name, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
 	p.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
 }
 
@@ -289,7 +289,7 @@ func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
 	if upTo > 0 {
 		request["seq"] = upTo + 1
 	}
-	return p.ask(ctx, "STREAM.PURGE."+p.stream, request, nil)
+	return p.ask(ctx, "STREAM.PURGE."+p.name, request, nil)
 }
 
 func (a location) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
@@ -54,7 +53,7 @@ func (f *fetcher) ended(ctx context.Context, consumer string) (last uint64, all 
 	var info natsjs.ConsumerInfo
 	try, cancel := context.WithTimeout(ctx, silentAfter)
 	defer cancel()
-	err = f.ask(try, "CONSUMER.INFO."+f.stream+"."+consumer, nil, &info)
+	err = f.ask(try, "CONSUMER.INFO."+f.name+"."+consumer, nil, &info)
 	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) { // its readers make it anew
 		return 0, false, nil
 	}
@@ -264,8 +263,6 @@ func (f *fetcher) leave(ctx context.Context, b int64, of func(queue string) bool
 	return nil
 }
 
-func (p *part) closingSubject(b int64) string { return p.subject("p." + itoa(b)) }
-
 // forget removes the statuses of a marked bucket, if that is empty. So must be its far
 // bucket: a cascade that was cut off between its copy and the acknowledgment has left a
 // job in there, too, that may have ended since.
@@ -288,11 +285,6 @@ func (f *fetcher) forget(ctx context.Context, b int64) (bool, error) {
 		return false, err
 	}
 	return true, f.purge(ctx, f.closingSubject(b), 0)
-}
-
-// emptySubject is that of the note that a bucket was empty, by the subject of its mark.
-func (p *part) emptySubject(mark string) string {
-	return p.subject("e." + strings.TrimPrefix(mark, p.subject("m.")))
 }
 
 // noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.

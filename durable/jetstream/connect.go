@@ -59,7 +59,7 @@ func (c *config) compare(s *natsjs.StreamConfig) error {
 // findOrMake returns what the server says of a partition's stream, which it makes if it is not there.
 func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, error) {
 	info := &natsjs.StreamInfo{}
-	err := p.ask(ctx, "STREAM.INFO."+p.stream, nil, info)
+	err := p.ask(ctx, "STREAM.INFO."+p.name, nil, info)
 	if !isCode(err, codeNoStream) {
 		return info, err
 	}
@@ -70,8 +70,8 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 	if maxBytes == 0 {
 		maxBytes = -1
 	}
-	err = p.ask(ctx, "STREAM.CREATE."+p.stream, natsjs.StreamConfig{
-		Name: p.stream, Subjects: []string{p.stream + ".>"}, Storage: natsjs.FileStorage,
+	err = p.ask(ctx, "STREAM.CREATE."+p.name, natsjs.StreamConfig{
+		Name: p.name, Subjects: []string{p.name + ".>"}, Storage: natsjs.FileStorage,
 		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.Replicas, MaxBytes: maxBytes,
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
@@ -80,7 +80,7 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 		},
 	}, info)
 	if isCode(err, codeNameInUse) { // another one was faster
-		err = p.ask(ctx, "STREAM.INFO."+p.stream, nil, info)
+		err = p.ask(ctx, "STREAM.INFO."+p.name, nil, info)
 	}
 	return info, err
 }
@@ -101,7 +101,7 @@ func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamI
 	s.Metadata = maps.Clone(s.Metadata)
 	s.Metadata[metaComplete], s.Metadata[metaVersion] = "1", strconv.Itoa(p.version)
 	updated := &natsjs.StreamInfo{}
-	return updated, p.ask(ctx, "STREAM.UPDATE."+p.stream, s, updated)
+	return updated, p.ask(ctx, "STREAM.UPDATE."+p.name, s, updated)
 }
 
 // limit returns how large a stream may get. A process that has the queue alone says so anew

@@ -116,9 +116,9 @@ func api(stream string) func(string) bool {
 // subjects c, w, m, p and t of the stream, and its API. Adds of the same process may be denied
 // without harm to the worker.
 func (p *part) working() func(string) bool {
-	asked := api(p.stream)
+	asked := api(p.name)
 	return func(denied string) bool {
-		below, found := strings.CutPrefix(denied, p.stream+".")
+		below, found := strings.CutPrefix(denied, p.name+".")
 		return asked(denied) || found && below != "" && strings.Contains("cwmpt", below[:1])
 	}
 }

@@ -389,7 +389,7 @@ func (p *part) behind(t *testing.T) {
 	p.api, p.replicas = "behind.", 3
 	_, err := p.nc.nc.Subscribe("behind.>", func(m *nats.Msg) {
 		what := strings.TrimPrefix(m.Subject, "behind.")
-		if what == "DIRECT.GET."+p.stream {
+		if what == "DIRECT.GET."+p.name {
 			m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"No Results"}}})
 			return
 		}

@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"iter"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,15 +150,12 @@ type engine struct {
 
 // part is a stream, and what is known of it.
 type part struct {
-	geometry
+	subjects
 	nc           *conn
 	api          string // what the server's API is called
 	denials      *denials
-	stream       string
-	name         string // random: of the witnesses
-	number       int
-	of           int
-	salt         string
+	name         string
+	nonce        string // random: of the witnesses
 	replicas     int
 	mayNotRemove atomic.Bool // messages, as the server has said
 	mayNotPurge  atomic.Bool
@@ -300,13 +296,13 @@ func (c *config) api() string {
 // geometry.
 func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
 	p := &part{
-		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.Queue, i), name: rand.Text(), local: c.Own != nil, closed: nc.ended, batches: make(chan struct{}, maxBatches),
+		nc: nc, api: c.api(), denials: d, subjects: subjects{root: streamName(c.Queue, i), number: i}, name: streamName(c.Queue, i), nonce: rand.Text(), local: c.Own != nil, closed: nc.ended, batches: make(chan struct{}, maxBatches),
 		sightings: map[string]sighting{}, staleAge: c.StaleAge, version: c.Version, shift: c.Shift, quotas: quotas{all: map[string]*quota{}},
 	}
 	for i := range p.turns {
 		p.turns[i] = make(chan struct{}, 1)
 	}
-	ctx, stop := d.during(ctx, api(p.stream))
+	ctx, stop := d.during(ctx, api(p.name))
 	defer stop()
 	err := p.open(ctx, c)
 	if err != nil {
@@ -318,19 +314,19 @@ func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*par
 func (p *part) open(ctx context.Context, c *config) error {
 	info, err := p.findOrMake(ctx, c)
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", p.stream, err)
+		return fmt.Errorf("stream %s: %w", p.name, err)
 	}
 	version, err := versionOf(info.Config.Metadata[metaVersion], p.version) // before anything else is read
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", p.stream, err)
+		return fmt.Errorf("stream %s: %w", p.name, err)
 	}
 	if err := c.compare(&info.Config); err != nil {
-		return fmt.Errorf("stream %s: %w", p.stream, err)
+		return fmt.Errorf("stream %s: %w", p.name, err)
 	}
 	atomic := info.Config.AllowAtomicPublish
 	p.made = info.Config.Metadata[metaComplete] == ""
 	if info, err = p.updateStream(ctx, c, info, version); err != nil {
-		return fmt.Errorf("stream %s: %w", p.stream, err)
+		return fmt.Errorf("stream %s: %w", p.name, err)
 	}
 	if !atomic && !info.Config.AllowAtomicPublish {
 		return tooOld(p.nc.nc, leastServer)
@@ -426,7 +422,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 			request["subjects_filter"], request["offset"] = filter, len(total.subjects)
 		}
 		was := p.history.now()
-		if err := p.ask(ctx, "STREAM.INFO."+p.stream, request, &answer); err != nil {
+		if err := p.ask(ctx, "STREAM.INFO."+p.name, request, &answer); err != nil {
 			return total, err
 		}
 		p.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
@@ -537,62 +533,9 @@ func (p *part) pressed() bool {
 	return p.reserve.isFull() || most > 0 && p.bytes >= uint64(most/10*7)
 }
 
-func (p *part) subject(tokens string) string { return p.stream + "." + tokens }
-
 // nearSubject is where a job of a kind is stored in a near bucket.
 func (p *part) nearSubject(bucket int64, kind string) string {
 	return p.queueSubject(bucket, p.fleet.Load().queueOf(kind))
-}
-
-// queueSubject is that of a queue of a near bucket, or with * of all of them; see kinds.go.
-func (p *part) queueSubject(bucket int64, queue string) string {
-	return p.subject("q." + itoa(bucket) + "." + queue)
-}
-
-func (p *part) farSubject(far int64) string   { return p.subject("h." + itoa(far)) }
-func (p *part) nearMark(bucket int64) string  { return p.subject("m." + itoa(bucket)) }
-func (p *part) farMark(far int64) string      { return p.subject("m.h" + itoa(far)) }
-func (p *part) forward(id string) string      { return p.subject("f." + id) }
-func (p *part) deadSubject(id string) string  { return p.subject("x." + id) }
-func (p *part) workerSubject(n string) string { return p.subject("w." + n) }
-
-func (p *part) fateSubject(at location) string {
-	return p.subject("c." + itoa(at.bucket) + "." + at.id + "." + strconv.Itoa(at.version))
-}
-
-// jobMark is the mark whose absence says that a bucket is open still.
-func (p *part) jobMark(bucket int64, far bool) string {
-	if far {
-		return p.farMark(p.farOf(bucket))
-	}
-	return p.nearMark(bucket)
-}
-
-// refOf returns the Ref of a record, whatever its version.
-func (p *part) refOf(r *driver.Record) driver.Ref {
-	return address{part: p.number, bucket: p.nearOf(r.At), born: r.Born.UnixMicro(), id: r.ID}.ref(p.salt)
-}
-
-// locationOf returns the location of a version that was read under a subject: the bucket is that
-// of a near subject, which may be later than that of its time, and the latter in a far
-// one.
-func (p *part) locationOf(subject string, r *driver.Record) location {
-	at := location{id: r.ID, bucket: p.nearOf(r.Due), version: r.Version}
-	if b, _, near := p.parseNear(subject); near {
-		at.bucket = b
-	}
-	return at
-}
-
-// parseNear returns the bucket and the queue of a near bucket's subject.
-func (p *part) parseNear(subject string) (bucket int64, queue string, ok bool) {
-	rest, ok := strings.CutPrefix(subject, p.subject("q."))
-	if !ok {
-		return 0, "", false
-	}
-	number, queue, ok := strings.Cut(rest, ".")
-	bucket, err := strconv.ParseInt(number, 10, 64)
-	return bucket, queue, ok && err == nil
 }
 
 // of returns the partition of a key, or else of an ID.

@@ -375,7 +375,7 @@ func (f *fetcher) consumer(ctx context.Context, name, filter string) error {
 func (f *fetcher) createConsumer(ctx context.Context, patience time.Duration, name, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return f.ask(ctx, "CONSUMER.CREATE."+f.stream+"."+name+"."+filter, map[string]any{"stream_name": f.stream, "config": natsjs.ConsumerConfig{
+	return f.ask(ctx, "CONSUMER.CREATE."+f.name+"."+name+"."+filter, map[string]any{"stream_name": f.name, "config": natsjs.ConsumerConfig{
 		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
 		AckPolicy: natsjs.AckExplicitPolicy, AckWait: f.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: f.consumerLife(),

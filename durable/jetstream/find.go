@@ -148,12 +148,6 @@ func (p *part) leaderHas(ctx context.Context, at location) (bool, error) {
 	return false, nil
 }
 
-// filtersOf select all messages in which a version of a near bucket may be. The far bucket comes first: a job
-// that is being moved is in both before it leaves that.
-func (p *part) filtersOf(bucket int64) []string {
-	return []string{p.farSubject(p.farOf(bucket)), p.queueSubject(bucket, "*")}
-}
-
 // find finds the message of a version of a job, and what it says. It was
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.

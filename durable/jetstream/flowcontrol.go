@@ -24,8 +24,6 @@ import (
 // limits, freed, and cancel.<worker>. All of it is found out without them, too,
 // but later.
 
-func (p *part) flowControlSubject() string { return p.subject("r") }
-
 func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
 // knownFlowControl is the limits and pauses as they were read.
@@ -254,8 +252,6 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 
 // cancelTTL is for how long a request to cancel is kept.
 const cancelTTL = 24 * time.Hour
-
-func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }
 
 // notifyCanceled notifies a worker of the requests to cancel its claims, and removes the requests
 // for claims that have ended.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -154,8 +153,6 @@ func (in *inserting) repeat(p *part) {
 	}
 }
 
-func (p *part) repeatedSubject(id string) string { return p.subject("f." + id + ".repeated") }
-
 // guard makes the write of the record, the last one, conditional on its bucket being open.
 func (in *inserting) guard(p *part) {
 	w := &in.group[len(in.group)-1]
@@ -188,14 +185,6 @@ func (p *part) refused(ctx context.Context, in *inserting) (again bool, err erro
 	}
 	*in = *p.insertion(in.r)
 	return true, errTooLate
-}
-
-// markOf returns the mark of the bucket that a job's subject is of.
-func (p *part) markOf(subject string) string {
-	if b, _, near := p.parseNear(subject); near {
-		return p.nearMark(b)
-	}
-	return p.subject("m.h" + strings.TrimPrefix(subject, p.subject("h.")))
 }
 
 // recordWrite is the message that stores a version of a job. Was is that of the version

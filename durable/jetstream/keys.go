@@ -3,8 +3,6 @@ package jetstream
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -17,11 +15,6 @@ import (
 // in the same commit, and one that begins with FreeWhenBegun with its Ref after "- ". A canceled
 // job does not have the key, though no tombstone is written. order.go says which of several jobs of
 // a key is the newest.
-
-func (p *part) keySubject(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return p.subject("k." + hex.EncodeToString(sum[:16]))
-}
 
 func (p *part) keyWrite(r *driver.Record, last uint64) write { return p.keyWriteAfter(r, last, "") }
 

@@ -259,7 +259,7 @@ func TestConsumersGo(t *testing.T) {
 	consumers := func() int {
 		s, err := p.nc.nc.JetStream()
 		require.NoError(t, err)
-		info, err := s.StreamInfo(p.stream)
+		info, err := s.StreamInfo(p.name)
 		require.NoError(t, err)
 		return info.State.Consumers
 	}

@@ -74,9 +74,6 @@ func quotaOf(p driver.LimitKey) string {
 	return itoa(p.Limit) + "." + hashedTo(p.Lane, 10)
 }
 
-func (p *part) permitSubject(permit string) string { return p.subject("l." + permit) }
-func (p *part) quotaSubject(quota string) string   { return p.subject("g." + quota) }
-
 func permitOf(quota string, i int) string { return quota + "." + strconv.Itoa(i) }
 
 // parsePermit returns the quota and the number of a permit.

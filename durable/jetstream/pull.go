@@ -123,7 +123,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 	lost, backs := p.nc.lost(), p.history.now().backs
 	ctx, cancel := context.WithTimeout(p.closed, r.Expires+answerTimeout)
 	defer cancel()
-	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, body, msgs)
+	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.name+"."+consumer, body, msgs)
 	if err != nil {
 		return 0, err
 	}

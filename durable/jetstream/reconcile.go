@@ -335,17 +335,6 @@ func (w *worker) storedClaims(ctx context.Context, p *part) (map[location]status
 	return all, nil
 }
 
-// parseFate returns the location of a version by the subject of its status.
-func (p *part) parseFate(subject string) (at location, ok bool) {
-	f := strings.Split(strings.TrimPrefix(subject, p.subject("c.")), ".")
-	if len(f) != 3 {
-		return at, false
-	}
-	bucket, err := parseInt(f[0])
-	version, versionErr := strconv.Atoi(f[2])
-	return location{id: f[1], bucket: bucket, version: version}, err == nil && versionErr == nil
-}
-
 // soon is the pause between two comparisons, and between two claims of a job that another worker has: that one may
 // find that it does not know the claim, long before its lease is over.
 func (w *worker) soon() time.Duration { return min(w.c.Lease/8, 3*time.Second) }

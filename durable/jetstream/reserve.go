@@ -27,9 +27,6 @@ const (
 	longestPause = 10 * time.Second
 )
 
-func (p *part) reserveFlag() string   { return p.subject("v.0") }
-func (p *part) reservePieces() string { return p.subject("v.1") }
-
 // reserve is what is known of it. part.mu guards it.
 type reserve struct {
 	is, used bool          // as the last poll has shown; neither: there never was one
@@ -82,7 +79,7 @@ func (p *part) makeRoom(ctx context.Context) bool {
 }
 
 func (p *part) purgePieces(ctx context.Context) error {
-	return p.ask(ctx, "STREAM.PURGE."+p.stream, map[string]any{"filter": p.reservePieces(), "keep": 1}, nil)
+	return p.ask(ctx, "STREAM.PURGE."+p.name, map[string]any{"filter": p.reservePieces(), "keep": 1}, nil)
 }
 
 // readReserve reads whether it is there; so does each poll.

@@ -2,8 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -28,11 +26,6 @@ type wireSchedule struct {
 	Definition string `json:"def"`
 	Revision   int64  `json:"rev"`
 	Last       int64  `json:"last,omitempty"` // microseconds
-}
-
-func (p *part) scheduleSubject(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return p.subject("s." + hex.EncodeToString(sum[:16]))
 }
 
 // scheduleWrite stores a schedule if it is as it was read, in the message was.

@@ -88,7 +88,7 @@ func (p *part) checkSettings(s *natsjs.StreamConfig) error {
 	check(s.MaxMsgsPerSubject > 0, "max_msgs_per_subject", s.MaxMsgsPerSubject, "-1")
 	check(s.MaxMsgSize > 0 && int(s.MaxMsgSize) < p.nc.maxPayload(), "max_msg_size", s.MaxMsgSize, "-1")
 	check(s.MaxConsumers > 0 && s.MaxConsumers < leastConsumers, "max_consumers", s.MaxConsumers, "-1, or 16 at least")
-	check(!slices.Contains(s.Subjects, p.stream+".>"), "subjects", s.Subjects, p.stream+".>")
+	check(!slices.Contains(s.Subjects, p.name+".>"), "subjects", s.Subjects, p.name+".>")
 	check(s.NoAck, "no_ack", s.NoAck, "false")
 	check(s.Sealed, "sealed", s.Sealed, "false")
 	check(s.DenyDelete, "deny_delete", s.DenyDelete, "false")
@@ -103,7 +103,7 @@ func (p *part) checkSettings(s *natsjs.StreamConfig) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: stream %s: %s", errSettings, p.stream, strings.Join(wrong, "; "))
+	return fmt.Errorf("%w: stream %s: %s", errSettings, p.name, strings.Join(wrong, "; "))
 }
 
 // troubleLasts is for how long a refused consumer is a trouble.
@@ -135,7 +135,7 @@ func (p *part) refusedConsumer(err error) {
 		return
 	}
 	p.mu.Lock()
-	p.trouble.consumer, p.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", p.stream, err), time.Now()
+	p.trouble.consumer, p.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", p.name, err), time.Now()
 	p.mu.Unlock()
 }
 

@@ -79,7 +79,7 @@ func (p *part) abandon(ctx context.Context, consumer string, since time.Time) bo
 	try, cancel := context.WithTimeout(ctx, silentAfter/2) // the question is asked 5 times meanwhile
 	defer cancel()
 	info, err := soonest(try, p, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
-		return info, p.ask(ctx, "CONSUMER.INFO."+p.stream+"."+consumer, nil, &info)
+		return info, p.ask(ctx, "CONSUMER.INFO."+p.name+"."+consumer, nil, &info)
 	})
 	if !timedOut(ctx, err) {
 		return errors.Is(err, driver.ErrNotFound) || err == nil && info.Created.After(since)
@@ -97,7 +97,7 @@ func (p *part) abandon(ctx context.Context, consumer string, since time.Time) bo
 func (p *part) removeConsumer(ctx context.Context, consumer string, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return p.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+consumer, nil, nil)
+	return p.ask(ctx, "CONSUMER.DELETE."+p.name+"."+consumer, nil, nil)
 }
 
 // timedOut reports whether a question had no answer in its time, which ends before ctx.

@@ -63,7 +63,7 @@ func (p *part) stands(ctx context.Context, r reading, testify func(context.Conte
 
 // testify writes a witness.
 func (p *part) testify(ctx context.Context) (witness, error) {
-	subject := p.subject("y." + p.name)
+	subject := p.subject("y." + p.nonce)
 	n, err := p.writeSeq(ctx, write{subject: subject, rollup: true, ttl: graveTTL})
 	return witness{subject, n}, err
 }

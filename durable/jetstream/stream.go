@@ -344,7 +344,7 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 // directly reads one message from any server that has the stream; the zero stored if there is none.
 func (p *part) directly(ctx context.Context, subject string, body []byte) (stored, error) {
 	m, err := soonest(ctx, p, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
-		return p.request(ctx, p.api+"DIRECT.GET."+p.stream+subject, body)
+		return p.request(ctx, p.api+"DIRECT.GET."+p.name+subject, body)
 	})
 	if err != nil {
 		return stored{}, err
@@ -417,7 +417,7 @@ func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, er
 	var answer struct {
 		Message stored `json:"message"`
 	}
-	err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer)
+	err := p.ask(ctx, "STREAM.MSG.GET."+p.name, request, &answer)
 	if errors.Is(err, driver.ErrNotFound) {
 		err = nil
 	}
@@ -500,7 +500,7 @@ func (p *part) direct(ctx context.Context, request map[string]any) (all []stored
 	if p.closed.Err() != nil {
 		return nil, p.closedBy()
 	}
-	api := p.api + "DIRECT.GET." + p.stream
+	api := p.api + "DIRECT.GET." + p.name
 	ctx, stop := p.denials.during(ctx, about(api))
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)

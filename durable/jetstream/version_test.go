@@ -26,7 +26,7 @@ import (
 func setMetadata(t *testing.T, p *part, name, value string) {
 	js, err := natsjs.New(p.nc.nc)
 	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), p.stream)
+	stream, err := js.Stream(t.Context(), p.name)
 	require.NoError(t, err)
 	config := stream.CachedInfo().Config
 	delete(config.Metadata, name)
@@ -41,7 +41,7 @@ func setMetadata(t *testing.T, p *part, name, value string) {
 func contentsOf(t *testing.T, p *part) (config natsjs.StreamConfig, all []stored) {
 	js, err := natsjs.New(p.nc.nc)
 	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), p.stream)
+	stream, err := js.Stream(t.Context(), p.name)
 	require.NoError(t, err)
 	for page, err := range p.pages(t.Context(), p.subject(">"), 1, time.Time{}) {
 		require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	copied := t.TempDir()
 	require.NoError(t, Backup(t.Context(), p.nc.nc, copied))
-	description := filepath.Join(copied, p.stream, metaFile)
+	description := filepath.Join(copied, p.name, metaFile)
 	data, err := os.ReadFile(description)
 	require.NoError(t, err)
 	newer := strings.Replace(string(data), `"`+metaVersion+`": "1"`, `"`+metaVersion+`": "7"`, 1)

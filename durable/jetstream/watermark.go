@@ -31,8 +31,6 @@ type watermark struct {
 // bottom is the watermark of a stream of which no bucket was ever closed.
 var bottom = watermark{near: math.MinInt64, far: math.MinInt64}
 
-func (p *part) watermarkSubject() string { return p.subject("t") }
-
 func (f watermark) encode() []byte { return fmt.Appendf(nil, "%d %d", f.near, f.far) }
 
 // lowest returns the watermark as it is known here. It may have risen since: a

@@ -1,0 +1,142 @@
+package jetstream
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// subjects names the messages of one partition. It is fixed once the partition is open, so it needs no lock; it reads
+// and writes nothing.
+type subjects struct {
+	geometry
+	root   string // the stream's name, with which each subject begins
+	number int    // of the partition
+	of     int    // partitions of the queue
+	salt   string // of its Refs
+}
+
+func (s *subjects) backupSubject() string { return s.subject("b") }
+
+func (s *subjects) closingSubject(b int64) string { return s.subject("p." + itoa(b)) }
+
+// emptySubject is that of the note that a bucket was empty, by the subject of its mark.
+func (s *subjects) emptySubject(mark string) string {
+	return s.subject("e." + strings.TrimPrefix(mark, s.subject("m.")))
+}
+
+func (s *subjects) subject(tokens string) string { return s.root + "." + tokens }
+
+// queueSubject is that of a queue of a near bucket, or with * of all of them; see kinds.go.
+func (s *subjects) queueSubject(bucket int64, queue string) string {
+	return s.subject("q." + itoa(bucket) + "." + queue)
+}
+
+func (s *subjects) farSubject(far int64) string { return s.subject("h." + itoa(far)) }
+
+func (s *subjects) nearMark(bucket int64) string { return s.subject("m." + itoa(bucket)) }
+
+func (s *subjects) farMark(far int64) string { return s.subject("m.h" + itoa(far)) }
+
+func (s *subjects) forward(id string) string { return s.subject("f." + id) }
+
+func (s *subjects) deadSubject(id string) string { return s.subject("x." + id) }
+
+func (s *subjects) workerSubject(n string) string { return s.subject("w." + n) }
+
+func (s *subjects) fateSubject(at location) string {
+	return s.subject("c." + itoa(at.bucket) + "." + at.id + "." + strconv.Itoa(at.version))
+}
+
+// jobMark is the mark whose absence says that a bucket is open still.
+func (s *subjects) jobMark(bucket int64, far bool) string {
+	if far {
+		return s.farMark(s.farOf(bucket))
+	}
+	return s.nearMark(bucket)
+}
+
+// refOf returns the Ref of a record, whatever its version.
+func (s *subjects) refOf(r *driver.Record) driver.Ref {
+	return address{part: s.number, bucket: s.nearOf(r.At), born: r.Born.UnixMicro(), id: r.ID}.ref(s.salt)
+}
+
+// locationOf returns the location of a version that was read under a subject: the bucket is that
+// of a near subject, which may be later than that of its time, and the latter in a far
+// one.
+func (s *subjects) locationOf(subject string, r *driver.Record) location {
+	at := location{id: r.ID, bucket: s.nearOf(r.Due), version: r.Version}
+	if b, _, near := s.parseNear(subject); near {
+		at.bucket = b
+	}
+	return at
+}
+
+// parseNear returns the bucket and the queue of a near bucket's subject.
+func (s *subjects) parseNear(subject string) (bucket int64, queue string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, s.subject("q."))
+	if !ok {
+		return 0, "", false
+	}
+	number, queue, ok := strings.Cut(rest, ".")
+	bucket, err := strconv.ParseInt(number, 10, 64)
+	return bucket, queue, ok && err == nil
+}
+
+// filtersOf select all messages in which a version of a near bucket may be. The far bucket comes first: a job
+// that is being moved is in both before it leaves that.
+func (s *subjects) filtersOf(bucket int64) []string {
+	return []string{s.farSubject(s.farOf(bucket)), s.queueSubject(bucket, "*")}
+}
+
+func (s *subjects) flowControlSubject() string { return s.subject("r") }
+
+func (s *subjects) cancelSubject(worker, id string) string {
+	return s.subject("a." + worker + "." + id)
+}
+
+func (s *subjects) repeatedSubject(id string) string { return s.subject("f." + id + ".repeated") }
+
+// markOf returns the mark of the bucket that a job's subject is of.
+func (s *subjects) markOf(subject string) string {
+	if b, _, near := s.parseNear(subject); near {
+		return s.nearMark(b)
+	}
+	return s.subject("m.h" + strings.TrimPrefix(subject, s.subject("h.")))
+}
+
+func (s *subjects) keySubject(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return s.subject("k." + hex.EncodeToString(sum[:16]))
+}
+
+func (s *subjects) permitSubject(permit string) string { return s.subject("l." + permit) }
+
+func (s *subjects) quotaSubject(quota string) string { return s.subject("g." + quota) }
+
+// parseFate returns the location of a version by the subject of its status.
+func (s *subjects) parseFate(subject string) (at location, ok bool) {
+	f := strings.Split(strings.TrimPrefix(subject, s.subject("c.")), ".")
+	if len(f) != 3 {
+		return at, false
+	}
+	bucket, err := parseInt(f[0])
+	version, versionErr := strconv.Atoi(f[2])
+	return location{id: f[1], bucket: bucket, version: version}, err == nil && versionErr == nil
+}
+
+func (s *subjects) reserveFlag() string { return s.subject("v.0") }
+
+func (s *subjects) reservePieces() string { return s.subject("v.1") }
+
+func (s *subjects) scheduleSubject(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return s.subject("s." + hex.EncodeToString(sum[:16]))
+}
+
+func (s *subjects) watermarkSubject() string { return s.subject("t") }
+
+func streamName(queue string, part int) string { return "TW_" + queue + "_" + strconv.Itoa(part) }

@@ -31,46 +31,49 @@ import (
 const backupTTL = time.Minute
 
 // isBackedUp reports whether a backup may be under way.
-func (p *part) isBackedUp(ctx context.Context) (bool, error) {
-	m, err := p.last(ctx, p.backupSubject())
+func (b *buckets) isBackedUp(ctx context.Context) (bool, error) {
+	m, err := b.last(ctx, b.backupSubject())
 	return m.Seq > 0, err
 }
 
+// copier writes a stream to an archive. It has no lock: one goroutine copies.
+type copier struct{ *buckets }
+
 // holdStatuses stores the message b: a backup is under way, and no status is removed.
-func (p *part) holdStatuses(ctx context.Context) (witness, error) {
-	w := write{subject: p.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
-	written, err := p.writeSeq(ctx, w)
+func (c *copier) holdStatuses(ctx context.Context) (witness, error) {
+	w := write{subject: c.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
+	written, err := c.writeSeq(ctx, w)
 	return witness{w.subject, written}, err
 }
 
 // copyTo writes the stream to an archive, and returns its description.
-func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
-	err = p.ask(ctx, "STREAM.INFO."+p.name, nil, &b)
+func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
+	err = c.ask(ctx, "STREAM.INFO."+c.name, nil, &b)
 	if isCode(err, codeNoStream) {
-		err = fmt.Errorf("%w: %q", ErrNoQueue, p.name)
+		err = fmt.Errorf("%w: %q", ErrNoQueue, c.name)
 	}
 	if err == nil {
-		_, err = versionOf(b.metadata(metaVersion), p.version)
+		_, err = versionOf(b.metadata(metaVersion), c.version)
 	}
 	if err != nil {
 		return b, err
 	}
 	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
-		p.replicas = int(n)
+		c.replicas = int(n)
 	} else {
-		p.replicas = 1
+		c.replicas = 1
 	}
-	first, err := p.holdStatuses(ctx)
+	first, err := c.holdStatuses(ctx)
 	if err != nil {
 		return b, err
 	}
-	if _, err := p.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
+	if _, err := c.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
 		return b, err
 	}
 	compressed := s2.NewWriter(to, s2.WriterBlockSize(blockSize))
 	a := &archive{w: compressed}
 	a.open(b.State)
-	if err := p.copyAll(ctx, a); err != nil {
+	if err := c.copyAll(ctx, a); err != nil {
 		return b, err
 	}
 	a.add("", 0, time.Time{}, nil, nil) // the end
@@ -78,10 +81,10 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 }
 
 // copyAll reads all messages, up to one that it writes itself.
-func (p *part) copyAll(ctx context.Context, a *archive) error {
+func (c *copier) copyAll(ctx context.Context, a *archive) error {
 	from, until, held := uint64(1), uint64(0), time.Now()
 	for until == 0 || from <= until {
-		for page, err := range p.pages(ctx, p.subject(">"), from, time.Time{}) {
+		for page, err := range c.pages(ctx, c.subject(">"), from, time.Time{}) {
 			if err != nil {
 				return err
 			}
@@ -89,7 +92,7 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 				if from = m.Seq + 1; until > 0 && from > until {
 					return a.err
 				}
-				if m.Subject != p.backupSubject() {
+				if m.Subject != c.backupSubject() {
 					a.add(m.Subject, m.Seq, m.Time, m.header(), m.Data)
 				}
 			}
@@ -98,16 +101,16 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 			}
 			if time.Since(held) > backupTTL/3 {
 				held = time.Now()
-				if _, err := p.holdStatuses(ctx); err != nil {
+				if _, err := c.holdStatuses(ctx); err != nil {
 					return err
 				}
 			}
 		}
 		if until > 0 {
-			p.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
+			c.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
 			continue
 		}
-		last, err := p.holdStatuses(ctx)
+		last, err := c.holdStatuses(ctx)
 		if err != nil {
 			return err
 		}

@@ -74,12 +74,12 @@ func (h *history) state() (backs int64, how string) {
 
 // learnSequence takes over what an answer says: that the stream had the sequence before at least when the question
 // came, and now has the sequence now.
-func (p *part) learnSequence(was moment, before, now uint64) {
+func (s *stream) learnSequence(was moment, before, now uint64) {
 	if before < was.high {
-		p.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", p.name, was.high, now))
+		s.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.name, was.high, now))
 		return
 	}
-	h := &p.history
+	h := &s.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.backs == was.backs {
@@ -88,8 +88,8 @@ func (p *part) learnSequence(was moment, before, now uint64) {
 }
 
 // wentBack notes that the stream went back, and drops what is cached, unless that was done since backs.
-func (p *part) wentBack(backs int64, now uint64, how string) {
-	h := &p.history
+func (s *stream) wentBack(backs int64, now uint64, how string) {
+	h := &s.history
 	h.mu.Lock()
 	first := h.backs == backs
 	if first {
@@ -98,7 +98,12 @@ func (p *part) wentBack(backs int64, now uint64, how string) {
 	}
 	h.mu.Unlock()
 	if first {
-		p.forgetAll()
+		s.mu.Lock()
+		s.synced = time.Time{} // read before the next poll, or job that is added
+		s.mu.Unlock()
+		for _, f := range s.forget {
+			f()
+		}
 	}
 }
 
@@ -153,32 +158,32 @@ func (w *worker) lookBack(ctx context.Context, p *part) error {
 }
 
 // compareLandmark reads whether a message is as it was written when the stream had gone back so often.
-func (p *part) compareLandmark(ctx context.Context, backs int64, l landmark) error {
+func (s *stream) compareLandmark(ctx context.Context, backs int64, l landmark) error {
 	if l.seq == 0 {
 		return nil
 	}
-	m, err := p.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, l.seq))
+	m, err := s.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, l.seq))
 	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
 		return err // none: it was removed, or replaced
 	}
-	p.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", p.name, l.seq))
+	s.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", s.name, l.seq))
 	return nil
 }
 
 // checkPast looks whether the stream went back when the connection was lost: before the next write, since the conditions
 // of a write are sequences. It returns errWentBack if it did.
-func (p *part) checkPast(ctx context.Context) error {
-	losses := p.nc.losses.Load()
-	if p.checked.Load() == losses {
+func (s *stream) checkPast(ctx context.Context) error {
+	losses := s.nc.losses.Load()
+	if s.checked.Load() == losses {
 		return nil
 	}
-	h := &p.history
+	h := &s.history
 	h.mu.Lock()
 	backs, l := h.backs, h.last
 	h.mu.Unlock()
-	_, err := p.info(ctx, "")
+	_, err := s.info(ctx, "")
 	if err == nil {
-		err = p.compareLandmark(ctx, backs, l)
+		err = s.compareLandmark(ctx, backs, l)
 	}
 	switch {
 	case isCode(err, codeNoStream): // it may be restored soon
@@ -188,7 +193,7 @@ func (p *part) checkPast(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	}
-	p.checked.Store(losses)
+	s.checked.Store(losses)
 	if h.now().backs != backs {
 		return errWentBack
 	}
@@ -196,34 +201,32 @@ func (p *part) checkPast(ctx context.Context) error {
 }
 
 // wrote learns from a write that was stored, and whose last message has a sequence.
-func (p *part) wrote(was moment, groups []group, last uint64) {
+func (s *stream) wrote(was moment, groups []group, last uint64) {
 	writes, bytes := 0, 0
 	for _, g := range groups {
 		writes += len(g)
 		bytes += g.size()
 	}
-	p.mu.Lock()
-	p.bytes += uint64(bytes)
-	p.reserve.account.free -= int64(bytes)
-	p.mu.Unlock()
+	s.bytes.Add(uint64(bytes))
+	s.written.Add(uint64(bytes))
 	first := last + 1 - uint64(writes)
-	p.learnSequence(was, first-1, last)
-	p.history.note(was.backs, first, groups, p.subject("c."))
+	s.learnSequence(was, first-1, last)
+	s.history.note(was.backs, first, groups, s.landmarks)
 }
 
 // saw learns from what the server says of the stream: when it was made, and its last sequence.
-func (p *part) saw(was moment, created int64, last uint64) {
-	if before := p.created.Swap(created); before != 0 && before != created {
-		p.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", p.name))
-	} else if p.replicas == 1 {
-		p.learnSequence(was, last, last)
+func (s *stream) saw(was moment, created int64, last uint64) {
+	if before := s.created.Swap(created); before != 0 && before != created {
+		s.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.name))
+	} else if s.replicas == 1 {
+		s.learnSequence(was, last, last)
 	}
 }
 
 // forgetAll drops what is cached of a stream that went back. All of it is read again when it is needed.
 func (p *part) forgetAll() {
+	p.learn(bottom) // read before the next poll, or after a conflict
 	p.mu.Lock()
-	p.synced, p.watermark = time.Time{}, bottom // read before the next poll, job that is added, or after a conflict
 	clear(p.sightings)
 	p.mu.Unlock()
 	p.quotas.mu.Lock()

@@ -121,8 +121,9 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, name: stream, version: wireVersion, closed: ctx, batches: make(chan struct{}, maxBatches)}
-	if b, err = p.copyTo(ctx, f); err != nil {
+	p := c.newPart(newConn(d.nc, ctx), d, stream, 0)
+	p.version = wireVersion
+	if b, err = (&copier{p.buckets}).copyTo(ctx, f); err != nil {
 		return b, denied(ctx, err)
 	}
 	meta, err := json.MarshalIndent(b, "", "  ")

@@ -42,7 +42,7 @@ func (f *fetcher) cascade(ctx context.Context, h int64) {
 			break
 		}
 		if got > 0 {
-			if n%purgeEvery == 0 || f.pressed() {
+			if n%purgeEvery == 0 || f.part.admission.pressed() {
 				err = f.purgeMoved(ctx, h)
 			}
 			continue

@@ -116,12 +116,12 @@ func (p *part) leaveFar(ctx context.Context, a address, at location, forward uin
 }
 
 // remove removes one message, if the user has the right to. The caller has stored the end of its job before.
-func (p *part) remove(ctx context.Context, m stored) {
-	if p.mayNotRemove.Load() || p.checkDisk() != nil {
+func (s *stream) remove(ctx context.Context, m stored) {
+	if s.mayNotRemove.Load() || s.checkDisk() != nil {
 		return
 	}
-	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.name, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
-	p.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
+	err := s.ask(ctx, "STREAM.MSG.DELETE."+s.name, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
+	s.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
 }
 
 // move changes when a waiting job is due: its version ends as moved, and the next one is
@@ -151,7 +151,7 @@ func (p *part) signal(ctx context.Context, key string, payload []byte, now time.
 // of the version that it ends; so is one that was stored, and refused when it was repeated. If another write has
 // changed that status, it was refused.
 func (p *part) moveIf(ctx context.Context, to time.Time, read func() (holder, error), edit func(*driver.Record) bool) (ok bool, err error) {
-	if err := p.admit(ctx); err != nil { // a move takes room before it gives some back, and not all of it
+	if err := p.admission.admit(ctx); err != nil { // a move takes room before it gives some back, and not all of it
 		return false, err
 	}
 	ctx = withoutReserve(ctx)
@@ -281,15 +281,15 @@ func (p *part) replaceDead(ctx context.Context, a address, by func(dead stored) 
 }
 
 // purge removes the messages of a subject up to a sequence, 0 for all.
-func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
-	if err := p.checkDisk(); err != nil {
+func (s *stream) purge(ctx context.Context, filter string, upTo uint64) error {
+	if err := s.checkDisk(); err != nil {
 		return err
 	}
 	request := map[string]any{"filter": filter}
 	if upTo > 0 {
 		request["seq"] = upTo + 1
 	}
-	return p.ask(ctx, "STREAM.PURGE."+p.name, request, nil)
+	return s.ask(ctx, "STREAM.PURGE."+s.name, request, nil)
 }
 
 func (a location) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }

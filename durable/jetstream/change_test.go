@@ -81,9 +81,7 @@ func TestLeavesFarBucket(t *testing.T) {
 	size := func() uint64 {
 		_, err := p.info(t.Context(), "")
 		require.NoError(t, err)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.bytes
+		return p.bytes.Load()
 	}
 	has := func(level string) int {
 		info, err := p.info(t.Context(), p.subject(level)+".>")

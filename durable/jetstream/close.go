@@ -33,7 +33,7 @@ import (
 // itself, and reads them again when it starts. The note tells such a job from one that has come late.
 
 // mark is the message that says that a bucket is closed.
-func (p *part) mark(subject string) write {
+func (b *buckets) mark(subject string) write {
 	return write{subject: subject, data: []byte("closed"), rollup: true, ttl: markTTL}
 }
 
@@ -93,7 +93,7 @@ func (f *fetcher) closeOnce(ctx context.Context, v view, resume bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
 	f.closing = f.history.now().backs
-	if f.pressed() {
+	if f.part.admission.pressed() {
 		if err := f.removeEnded(ctx, v.near); err != nil {
 			return err
 		}
@@ -288,14 +288,14 @@ func (f *fetcher) forget(ctx context.Context, b int64) (bool, error) {
 }
 
 // noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
-func (p *part) noteEmpty(ctx context.Context, mark string, last uint64) error {
-	return p.write(ctx, write{subject: p.emptySubject(mark), data: []byte(strconv.FormatUint(last, 10)), rollup: true, ttl: markTTL})
+func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {
+	return b.write(ctx, write{subject: b.emptySubject(mark), data: []byte(strconv.FormatUint(last, 10)), rollup: true, ttl: markTTL})
 }
 
 // wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
 // that back.
-func (p *part) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
-	note, err := p.ofLeader(ctx, map[string]any{"last_by_subj": p.emptySubject(mark)})
+func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
+	note, err := b.ofLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
 	if err != nil || note.Seq == 0 {
 		return false, err
 	}
@@ -308,7 +308,7 @@ func (p *part) wasRemoved(ctx context.Context, message uint64, mark string) (boo
 
 // resume ends what closings of workers that died have left.
 func (f *fetcher) resume(ctx context.Context) error {
-	closing, err := f.buckets(ctx, "p")
+	closing, err := f.bucketsOf(ctx, "p")
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
@@ -150,47 +149,21 @@ type engine struct {
 
 // part is a stream, and what is known of it.
 type part struct {
-	subjects
-	nc           *conn
-	api          string // what the server's API is called
-	denials      *denials
-	name         string
-	nonce        string // random: of the witnesses
-	replicas     int
-	mayNotRemove atomic.Bool // messages, as the server has said
-	mayNotPurge  atomic.Bool
-	makingRoom   sync.Mutex
-	created      atomic.Int64 // when the stream was made, or restored from a backup
-	local        bool
-	made         bool                  // by this engine
-	closed       context.Context       // its cause is the error of all that is asked later
-	maxBytes     int64                 // 0: none
-	free         func() (int64, error) // on the disk; may be nil
-
-	history    history
-	checked    atomic.Int64 // the losses of the connection after which the past was looked at
-	forgetFlow func()       // drops the limits and pauses that were read; of the first partition
-	reigns     atomic.Pointer[reign]
-	clock      *clock.Clock
-	batches    chan struct{}     // has one for each batch under way
+	*buckets
+	admission  *admission
+	nonce      string            // of the witnesses
+	made       bool              // by this engine
+	forgetFlow func()            // drops the limits and pauses that were read; of the first partition
 	turns      [32]chan struct{} // of inserts that may replace a job, by the hash of their key
 	quotas     quotas
 
-	mu        sync.Mutex // guards what the last poll of the stream has shown
-	synced    time.Time
-	refusal   error // nil: the stream has a version that this engine knows
-	bytes     uint64
-	reserve   reserve
-	trouble   trouble
-	watermark watermark
+	mu        sync.Mutex
 	sightings map[string]sighting // of other workers
 
 	fleet      atomic.Pointer[fleet] // nil: not read yet
 	consulting sync.Mutex
 
 	staleAge time.Duration
-	version  int                                        // wireVersion, but in tests
-	shift    func(leader string, t time.Time) time.Time // nil but in tests
 }
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12.7 or later),
@@ -263,14 +236,14 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	e.parts[0].forgetFlow = func() { e.flow.Store(nil) }
 	for _, p := range e.parts {
 		p.salt = e.salt
-		if !p.local {
-			if err := p.readAccount(ctx); err != nil {
+		if !p.admission.local {
+			if err := p.admission.readAccount(ctx); err != nil {
 				cancel(driver.ErrClosed)
 				return nil, fmt.Errorf("jetstream: Connect: %w", err)
 			}
 		}
 		if p.made {
-			p.keepReserve(ctx)
+			p.admission.keepReserve(ctx)
 		}
 	}
 	return e, nil
@@ -295,13 +268,7 @@ func (c *config) api() string {
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry.
 func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
-	p := &part{
-		nc: nc, api: c.api(), denials: d, subjects: subjects{root: streamName(c.Queue, i), number: i}, name: streamName(c.Queue, i), nonce: rand.Text(), local: c.Own != nil, closed: nc.ended, batches: make(chan struct{}, maxBatches),
-		sightings: map[string]sighting{}, staleAge: c.StaleAge, version: c.Version, shift: c.Shift, quotas: quotas{all: map[string]*quota{}},
-	}
-	for i := range p.turns {
-		p.turns[i] = make(chan struct{}, 1)
-	}
+	p := c.newPart(nc, d, streamName(c.Queue, i), i)
 	ctx, stop := d.during(ctx, api(p.name))
 	defer stop()
 	err := p.open(ctx, c)
@@ -309,6 +276,24 @@ func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*par
 		err = denied(ctx, err)
 	}
 	return p, err
+}
+
+// newPart returns a partition of which nothing is read yet.
+func (c *config) newPart(nc *conn, d *denials, name string, number int) *part {
+	st := &stream{
+		client:  &client{nc: nc, api: c.api(), denials: d, name: name, closed: nc.ended},
+		batches: make(chan struct{}, maxBatches), version: c.Version, shift: c.Shift,
+	}
+	b := &buckets{stream: st, subjects: subjects{root: name, number: number}}
+	p := &part{
+		buckets: b, admission: &admission{buckets: b, local: c.Own != nil}, nonce: rand.Text(),
+		sightings: map[string]sighting{}, staleAge: c.StaleAge, quotas: quotas{all: map[string]*quota{}},
+	}
+	st.landmarks, st.room, st.forget = b.subject("c."), p.admission.makeRoom, []func(){p.forgetAll}
+	for i := range p.turns {
+		p.turns[i] = make(chan struct{}, 1)
+	}
+	return p
 }
 
 func (p *part) open(ctx context.Context, c *config) error {
@@ -341,11 +326,11 @@ func (p *part) open(ctx context.Context, c *config) error {
 	WithPartitions(n)(&c.Options)                              // all partitions have to agree with the first
 	p.of = n
 	p.salt, p.replicas = c.Queue, info.Config.Replicas
-	p.maxBytes = max(0, info.Config.MaxBytes)
+	p.admission.maxBytes = max(0, info.Config.MaxBytes)
 	if c.Own != nil {
 		p.free = c.Own.Free
 	}
-	if p.clock, err = clock.New(ctx, p.readServer); err == nil {
+	if p.clock, err = clock.New(ctx, p.admission.readServer); err == nil {
 		err = p.readWatermark(ctx)
 	}
 	if err == nil && c.Own != nil {
@@ -360,178 +345,6 @@ const (
 	metaPartitions = "tickwheel-partitions"
 	metaComplete   = "tickwheel-complete"
 )
-
-// readServer reads the server's clock, and how full the stream is.
-func (p *part) readServer(ctx context.Context) (time.Time, time.Duration, error) {
-	if p.closed.Err() != nil {
-		return time.Time{}, 0, p.closedBy()
-	}
-	info, err := p.info(ctx, p.subject("v.*"))
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	p.mu.Lock()
-	p.reserve.seen(info.subjects[p.reserveFlag()], info.subjects[p.reservePieces()])
-	p.mu.Unlock()
-	if p.local {
-		info.now = time.Now()
-	}
-	if p.shift != nil {
-		info.now = p.shift(info.leader, info.now)
-	}
-	return info.now, 0, nil
-}
-
-// serverTime is the time of a message of the stream.
-func (p *part) serverTime(t time.Time) time.Time {
-	if p.shift != nil {
-		return p.shift("", t)
-	}
-	return t
-}
-
-// streamInfo is what is asked for of the server's account of a stream.
-type streamInfo struct {
-	now      time.Time
-	leader   string // the server that has answered; empty where there is but one
-	last     uint64
-	subjects map[string]uint64 // messages of each that the filter selects
-}
-
-// info asks the stream's leader. It returns ErrVersion if the stream has a newer version.
-func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
-	total := streamInfo{subjects: map[string]uint64{}}
-	for {
-		var answer struct {
-			Total   int       `json:"total"`
-			Now     time.Time `json:"ts"`
-			Created time.Time `json:"created"`
-			Cluster struct {
-				Leader string `json:"leader"`
-				Since  string `json:"leader_since"`
-			} `json:"cluster"`
-			Config natsjs.StreamConfig `json:"config"`
-			State  struct {
-				Bytes    uint64            `json:"bytes"`
-				LastSeq  uint64            `json:"last_seq"`
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
-		}
-		request := map[string]any{}
-		if filter != "" {
-			request["subjects_filter"], request["offset"] = filter, len(total.subjects)
-		}
-		was := p.history.now()
-		if err := p.ask(ctx, "STREAM.INFO."+p.name, request, &answer); err != nil {
-			return total, err
-		}
-		p.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
-		p.noteLeader(answer.Cluster.Leader + " " + answer.Cluster.Since)
-		p.mu.Lock()
-		p.synced, p.bytes = time.Now(), answer.State.Bytes
-		_, p.refusal = versionOf(answer.Config.Metadata[metaVersion], p.version)
-		refusal := p.refusal
-		p.trouble.settings = p.checkSettings(&answer.Config)
-		p.mu.Unlock()
-		if refusal != nil {
-			return total, refusal
-		}
-		total.now, total.leader = answer.Now, answer.Cluster.Leader
-		total.last = answer.State.LastSeq
-		for s, n := range answer.State.Subjects {
-			total.subjects[s] = n
-		}
-		if len(answer.State.Subjects) == 0 || len(total.subjects) >= answer.Total {
-			return total, nil
-		}
-	}
-}
-
-// closedBy is the error of a call to an engine that has ended.
-func (p *part) closedBy() error { return context.Cause(p.closed) }
-
-// now returns the server's time.
-func (p *part) now() time.Time {
-	t, _ := p.clock.Now()
-	return t
-}
-
-// A full store must have room for claims and ends, or nothing ends and it stays full. So
-// the last fifth takes no new jobs; and from seven tenths on what has ended is removed at
-// once, instead of with its bucket.
-
-// most returns how large the stream can get, 0 for no limit. The disk is asked each time,
-// since others may fill it at any moment. p.mu is held.
-func (p *part) most() int64 {
-	limit := p.maxBytes
-	atMost := func(free int64) {
-		if all := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > all {
-			limit = all
-		}
-	}
-	if p.free == nil {
-		if a := &p.reserve.account; a.limited {
-			atMost(a.free)
-		}
-		return limit
-	}
-	if free, err := p.free(); err == nil || errors.Is(err, driver.ErrFull) {
-		atMost(free)
-	}
-	return limit
-}
-
-// syncAge is how old what the server has said may be when a job is added.
-const syncAge = 500 * time.Millisecond
-
-// admit returns ErrFull in the last fifth. It asks the server twice a second at most, and before
-// that last fifth more often, and adds up what is written from here in between.
-func (p *part) admit(ctx context.Context) error {
-	age := syncAge
-	if p.pressed() {
-		age = 20 * time.Millisecond
-	}
-	p.mu.Lock()
-	old := time.Since(p.synced) > age
-	p.mu.Unlock()
-	if old {
-		if err := p.syncRoom(ctx); err != nil {
-			return err
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trouble.settings != nil {
-		return p.trouble.settings
-	}
-	if p.reserve.used {
-		return fmt.Errorf("%w: what is free is for the ends of jobs", driver.ErrFull)
-	}
-	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
-		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, p.bytes, most)
-	}
-	return nil
-}
-
-// checkDisk returns ErrFull while the disk has no room. The server must not be asked for a write
-// then: one that fails for want of room is the last that the stream takes.
-func (p *part) checkDisk() error {
-	if p.free == nil {
-		return nil
-	}
-	if _, err := p.free(); errors.Is(err, driver.ErrFull) {
-		return err
-	}
-	return nil
-}
-
-// pressed reports whether seven tenths are full.
-func (p *part) pressed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	most := p.most()
-	return p.reserve.isFull() || most > 0 && p.bytes >= uint64(most/10*7)
-}
 
 // nearSubject is where a job of a kind is stored in a near bucket.
 func (p *part) nearSubject(bucket int64, kind string) string {

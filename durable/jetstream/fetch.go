@@ -112,7 +112,7 @@ func (f *fetcher) run(ctx context.Context) error {
 	f.readers.Go(func() { failed <- f.closeBuckets(ctx, views) })
 	f.readers.Go(func() {
 		for ; ctx.Err() == nil; f.wait(ctx, pollEvery) {
-			f.keepReserve(ctx)
+			f.part.admission.keepReserve(ctx)
 		}
 	})
 	for {
@@ -170,7 +170,7 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	if err := f.regroup(try); err != nil {
 		return v, err
 	}
-	if v.far, err = f.buckets(try, "h"); err != nil {
+	if v.far, err = f.bucketsOf(try, "h"); err != nil {
 		return v, err
 	}
 	if v.all = time.Since(f.viewed) >= idleFactor*f.viewTook; v.all {
@@ -192,10 +192,10 @@ func (f *fetcher) untilPoll(now time.Time) time.Duration {
 	return min(pollEvery, f.nextCascade(now).Sub(now))
 }
 
-// buckets returns the numbers of the buckets of a level that have something.
-func (p *part) buckets(ctx context.Context, level string) (map[int64]uint64, error) {
-	prefix := p.subject(level) + "."
-	info, err := p.info(ctx, prefix+"*")
+// bucketsOf returns the numbers of the buckets of a level that have something.
+func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64, error) {
+	prefix := b.subject(level) + "."
+	info, err := b.info(ctx, prefix+"*")
 	if err != nil {
 		return nil, err
 	}
@@ -210,21 +210,21 @@ func (p *part) buckets(ctx context.Context, level string) (map[int64]uint64, err
 }
 
 // contents returns what the near buckets have that a filter selects.
-func (p *part) contents(ctx context.Context, filter string) (map[int64]map[string]uint64, error) {
-	info, err := p.info(ctx, p.subject(filter))
+func (b *buckets) contents(ctx context.Context, filter string) (map[int64]map[string]uint64, error) {
+	info, err := b.info(ctx, b.subject(filter))
 	if err != nil {
 		return nil, err
 	}
 	found := map[int64]map[string]uint64{}
 	for s, n := range info.subjects {
-		b, queue, ok := p.parseNear(s)
+		bucket, queue, ok := b.parseNear(s)
 		if !ok {
 			continue
 		}
-		if found[b] == nil {
-			found[b] = map[string]uint64{}
+		if found[bucket] == nil {
+			found[bucket] = map[string]uint64{}
 		}
-		found[b][queue] = n
+		found[bucket][queue] = n
 	}
 	return found, nil
 }

@@ -15,7 +15,7 @@ import (
 func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	p.consult(ctx)
-	err := p.admit(ctx)
+	err := p.admission.admit(ctx)
 	ctx = withoutReserve(ctx)
 	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
 		err = p.sync(ctx) // the clock was set back, maybe just now

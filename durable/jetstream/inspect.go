@@ -75,7 +75,7 @@ type filledBucket struct {
 
 // filledBuckets returns the buckets that have something, by their start.
 func (p *part) filledBuckets(ctx context.Context) ([]filledBucket, error) {
-	far, err := p.buckets(ctx, "h")
+	far, err := p.bucketsOf(ctx, "h")
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, err
 
 func (e *engine) backlog(ctx context.Context, p *part, b *backlog) error {
 	now := p.now()
-	far, err := p.buckets(ctx, "h")
+	far, err := p.bucketsOf(ctx, "h")
 	if err != nil {
 		return err
 	}

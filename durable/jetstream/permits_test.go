@@ -443,7 +443,7 @@ func TestDeferredUntilFlowControlChanges(t *testing.T) {
 
 // What is stored of permits and counters is read as it was written.
 func TestPermitRoundTrip(t *testing.T) {
-	p := &part{name: "S"}
+	p := &part{buckets: &buckets{subjects: subjects{root: "S"}}}
 	at := location{id: "AB-1_c", bucket: -5, version: 3}
 	w := p.permitWrite("7.-.2", at, "w", "a b ä")
 	s, lane, err := decodePermit(stored{Seq: 9, Data: w.data})

@@ -114,23 +114,23 @@ type pullRequest struct {
 // pull asks a consumer, and hands on what comes as it comes, many at a time when they come
 // close together. It does so to the end though ctx may have ended: what is on its way would
 // be missed until the lease is over. It returns how many came.
-func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got int, err error) {
+func (s *stream) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got int, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return 0, err
 	}
 	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
-	lost, backs := p.nc.lost(), p.history.now().backs
-	ctx, cancel := context.WithTimeout(p.closed, r.Expires+answerTimeout)
+	lost, backs := s.nc.lost(), s.history.now().backs
+	ctx, cancel := context.WithTimeout(s.closed, r.Expires+answerTimeout)
 	defer cancel()
-	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.name+"."+consumer, body, msgs)
+	sub, err := s.nc.ask(ctx, s.api+"CONSUMER.MSG.NEXT."+s.name+"."+consumer, body, msgs)
 	if err != nil {
 		return 0, err
 	}
 	defer unsubscribe(sub)
 	silence := time.NewTimer(r.Expires + answerTimeout)
 	defer silence.Stop()
-	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), p.now()
+	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), s.now()
 	defer doubt.Stop()
 	bytes := 0
 	for over := false; !over; {
@@ -141,7 +141,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 			for _, m := range some {
 				bytes += m.Size()
 			}
-			if got += len(some); len(some) > 0 && p.history.now().backs == backs { // else they come again, by other sequences
+			if got += len(some); len(some) > 0 && s.history.now().backs == backs { // else they come again, by other sequences
 				each(some)
 			}
 			// The server says nothing at the end of a request of which nothing is left.
@@ -153,7 +153,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 		case <-doubt.C:
 			go func() {
 				select {
-				case gone <- p.abandon(ctx, consumer, since):
+				case gone <- s.abandon(ctx, consumer, since):
 				case <-ctx.Done():
 				}
 			}()

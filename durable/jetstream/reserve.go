@@ -27,7 +27,7 @@ const (
 	longestPause = 10 * time.Second
 )
 
-// reserve is what is known of it. part.mu guards it.
+// reserve is what is known of it. admission.mu guards it.
 type reserve struct {
 	is, used bool          // as the last poll has shown; neither: there never was one
 	refused  bool          // the server has refused the last Add
@@ -36,7 +36,7 @@ type reserve struct {
 	account  accountLimit
 }
 
-// isFull reports whether jobs that are there have taken the reserve, or the server has no room. p.mu is held.
+// isFull reports whether jobs that are there have taken the reserve, or the server has no room. admission.mu is held.
 func (r *reserve) isFull() bool { return r.used || r.refused }
 
 // seen notes the messages of a poll.
@@ -51,86 +51,86 @@ func withoutReserve(ctx context.Context) context.Context {
 
 // makeRoom removes the reserve when the server has refused a write for want of room, and reports
 // whether it has.
-func (p *part) makeRoom(ctx context.Context) bool {
-	p.mu.Lock()
+func (a *admission) makeRoom(ctx context.Context) bool {
+	a.mu.Lock()
 	without, _ := ctx.Value(fullFor{}).(bool)
-	p.reserve.refused = p.reserve.refused || without
-	p.mu.Unlock()
-	if without || p.local || p.mayNotPurge.Load() {
+	a.reserve.refused = a.reserve.refused || without
+	a.mu.Unlock()
+	if without || a.local || a.mayNotPurge.Load() {
 		return false
 	}
-	p.makingRoom.Lock() // for all that were refused at the same time
-	defer p.makingRoom.Unlock()
-	if p.readReserve(ctx) != nil {
+	a.makingRoom.Lock() // for all that were refused at the same time
+	defer a.makingRoom.Unlock()
+	if a.readReserve(ctx) != nil {
 		return false
 	}
-	p.mu.Lock()
-	is := p.reserve.is
-	p.reserve.tried, p.reserve.pause = time.Now(), time.Second
-	p.mu.Unlock()
+	a.mu.Lock()
+	is := a.reserve.is
+	a.reserve.tried, a.reserve.pause = time.Now(), time.Second
+	a.mu.Unlock()
 	if is {
-		if err := p.purge(ctx, p.reserveFlag(), 0); err != nil {
-			p.mayNotPurge.Store(isDenial(err))
+		if err := a.purge(ctx, a.reserveFlag(), 0); err != nil {
+			a.mayNotPurge.Store(isDenial(err))
 			return false
 		}
-		p.wait(ctx, syncAge+answerTimeout/50)
+		a.wait(ctx, syncAge+answerTimeout/50)
 	}
-	return p.purgePieces(ctx) == nil && p.readReserve(ctx) == nil
+	return a.purgePieces(ctx) == nil && a.readReserve(ctx) == nil
 }
 
-func (p *part) purgePieces(ctx context.Context) error {
-	return p.ask(ctx, "STREAM.PURGE."+p.name, map[string]any{"filter": p.reservePieces(), "keep": 1}, nil)
+func (a *admission) purgePieces(ctx context.Context) error {
+	return a.ask(ctx, "STREAM.PURGE."+a.name, map[string]any{"filter": a.reservePieces(), "keep": 1}, nil)
 }
 
 // readReserve reads whether it is there; so does each poll.
-func (p *part) readReserve(ctx context.Context) error {
-	info, err := p.info(ctx, p.subject("v.*"))
+func (a *admission) readReserve(ctx context.Context) error {
+	info, err := a.info(ctx, a.subject("v.*"))
 	if err == nil {
-		p.mu.Lock()
-		p.reserve.seen(info.subjects[p.reserveFlag()], info.subjects[p.reservePieces()])
-		p.mu.Unlock()
+		a.mu.Lock()
+		a.reserve.seen(info.subjects[a.reserveFlag()], info.subjects[a.reservePieces()])
+		a.mu.Unlock()
 	}
 	return err
 }
 
 // keepReserve stores the reserve if it is not there, and it is time to try. What does not fit is
 // removed again: jobs that are there need it.
-func (p *part) keepReserve(ctx context.Context) {
-	p.mu.Lock()
-	r := &p.reserve
-	due, used, most := !r.is && time.Since(r.tried) >= r.pause, r.used, p.most()
+func (a *admission) keepReserve(ctx context.Context) {
+	a.mu.Lock()
+	r := &a.reserve
+	due, used, most := !r.is && time.Since(r.tried) >= r.pause, r.used, a.most()
 	if due {
 		r.tried, r.pause = time.Now(), min(max(2*r.pause, time.Second), longestPause)
 	}
-	p.mu.Unlock()
-	if p.local || !due {
+	a.mu.Unlock()
+	if a.local || !due {
 		return
 	}
 	ctx = withoutReserve(ctx)
 	if used {
-		p.restoreReserve(ctx)
+		a.restoreReserve(ctx)
 		return
 	}
-	flag := write{subject: p.reserveFlag(), rollup: true, data: []byte("reserve")} // first: jobs may be added meanwhile
-	if p.write(ctx, flag) != nil {
+	flag := write{subject: a.reserveFlag(), rollup: true, data: []byte("reserve")} // first: jobs may be added meanwhile
+	if a.write(ctx, flag) != nil {
 		return
 	}
 	size := reserveBytes / reservePiece
 	if most > 0 {
 		size = int(min(int64(size), most/20/reservePiece))
 	} else {
-		size = p.storePieces(ctx, size*reserveShare, size) / reserveShare
-		_ = p.purge(ctx, p.reservePieces(), 0)
+		size = a.storePieces(ctx, size*reserveShare, size) / reserveShare
+		_ = a.purge(ctx, a.reservePieces(), 0)
 	}
-	if p.storePieces(ctx, size, size) < size || size == 0 {
-		_ = p.purge(ctx, p.subject("v.*"), 0)
+	if a.storePieces(ctx, size, size) < size || size == 0 {
+		_ = a.purge(ctx, a.subject("v.*"), 0)
 	}
-	_ = p.readReserve(ctx)
+	_ = a.readReserve(ctx)
 }
 
 // restoreReserve stores as much as there was, and says so after that.
-func (p *part) restoreReserve(ctx context.Context) {
-	m, err := p.last(ctx, p.reservePieces())
+func (a *admission) restoreReserve(ctx context.Context) {
+	m, err := a.last(ctx, a.reservePieces())
 	if err != nil {
 		return
 	}
@@ -139,21 +139,21 @@ func (p *part) restoreReserve(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if p.storePieces(ctx, size, size) < size {
-		_ = p.purgePieces(ctx)
+	if a.storePieces(ctx, size, size) < size {
+		_ = a.purgePieces(ctx)
 		return
 	}
-	if p.write(ctx, write{subject: p.reserveFlag(), rollup: true, data: []byte("reserve")}) == nil {
-		_ = p.readReserve(ctx)
+	if a.write(ctx, write{subject: a.reserveFlag(), rollup: true, data: []byte("reserve")}) == nil {
+		_ = a.readReserve(ctx)
 	}
 }
 
 // storePieces returns how many of n messages the server has stored, up to the first that it refuses. Each
 // begins with the number of those that a reserve has.
-func (p *part) storePieces(ctx context.Context, n, size int) (stored int) {
-	piece := group{{subject: p.reservePieces(), data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
+func (a *admission) storePieces(ctx context.Context, n, size int) (stored int) {
+	piece := group{{subject: a.reservePieces(), data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
 	for stored < n {
-		results := p.commit(ctx, slices.Repeat([]group{piece}, min(n-stored, fewWrites)))
+		results := a.commit(ctx, slices.Repeat([]group{piece}, min(n-stored, fewWrites)))
 		for _, res := range results {
 			if res.err == nil {
 				stored++
@@ -176,10 +176,7 @@ const largeJob = 4 << 10
 
 // commitEnds is commit; in a full store of one end after the other, each of which makes room for the next.
 func (p *part) commitEnds(ctx context.Context, ends []group, of func(int) *handle) []result {
-	p.mu.Lock()
-	full := p.reserve.isFull()
-	p.mu.Unlock()
-	if !full {
+	if !p.admission.isFull() {
 		return p.commit(ctx, ends)
 	}
 	results := make([]result, len(ends))
@@ -201,28 +198,29 @@ func (h *handle) leaveFull(ctx context.Context) {
 
 // accountLimit is the limit of an account, as far as it concerns a stream.
 type accountLimit struct {
-	limited bool  // and the user may ask
-	free    int64 // bytes of one replica, as of when it was read, less what was written from here since
+	limited bool   // and the user may ask
+	free    int64  // bytes of one replica, as of when it was read
+	written uint64 // stream.written then: what was written from here since takes of it
 }
 
 // syncRoom is sync before an Add: it also reads how much the account may still store.
-func (p *part) syncRoom(ctx context.Context) error {
-	if err := p.sync(ctx); err != nil {
+func (a *admission) syncRoom(ctx context.Context) error {
+	if err := a.sync(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.reserve.refused = false
-	limited := p.reserve.account.limited
-	p.mu.Unlock()
+	a.mu.Lock()
+	a.reserve.refused = false
+	limited := a.reserve.account.limited
+	a.mu.Unlock()
 	if limited {
-		_ = p.readAccount(ctx)
+		_ = a.readAccount(ctx)
 	}
 	return nil
 }
 
 // readAccount reads how much the account may still store. A user that may not ask is not told. The error is
 // that of an account that may have too few consumers.
-func (p *part) readAccount(ctx context.Context) error {
+func (a *admission) readAccount(ctx context.Context) error {
 	type tier struct {
 		Used   int64 `json:"storage"`
 		Limits struct {
@@ -235,15 +233,15 @@ func (p *part) readAccount(ctx context.Context) error {
 		Tiers map[string]tier `json:"tiers"`
 	}
 	info.Limits.Most = -1
-	if err := p.ask(ctx, "INFO", nil, &info); err != nil {
+	if err := a.ask(ctx, "INFO", nil, &info); err != nil {
 		if isDenial(err) {
-			p.mu.Lock()
-			p.reserve.account = accountLimit{}
-			p.mu.Unlock()
+			a.mu.Lock()
+			a.reserve.account = accountLimit{}
+			a.mu.Unlock()
 		}
 		return nil
 	}
-	copies := int64(max(1, p.replicas))
+	copies := int64(max(1, a.replicas))
 	of, most := info.tier, info.tier.Limits.Most
 	if t, ok := info.Tiers[fmt.Sprintf("R%d", copies)]; ok { // its limit is for one copy, and what it uses for all
 		of, most = t, t.Limits.Most
@@ -251,8 +249,8 @@ func (p *part) readAccount(ctx context.Context) error {
 			most *= copies
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies, written: a.written.Load()}
 	return limitConsumers(of.Limits.Consumers)
 }

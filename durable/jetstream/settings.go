@@ -73,7 +73,7 @@ var errSettings = errors.New("jetstream: the stream's settings were changed")
 
 // checkSettings returns an error that names all settings of a stream with which jobs are lost, or
 // do not run.
-func (p *part) checkSettings(s *natsjs.StreamConfig) error {
+func (st *stream) checkSettings(s *natsjs.StreamConfig) error {
 	var wrong []string
 	check := func(is bool, name string, value any, want string) {
 		if is {
@@ -86,9 +86,9 @@ func (p *part) checkSettings(s *natsjs.StreamConfig) error {
 	check(s.MaxAge > 0, "max_age", s.MaxAge, "0")
 	check(s.MaxMsgs > 0, "max_msgs", s.MaxMsgs, "-1")
 	check(s.MaxMsgsPerSubject > 0, "max_msgs_per_subject", s.MaxMsgsPerSubject, "-1")
-	check(s.MaxMsgSize > 0 && int(s.MaxMsgSize) < p.nc.maxPayload(), "max_msg_size", s.MaxMsgSize, "-1")
+	check(s.MaxMsgSize > 0 && int(s.MaxMsgSize) < st.nc.maxPayload(), "max_msg_size", s.MaxMsgSize, "-1")
 	check(s.MaxConsumers > 0 && s.MaxConsumers < leastConsumers, "max_consumers", s.MaxConsumers, "-1, or 16 at least")
-	check(!slices.Contains(s.Subjects, p.name+".>"), "subjects", s.Subjects, p.name+".>")
+	check(!slices.Contains(s.Subjects, st.name+".>"), "subjects", s.Subjects, st.name+".>")
 	check(s.NoAck, "no_ack", s.NoAck, "false")
 	check(s.Sealed, "sealed", s.Sealed, "false")
 	check(s.DenyDelete, "deny_delete", s.DenyDelete, "false")
@@ -103,40 +103,47 @@ func (p *part) checkSettings(s *natsjs.StreamConfig) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: stream %s: %s", errSettings, p.name, strings.Join(wrong, "; "))
+	return fmt.Errorf("%w: stream %s: %s", errSettings, st.name, strings.Join(wrong, "; "))
 }
 
 // troubleLasts is for how long a refused consumer is a trouble.
 const troubleLasts = 15 * time.Second
 
-// trouble is what keeps jobs from running, or loses them, while the engine goes on. part.mu guards it.
+// trouble is what keeps jobs from running, or loses them, while the engine goes on.
 type trouble struct {
 	settings error // nil: they are right
 	consumer error // that could not be made
 	at       time.Time
 }
 
+// wrongSettings returns an error while a setting loses jobs, or stops the queue.
+func (s *stream) wrongSettings() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble.settings
+}
+
 // troubled returns it.
-func (p *part) troubled() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trouble.settings != nil {
-		return p.trouble.settings
+func (s *stream) troubled() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble.settings != nil {
+		return s.trouble.settings
 	}
-	if time.Since(p.trouble.at) < troubleLasts {
-		return p.trouble.consumer
+	if time.Since(s.trouble.at) < troubleLasts {
+		return s.trouble.consumer
 	}
 	return nil
 }
 
 // refusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
-func (p *part) refusedConsumer(err error) {
+func (s *stream) refusedConsumer(err error) {
 	if refusal, is := errors.AsType[*apiError](err); !is || !isRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
 		return
 	}
-	p.mu.Lock()
-	p.trouble.consumer, p.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", p.name, err), time.Now()
-	p.mu.Unlock()
+	s.mu.Lock()
+	s.trouble.consumer, s.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.name, err), time.Now()
+	s.mu.Unlock()
 }
 
 // Health is for durable.Queue: it returns an error while a setting of the server or a stream loses

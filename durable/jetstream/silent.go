@@ -28,9 +28,9 @@ const (
 // cluster chooses by chance. It asks again when it has heard nothing for askAgain. Then the
 // earlier questions still count: a server may be slow. A question that was asked 8 times has been to silent
 // servers only in one of 6,000 cases, if one of three is silent.
-func soonest[T any](ctx context.Context, p *part, ask func(ctx context.Context, heard *atomic.Bool) (T, error)) (T, error) {
+func soonest[T any](ctx context.Context, c *client, ask func(ctx context.Context, heard *atomic.Bool) (T, error)) (T, error) {
 	var heard atomic.Bool
-	if p.replicas == 1 {
+	if c.replicas == 1 {
 		return ask(ctx, &heard)
 	}
 	type answer struct {
@@ -72,32 +72,32 @@ var errAbandoned = errors.New("jetstream: a consumer was removed, since its serv
 // jobs again, and the claims tell, as with one that was lost. Several workers may find out at the
 // same time. Then one may remove the consumer that another has just made, which is no worse. If the stream's leader does not answer
 // either, the connection is silent, or there is an election. A stream on one server has its consumers there.
-func (p *part) abandon(ctx context.Context, consumer string, since time.Time) bool {
-	if p.replicas == 1 {
+func (s *stream) abandon(ctx context.Context, consumer string, since time.Time) bool {
+	if s.replicas == 1 {
 		return false
 	}
 	try, cancel := context.WithTimeout(ctx, silentAfter/2) // the question is asked 5 times meanwhile
 	defer cancel()
-	info, err := soonest(try, p, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
-		return info, p.ask(ctx, "CONSUMER.INFO."+p.name+"."+consumer, nil, &info)
+	info, err := soonest(try, s.client, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
+		return info, s.ask(ctx, "CONSUMER.INFO."+s.name+"."+consumer, nil, &info)
 	})
 	if !timedOut(ctx, err) {
 		return errors.Is(err, driver.ErrNotFound) || err == nil && info.Created.After(since)
 	}
 	try, cancel = context.WithTimeout(ctx, silentAfter)
 	defer cancel()
-	if p.readWatermark(try) != nil {
+	if _, err := s.last(try, s.name); err != nil { // of no subject: only the answer counts
 		return false
 	}
-	_ = p.removeConsumer(ctx, consumer, leftAfter) // the silent server would answer
+	_ = s.removeConsumer(ctx, consumer, leftAfter) // the silent server would answer
 	return ctx.Err() == nil
 }
 
 // removeConsumer removes a consumer. The leader of the cluster does it, and the server of the consumer answers.
-func (p *part) removeConsumer(ctx context.Context, consumer string, patience time.Duration) error {
+func (c *client) removeConsumer(ctx context.Context, consumer string, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return p.ask(ctx, "CONSUMER.DELETE."+p.name+"."+consumer, nil, nil)
+	return c.ask(ctx, "CONSUMER.DELETE."+c.name+"."+consumer, nil, nil)
 }
 
 // timedOut reports whether a question had no answer in its time, which ends before ctx.
@@ -112,9 +112,9 @@ type reign struct {
 }
 
 // noteLeader notes who leads the stream, and since when.
-func (p *part) noteLeader(of string) {
-	was := p.reigns.Load()
-	if was != nil && was.of == of || !p.reigns.CompareAndSwap(was, &reign{of, make(chan struct{})}) {
+func (c *client) noteLeader(of string) {
+	was := c.reigns.Load()
+	if was != nil && was.of == of || !c.reigns.CompareAndSwap(was, &reign{of, make(chan struct{})}) {
 		return
 	}
 	if was != nil {
@@ -125,8 +125,8 @@ func (p *part) noteLeader(of string) {
 // deposed returns a channel that is closed a while after the server was deposed that leads the stream now. It
 // answers nothing any more, and whoever waits finds out what became of a write, as when a connection was lost.
 // A server that was frozen deposes the leader when it goes on.
-func (p *part) deposed() <-chan struct{} {
-	if r := p.reigns.Load(); r != nil {
+func (c *client) deposed() <-chan struct{} {
+	if r := c.reigns.Load(); r != nil {
 		return r.over
 	}
 	return nil

@@ -26,8 +26,8 @@ func tooLarge(what string, size, most int) error {
 }
 
 // checkSize returns an error if a message of a group is too large.
-func (p *part) checkSize(g group) error {
-	most := p.nc.maxPayload()
+func (s *stream) checkSize(g group) error {
+	most := s.nc.maxPayload()
 	for i := range g {
 		if size := len(g[i].data) + len(g[i].guard) + headersSize; size > most {
 			return tooLarge("a message of "+g[i].subject, size, most)
@@ -37,14 +37,14 @@ func (p *part) checkSize(g group) error {
 }
 
 // commitFitting commits those groups that are not too large.
-func (p *part) commitFitting(ctx context.Context, groups []group) []result {
+func (s *stream) commitFitting(ctx context.Context, groups []group) []result {
 	results, fit := make([]result, len(groups)), []int(nil)
 	for i, g := range groups {
-		if results[i].err = p.checkSize(g); results[i].err == nil {
+		if results[i].err = s.checkSize(g); results[i].err == nil {
 			fit = append(fit, i)
 		}
 	}
-	for k, res := range p.commit(ctx, pick(groups, fit)) {
+	for k, res := range s.commit(ctx, pick(groups, fit)) {
 		results[fit[k]] = res
 	}
 	return results

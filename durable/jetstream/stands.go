@@ -32,8 +32,8 @@ func (p *part) readingOf(h *holder) reading {
 
 // stands returns nil if a reading is what is stored, by a time after the call: errBusy if not, or if
 // nobody has answered yet.
-func (p *part) stands(ctx context.Context, r reading, testify func(context.Context) (witness, error)) error {
-	if p.replicas == 1 {
+func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Context) (witness, error)) error {
+	if b.replicas == 1 {
 		return nil
 	}
 	w, err := testify(ctx)
@@ -43,10 +43,10 @@ func (p *part) stands(ctx context.Context, r reading, testify func(context.Conte
 		for subject := range r {
 			subjects = append(subjects, subject)
 		}
-		found, err = p.lastsSince(ctx, w, false, subjects...)
+		found, err = b.lastsSince(ctx, w, false, subjects...)
 	}
 	if isLost(err) || errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded) {
-		if ctx.Err() == nil && p.closed.Err() == nil {
+		if ctx.Err() == nil && b.closed.Err() == nil {
 			return errBusy // a leader may answer soon
 		}
 	}

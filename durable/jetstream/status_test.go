@@ -243,7 +243,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	f := &fetcher{part: p}
 	at := location{id: "x", bucket: p.nearOf(p.now())}
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
-	_, err := p.holdStatuses(t.Context())
+	_, err := (&copier{p.buckets}).holdStatuses(t.Context())
 	require.NoError(t, err)
 	is, err := p.isBackedUp(t.Context())
 	require.NoError(t, err)

@@ -140,3 +140,14 @@ func (s *subjects) scheduleSubject(name string) string {
 func (s *subjects) watermarkSubject() string { return s.subject("t") }
 
 func streamName(queue string, part int) string { return "TW_" + queue + "_" + strconv.Itoa(part) }
+
+// working returns a function that matches a worker's requests that no single caller waits for:
+// subjects c, w, m, p and t of the stream, and its API. Adds of the same process may be denied
+// without harm to the worker.
+func (s *subjects) working() func(string) bool {
+	asked := api(s.root)
+	return func(denied string) bool {
+		below, found := strings.CutPrefix(denied, s.root+".")
+		return asked(denied) || found && below != "" && strings.Contains("cwmpt", below[:1])
+	}
+}

@@ -39,14 +39,14 @@ func versionOf(text string, known int) (int, error) {
 
 // checkVersion returns an error before a write if the stream has a version that p does not
 // know. A server that does not answer does not take the write either.
-func (p *part) checkVersion(ctx context.Context) error {
-	p.mu.Lock()
-	refusal, old := p.refusal, time.Since(p.synced) > versionAge
-	p.mu.Unlock()
+func (s *stream) checkVersion(ctx context.Context) error {
+	s.mu.Lock()
+	refusal, old := s.refusal, time.Since(s.synced) > versionAge
+	s.mu.Unlock()
 	if old {
 		ctx, cancel := context.WithTimeout(ctx, versionAge)
 		defer cancel()
-		if _, err := p.info(ctx, ""); errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
+		if _, err := s.info(ctx, ""); errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
 			return err
 		}
 		return nil

@@ -616,7 +616,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	if o.End == driver.DeadLetter {
 		end.fate = dead
 	}
-	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.pressed()}}
+	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.admission.pressed()}}
 	if o.End == driver.DeadLetter {
 		g = append(g, write{subject: p.deadSubject(r.ID), data: p.encodeFitting(&r, hd.data), rollup: true, ttl: w.c.Retention})
 	}

@@ -222,24 +222,3 @@ func (s *stream) saw(was moment, created int64, last uint64) {
 		s.learnSequence(was, last, last)
 	}
 }
-
-// forgetAll drops what is cached of a stream that went back. All of it is read again when it is needed.
-func (p *part) forgetAll() {
-	p.learn(bottom) // read before the next poll, or after a conflict
-	p.mu.Lock()
-	clear(p.sightings)
-	p.mu.Unlock()
-	p.quotas.mu.Lock()
-	for _, q := range p.quotas.all {
-		q.read, q.swept = time.Time{}, time.Time{}
-	}
-	p.quotas.mu.Unlock()
-	if fl := p.fleet.Load(); fl != nil {
-		old := *fl
-		old.read = time.Time{}
-		p.fleet.CompareAndSwap(fl, &old)
-	}
-	if p.forgetFlow != nil {
-		p.forgetFlow()
-	}
-}

@@ -107,7 +107,7 @@ func (f *fetcher) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 			continue
 		}
 		groups = append(groups, group{{
-			subject: f.nearSubject(hd.at.bucket, h.Record.Kind), data: hd.data, last: seq(0), guard: f.nearMark(hd.at.bucket),
+			subject: f.part.queues.nearSubject(hd.at.bucket, h.Record.Kind), data: hd.data, last: seq(0), guard: f.nearMark(hd.at.bucket),
 		}})
 		moving = append(moving, h)
 	}
@@ -188,7 +188,7 @@ func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) er
 			}
 			return err
 		}
-		g := f.moveGroup(r, hd.data, hd.at, s, rand.Text(), r.Due, f.now())
+		g := f.part.records.moveGroup(r, hd.data, hd.at, s, rand.Text(), r.Due, f.now())
 		g[0].ttl = markTTL // nobody closes this bucket again
 		g[1].last, g[1].guard = seq(forward), ""
 		err = f.write(ctx, g...)

@@ -111,7 +111,7 @@ func (f *fetcher) closeOnce(ctx context.Context, v view, resume bool) error {
 // something, or nobody does. Of those that have not, because other jobs wait there, it removes
 // what has ended.
 func (f *fetcher) closeEmptied(ctx context.Context, v view) error {
-	fl, past := f.fleet.Load(), map[int64]bool{}
+	fl, past := f.part.queues.fleet.Load(), map[int64]bool{}
 	isPast := func(b int64) bool { return v.now.After(f.closeAt(b)) && v.far[f.farOf(b)] == 0 }
 	for b, had := range v.near { // what nobody reads
 		if isPast(b) && !slices.ContainsFunc(slices.Collect(maps.Keys(had)), func(q string) bool { return !fl.isNobodys(q) }) {
@@ -140,7 +140,7 @@ func (f *fetcher) closeEmptied(ctx context.Context, v view) error {
 
 // endedOf finds out up to where each queue of a bucket has ended; all is false if one has not.
 func (f *fetcher) endedOf(ctx context.Context, b int64, had map[string]uint64) (upTo map[string]uint64, all bool, err error) {
-	upTo, fl := map[string]uint64{}, f.fleet.Load()
+	upTo, fl := map[string]uint64{}, f.part.queues.fleet.Load()
 	for queue := range had {
 		var last uint64
 		if fl.isNobodys(queue) {
@@ -206,7 +206,7 @@ func (f *fetcher) stillEnded(ctx context.Context, b int64, had, upTo map[string]
 		if upTo[queue] == 0 || n > had[queue] {
 			return false, nil
 		}
-		if f.fleet.Load().isNobodys(queue) {
+		if f.part.queues.fleet.Load().isNobodys(queue) {
 			continue
 		}
 		if last, err := f.emptied(ctx, spot{b, queue}.consumer()); err != nil || last == 0 {

@@ -149,19 +149,19 @@ type engine struct {
 
 // part is a stream, and what is known of it.
 type part struct {
-	*buckets
-	admission  *admission
-	nonce      string            // of the witnesses
-	made       bool              // by this engine
-	forgetFlow func()            // drops the limits and pauses that were read; of the first partition
-	turns      [32]chan struct{} // of inserts that may replace a job, by the hash of their key
-	quotas     quotas
+	*keys
+	admission *admission
+	queues    *queues
+	records   *records
+	quotas    *quotas
+	changes   *changes
+	inserts   *inserts
+	schedules *schedules
+	listings  *listings
+	made      bool // by this engine
 
 	mu        sync.Mutex
 	sightings map[string]sighting // of other workers
-
-	fleet      atomic.Pointer[fleet] // nil: not read yet
-	consulting sync.Mutex
 
 	staleAge time.Duration
 }
@@ -233,7 +233,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 		}
 	}
 	e.salt = e.parts[0].salt
-	e.parts[0].forgetFlow = func() { e.flow.Store(nil) }
+	e.parts[0].forget = append(e.parts[0].forget, func() { e.flow.Store(nil) })
 	for _, p := range e.parts {
 		p.salt = e.salt
 		if !p.admission.local {
@@ -282,17 +282,25 @@ func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*par
 func (c *config) newPart(nc *conn, d *denials, name string, number int) *part {
 	st := &stream{
 		client:  &client{nc: nc, api: c.api(), denials: d, name: name, closed: nc.ended},
-		batches: make(chan struct{}, maxBatches), version: c.Version, shift: c.Shift,
+		batches: make(chan struct{}, maxBatches), version: c.Version, shift: c.Shift, nonce: rand.Text(),
 	}
 	b := &buckets{stream: st, subjects: subjects{root: name, number: number}}
+	st.landmarks, st.forget = b.subject("c."), []func(){func() { b.learn(bottom) }} // read before the next poll, or after a conflict
+	a := &admission{buckets: b, local: c.Own != nil}
+	st.room = a.makeRoom
+	k, q := &keys{&finder{b}}, newQueues(b)
+	r := &records{b, q}
+	is := newInserts(k, r, a)
 	p := &part{
-		buckets: b, admission: &admission{buckets: b, local: c.Own != nil}, nonce: rand.Text(),
-		sightings: map[string]sighting{}, staleAge: c.StaleAge, quotas: quotas{all: map[string]*quota{}},
+		keys: k, admission: a, queues: q, records: r, quotas: newQuotas(b), inserts: is,
+		changes: &changes{k, r, a}, schedules: &schedules{k, is}, listings: &listings{k.finder, q},
+		sightings: map[string]sighting{}, staleAge: c.StaleAge,
 	}
-	st.landmarks, st.room, st.forget = b.subject("c."), p.admission.makeRoom, []func(){p.forgetAll}
-	for i := range p.turns {
-		p.turns[i] = make(chan struct{}, 1)
-	}
+	st.forget = append(st.forget, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		clear(p.sightings)
+	})
 	return p
 }
 
@@ -346,11 +354,6 @@ const (
 	metaComplete   = "tickwheel-complete"
 )
 
-// nearSubject is where a job of a kind is stored in a near bucket.
-func (p *part) nearSubject(bucket int64, kind string) string {
-	return p.queueSubject(bucket, p.fleet.Load().queueOf(kind))
-}
-
 // of returns the partition of a key, or else of an ID.
 func (e *engine) of(key, id string) *part {
 	if key == "" {
@@ -400,7 +403,7 @@ func pick[T any](s []T, indices []int) []T {
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	spread(e, len(recs), func(i int) *part { return e.of(recs[i].Key, recs[i].ID) }, func(p *part, indices []int) {
-		stored, failed := p.insert(ctx, pick(recs, indices))
+		stored, failed := p.inserts.insert(ctx, pick(recs, indices))
 		for k, i := range indices {
 			refs[i], errs[i] = stored[k], failed[k]
 		}
@@ -416,7 +419,7 @@ func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error
 		return p
 	}, func(p *part, indices []int) {
 		for _, i := range indices {
-			oks[i], errs[i] = p.cancel(ctx, addresses[i])
+			oks[i], errs[i] = p.changes.cancel(ctx, addresses[i])
 		}
 	})
 	return oks, errs
@@ -427,11 +430,11 @@ func (e *engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, 
 	if err != nil {
 		return false, err
 	}
-	return p.move(ctx, a, at)
+	return p.changes.move(ctx, a, at)
 }
 
 func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
-	return e.of(key, "").signal(ctx, key, payload, at)
+	return e.of(key, "").changes.signal(ctx, key, payload, at)
 }
 
 func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
@@ -439,7 +442,7 @@ func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) erro
 	if err != nil {
 		return err
 	}
-	return p.redrive(ctx, a, at)
+	return p.changes.redrive(ctx, a, at)
 }
 
 func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
@@ -447,7 +450,7 @@ func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 	if err != nil {
 		return err
 	}
-	return p.deleteDead(ctx, a)
+	return p.changes.deleteDead(ctx, a)
 }
 
 func (e *engine) Lookup(ctx context.Context, key string) (driver.Ref, error) {

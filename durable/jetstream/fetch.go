@@ -475,7 +475,7 @@ func (f *fetcher) early(h *driver.Delivery) time.Duration {
 func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delivery) {
 	var groups []group
 	var moving []*handle
-	fl, closed := f.fleet.Load(), false
+	fl, closed := f.part.queues.fleet.Load(), false
 	if len(held) > 0 && from.bucket <= f.lowest().near {
 		mark, err := f.last(ctx, f.nearMark(from.bucket))
 		closed = err != nil || mark.Seq > 0

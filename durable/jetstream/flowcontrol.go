@@ -170,7 +170,7 @@ func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	counted := map[driver.LimitKey]*driver.Counter{}
 	for _, l := range flow.Limits() {
 		for _, p := range e.parts {
-			if err := p.usage(ctx, l.ID, counted); err != nil {
+			if err := p.quotas.usage(ctx, l.ID, counted); err != nil {
 				return nil, err
 			}
 		}
@@ -180,44 +180,6 @@ func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 		all = append(all, driver.Usage{LimitKey: key, Counter: *c})
 	}
 	return all, nil
-}
-
-// usage adds what a partition has counted for a limit.
-func (p *part) usage(ctx context.Context, id int64, counted map[driver.LimitKey]*driver.Counter) error {
-	of := func(lane string) *driver.Counter {
-		key := driver.LimitKey{Limit: id, Lane: lane}
-		if counted[key] == nil {
-			counted[key] = &driver.Counter{}
-		}
-		return counted[key]
-	}
-	permits, err := p.lastsOf(ctx, p.permitSubject(itoa(id)+".>"))
-	if err != nil {
-		return err
-	}
-	for _, m := range permits {
-		s, lane, err := decodePermit(m)
-		if err != nil {
-			return err
-		}
-		if s.worker != "" {
-			of(lane).Taken++
-		}
-	}
-	counters, err := p.lastsOf(ctx, p.quotaSubject(itoa(id)+".>"))
-	if err != nil {
-		return err
-	}
-	for _, m := range counters {
-		c, lane, err := decodeCounter(m)
-		if err != nil {
-			return err
-		}
-		own := of(lane)
-		c.Taken = own.Taken
-		*own = c
-	}
-	return nil
 }
 
 // CancelRunning stores a request for the worker of a claim: a message of the subject
@@ -314,7 +276,7 @@ func (w *worker) notifyFreed(p *part, groups []group, results []result, lane fun
 	if len(freed.Permits) == 0 {
 		return
 	}
-	p.learnFreed(freed.Permits)
+	p.quotas.learnFreed(freed.Permits)
 	if data, err := json.Marshal(freed); err == nil {
 		w.e.publish("freed", data)
 	}
@@ -395,7 +357,7 @@ func (e *engine) receive(ctx context.Context, w *worker, m *nats.Msg) {
 	case "freed":
 		var freed wireFreed
 		if json.Unmarshal(m.Data, &freed) == nil && freed.Part >= 0 && freed.Part < len(e.parts) {
-			e.parts[freed.Part].learnFreed(freed.Permits)
+			e.parts[freed.Part].quotas.learnFreed(freed.Permits)
 			w.c.Notify(driver.Notice{Freed: freed.Limits})
 		}
 	case "cancel." + w.c.Name:

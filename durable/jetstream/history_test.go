@@ -50,18 +50,17 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 			}
 			put(p)
 			require.Zero(t, p.history.now().backs)
-			p.forgetFlow = nil
 			p.mu.Lock()
 			p.sightings["w"] = sighting{seq: 1, at: time.Now()}
 			p.mu.Unlock()
 			p.quotas.all["1.-"] = &quota{read: time.Now(), swept: time.Now()}
-			p.fleet.Store(&fleet{read: time.Now(), queues: map[string]string{"a": "b"}})
+			p.queues.fleet.Store(&fleet{read: time.Now(), queues: map[string]string{"a": "b"}})
 			sign(p)
 			require.EqualValues(t, 1, p.history.now().backs)
 			require.Empty(t, p.sightings)
 			require.Zero(t, p.quotas.all["1.-"].read)
 			require.Zero(t, p.quotas.all["1.-"].swept)
-			require.True(t, p.fleet.Load().isOld())
+			require.True(t, p.queues.fleet.Load().isOld())
 			put(p)
 			look(p)
 			put(p)

@@ -10,15 +10,32 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// inserts stores new jobs. Turns are locks of this process, each for the keys of some hashes, and taken in one order;
+// they spare conflicts, and decide nothing: the conditions of the commits do.
+type inserts struct {
+	*keys
+	records   *records
+	admission *admission
+	turns     [32]chan struct{} // of inserts that may replace a job, by the hash of their key
+}
+
+func newInserts(k *keys, r *records, a *admission) *inserts {
+	is := &inserts{keys: k, records: r, admission: a}
+	for i := range is.turns {
+		is.turns[i] = make(chan struct{}, 1)
+	}
+	return is
+}
+
 // insert stores records. A retried one keeps its id and its bucket, so that copies have
 // one claim between them.
-func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+func (is *inserts) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
-	p.consult(ctx)
-	err := p.admission.admit(ctx)
+	is.records.queues.consult(ctx)
+	err := is.admission.admit(ctx)
 	ctx = withoutReserve(ctx)
-	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
-		err = p.sync(ctx) // the clock was set back, maybe just now
+	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return is.openFor(r.Due) != is.nearOf(r.Due) }) {
+		err = is.sync(ctx) // the clock was set back, maybe just now
 	}
 	if err != nil {
 		for i := range errs {
@@ -29,20 +46,20 @@ func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, 
 	var groups []*inserting
 	var of, keyed []int // which record a group is of
 	for i := range recs {
-		if errs[i] = p.checkRecord(&recs[i]); errs[i] != nil {
+		if errs[i] = is.records.checkRecord(&recs[i]); errs[i] != nil {
 			continue
 		}
 		if recs[i].Key != "" {
 			keyed = append(keyed, i)
 			continue
 		}
-		groups = append(groups, p.insertion(&recs[i]))
+		groups = append(groups, is.insertion(&recs[i]))
 		of = append(of, i)
 	}
-	p.insertKeys(ctx, recs, keyed, refs, errs)
-	for k, err := range p.insertGroups(ctx, groups) {
+	is.insertKeys(ctx, recs, keyed, refs, errs)
+	for k, err := range is.insertGroups(ctx, groups) {
 		if errs[of[k]] = err; err == nil {
-			refs[of[k]] = p.refOf(&recs[of[k]])
+			refs[of[k]] = is.refOf(&recs[of[k]])
 		}
 	}
 	return refs, errs
@@ -59,30 +76,22 @@ type inserting struct {
 // insertion returns what stores a record for the first time. If the bucket of its time is
 // below the watermark it goes to the first open one, as its second version, but only if it is
 // fresh: otherwise it may have been stored, and run, before that bucket was closed.
-func (p *part) insertion(r *driver.Record) *inserting {
-	bucket := p.openFor(r.Due)
-	if bucket == p.nearOf(r.Due) || !p.fresh(r) {
-		return &inserting{r: r, group: group{p.recordWrite(r, nil, p.nearOf(r.Due), r.Born, false)}}
+func (is *inserts) insertion(r *driver.Record) *inserting {
+	bucket := is.openFor(r.Due)
+	if bucket == is.nearOf(r.Due) || !is.fresh(r) {
+		return &inserting{r: r, group: group{is.records.recordWrite(r, nil, is.nearOf(r.Due), r.Born, false)}}
 	}
-	in := &inserting{r: r, displaced: true, group: p.elsewhere(r, bucket, false)}
+	in := &inserting{r: r, displaced: true, group: is.records.elsewhere(r, bucket, false)}
 	in.group[0].last = seq(0)
 	return in
-}
-
-// elsewhere returns what stores a new job in another bucket than that of its time: as a
-// second version, to which a forward leads.
-func (p *part) elsewhere(r *driver.Record, bucket int64, guarded bool) group {
-	next := *r
-	next.Version = 1
-	return group{p.forwardWrite(&next, bucket), p.recordWrite(&next, nil, bucket, r.Born, guarded)}
 }
 
 // fresh reports whether the bucket of a record's time cannot have been closed since the
 // record was born, but by a clock that was set in between: by the clock as it is now it is
 // too soon for that. So if it is closed, it was so before.
-func (p *part) fresh(r *driver.Record) bool {
-	now, margin := p.now(), time.Duration(p.settle/2)*time.Microsecond
-	return r.Born.Before(now.Add(margin)) && now.Add(margin).Before(p.closeAt(p.nearOf(r.Due)))
+func (is *inserts) fresh(r *driver.Record) bool {
+	now, margin := is.now(), time.Duration(is.settle/2)*time.Microsecond
+	return r.Born.Before(now.Add(margin)) && now.Add(margin).Before(is.closeAt(is.nearOf(r.Due)))
 }
 
 // insertTries bounds how often a record is stored anew because a bucket was closed, or
@@ -92,7 +101,7 @@ const insertTries = 20
 // insertGroups writes records, and repeats those whose answer was lost until there is one
 // or ctx ends. A record that is refused because its bucket is closed may have been stored, and
 // run, by an earlier try.
-func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
+func (is *inserts) insertGroups(ctx context.Context, all []*inserting) []error {
 	errs := make([]error, len(all))
 	trying := make([]int, len(all))
 	for i := range trying {
@@ -104,7 +113,7 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 			groups[k] = all[i].group
 		}
 		var again, refused []int
-		for k, res := range p.commit(ctx, groups) {
+		for k, res := range is.commit(ctx, groups) {
 			i := trying[k]
 			errs[i] = res.err
 			switch {
@@ -113,16 +122,16 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
 				errs[i] = errTooLate
 				refused = append(refused, i)
-			case isLost(res.err) && ctx.Err() == nil && p.closed.Err() == nil:
-				all[i].repeat(p)
+			case isLost(res.err) && ctx.Err() == nil && is.closed.Err() == nil:
+				all[i].repeat(is.buckets)
 				again = append(again, i)
 			}
 		}
-		if len(refused) > 0 && refusals < insertTries && p.sync(ctx) == nil {
+		if len(refused) > 0 && refusals < insertTries && is.sync(ctx) == nil {
 			refusals++
 			for _, i := range refused {
 				var more bool
-				if more, errs[i] = p.refused(ctx, all[i]); more {
+				if more, errs[i] = is.refused(ctx, all[i]); more {
 					again = append(again, i)
 				}
 			}
@@ -142,21 +151,21 @@ var errTooLate = fmt.Errorf("%w: it came too late for its bucket", driver.ErrUnc
 // repeat prepares the next try, which may make a copy: it is refused where the bucket is closed. The first
 // try has no such condition on several replicas, and may come after all others: it lies in a server that
 // is frozen, until that goes on. So a note is stored with the copy; see isLateCopy.
-func (in *inserting) repeat(p *part) {
+func (in *inserting) repeat(b *buckets) {
 	if in.tried {
 		return
 	}
 	in.tried = true
-	in.guard(p)
-	if p.replicas > 1 {
-		in.group = append(in.group, write{subject: p.repeatedSubject(in.r.ID), data: []byte("repeated"), rollup: true, ttl: markTTL})
+	in.guard(&b.subjects)
+	if b.replicas > 1 {
+		in.group = append(in.group, write{subject: b.repeatedSubject(in.r.ID), data: []byte("repeated"), rollup: true, ttl: markTTL})
 	}
 }
 
 // guard makes the write of the record, the last one, conditional on its bucket being open.
-func (in *inserting) guard(p *part) {
+func (in *inserting) guard(s *subjects) {
 	w := &in.group[len(in.group)-1]
-	w.last, w.guard = seq(0), p.markOf(w.subject)
+	w.last, w.guard = seq(0), s.markOf(w.subject)
 }
 
 // isLateCopy reports whether a message is that of a first try that came after its bucket was closed, though
@@ -173,34 +182,16 @@ func (p *part) isLateCopy(ctx context.Context, hd *handle, mark string) (bool, e
 
 // refused finds out why a record was not stored, once the watermark has been read, and
 // whether it is to be tried again, perhaps elsewhere.
-func (p *part) refused(ctx context.Context, in *inserting) (again bool, err error) {
+func (is *inserts) refused(ctx context.Context, in *inserting) (again bool, err error) {
 	if in.displaced {
-		m, err := p.last(ctx, p.forward(in.r.ID))
+		m, err := is.last(ctx, is.forward(in.r.ID))
 		if err != nil || m.Seq > 0 {
 			return false, err // nil: an earlier try has stored it; it may have ended since
 		}
 	}
-	if in.tried || !p.fresh(in.r) {
+	if in.tried || !is.fresh(in.r) {
 		return false, errTooLate
 	}
-	*in = *p.insertion(in.r)
+	*in = *is.insertion(in.r)
 	return true, errTooLate
-}
-
-// recordWrite is the message that stores a version of a job. Was is that of the version
-// before, nil for the first. On a stream of one replica
-// it is refused once the bucket is closed, so that a late copy does not come back to life
-// when nobody remembers that it ran. On several replicas such a condition would have
-// writers wait for one another, so only what may be a copy has it; what comes late is
-// found by the scan for old buckets.
-func (p *part) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) write {
-	far := p.toFar(bucket, r.Due, now)
-	w := write{subject: p.nearSubject(bucket, r.Kind), data: p.encodeFitting(r, was)}
-	if far {
-		w.subject = p.farSubject(p.farOf(bucket))
-	}
-	if guarded || p.replicas == 1 {
-		w.last, w.guard = seq(0), p.jobMark(bucket, far)
-	}
-	return w
 }

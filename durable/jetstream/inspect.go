@@ -50,7 +50,7 @@ func (f *firsts) isFull(begins time.Time) bool {
 func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	found := &firsts{after: after, n: n + 1}
 	for _, p := range e.parts {
-		if err := p.page(ctx, f, found); err != nil {
+		if err := p.listings.page(ctx, f, found); err != nil {
 			return nil, driver.Cursor{}, err
 		}
 	}
@@ -73,22 +73,28 @@ type filledBucket struct {
 	start, end time.Time
 }
 
+// listings list jobs and workers, for people. It writes nothing.
+type listings struct {
+	*finder
+	queues *queues
+}
+
 // filledBuckets returns the buckets that have something, by their start.
-func (p *part) filledBuckets(ctx context.Context) ([]filledBucket, error) {
-	far, err := p.bucketsOf(ctx, "h")
+func (ls *listings) filledBuckets(ctx context.Context) ([]filledBucket, error) {
+	far, err := ls.bucketsOf(ctx, "h")
 	if err != nil {
 		return nil, err
 	}
-	near, err := p.contents(ctx, "q.>")
+	near, err := ls.contents(ctx, "q.>")
 	if err != nil {
 		return nil, err
 	}
 	var all []filledBucket
 	for h := range far {
-		all = append(all, filledBucket{p.farSubject(h), time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
+		all = append(all, filledBucket{ls.farSubject(h), time.UnixMicro(h * ls.far), time.UnixMicro((h + 1) * ls.far)})
 	}
 	for b := range near {
-		all = append(all, filledBucket{p.queueSubject(b, "*"), p.start(b), p.end(b)})
+		all = append(all, filledBucket{ls.queueSubject(b, "*"), ls.start(b), ls.end(b)})
 	}
 	slices.SortFunc(all, func(a, b filledBucket) int { return a.start.Compare(b.start) })
 	return all, nil
@@ -99,7 +105,7 @@ const claimedAhead = time.Minute
 
 // page adds what a partition has. A job's cursor is no earlier than its bucket, where it may
 // have come late: so a bucket has none that belongs before.
-func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
+func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) error {
 	add := func(jobs iter.Seq2[driver.Info, error], begins time.Time) error {
 		for i, err := range jobs {
 			if err != nil {
@@ -114,13 +120,13 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 		return nil
 	}
 	if f.State == driver.Dead {
-		return add(p.deadJobs(ctx, f), time.Time{})
+		return add(ls.deadJobs(ctx, f), time.Time{})
 	}
-	filled, err := p.filledBuckets(ctx)
+	filled, err := ls.filledBuckets(ctx)
 	if err != nil {
 		return err
 	}
-	last, seen := p.now().Add(claimedAhead), map[location]bool{}
+	last, seen := ls.now().Add(claimedAhead), map[location]bool{}
 	for _, b := range filled {
 		if !b.end.After(found.after.At) {
 			continue
@@ -128,7 +134,7 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 		if found.isFull(b.start) || f.State == driver.Running && b.start.After(last) {
 			return nil
 		}
-		if err := add(p.kept(ctx, f, seen, b.filter), b.start); err != nil {
+		if err := add(ls.kept(ctx, f, seen, b.filter), b.start); err != nil {
 			return err
 		}
 	}
@@ -222,7 +228,7 @@ func (e *engine) backlog(ctx context.Context, p *part, b *backlog) error {
 			case p.start(bucket).After(now):
 				b.waiting += int64(n)
 			case b.read < mostRead || isOneKind(queue) && !known && len(b.hashes) < 4*mostOverdue:
-				if err := p.backlogOf(ctx, b, spot{bucket, queue}, int64(n), now, handled, seen); err != nil {
+				if err := p.listings.backlogOf(ctx, b, spot{bucket, queue}, int64(n), now, handled, seen); err != nil {
 					return err
 				}
 			default:
@@ -246,17 +252,17 @@ func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 }
 
 // backlogOf reads a queue of n messages, as far as there is reason to: a page at least.
-func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[location]bool) error {
+func (ls *listings) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[location]bool) error {
 	var last *driver.Overdue
 	one, least := isOneKind(at.queue), b.read+pageSize
-	for v, err := range p.versions(ctx, p.queueSubject(at.bucket, at.queue)) {
+	for v, err := range ls.versions(ctx, ls.queueSubject(at.bucket, at.queue)) {
 		if err != nil {
 			return err
 		}
 		if n--; !v.s.fate.final() && v.s.fate != claimed && !seen[v.at] {
 			seen[v.at] = true
 			if b.waiting++; !v.r.Due.After(now) {
-				if last = b.add(&v.r, p.refOf(&v.r), handled); !one {
+				if last = b.add(&v.r, ls.refOf(&v.r), handled); !one {
 					b.due++
 					b.mixed[last]++
 				}
@@ -291,7 +297,7 @@ func (b *backlog) add(r *driver.Record, ref driver.Ref, handled map[string]bool)
 func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
 	all := map[string]*driver.WorkerInfo{}
 	for _, p := range e.parts {
-		if err := p.workers(ctx, all); err != nil {
+		if err := p.listings.workers(ctx, all); err != nil {
 			return nil, err
 		}
 	}
@@ -305,8 +311,8 @@ func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
 }
 
 // workers adds what a partition knows. Of the heartbeats in several the oldest counts.
-func (p *part) workers(ctx context.Context, all map[string]*driver.WorkerInfo) error {
-	lives, heartbeats, err := p.lives(ctx)
+func (ls *listings) workers(ctx context.Context, all map[string]*driver.WorkerInfo) error {
+	lives, heartbeats, err := ls.queues.lives(ctx)
 	if err != nil {
 		return err
 	}
@@ -317,22 +323,22 @@ func (p *part) workers(ctx context.Context, all map[string]*driver.WorkerInfo) e
 		return all[name]
 	}
 	for subject, l := range lives {
-		w := of(strings.TrimPrefix(subject, p.workerSubject("")))
-		if until := p.serverTime(heartbeats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
+		w := of(strings.TrimPrefix(subject, ls.workerSubject("")))
+		if until := ls.serverTime(heartbeats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
 			w.Until = until
 		}
 		w.Kinds, w.AllKinds = l.Names, l.All
 	}
-	near, err := p.contents(ctx, "q.>")
+	near, err := ls.contents(ctx, "q.>")
 	if err != nil {
 		return err
 	}
-	last := p.now().Add(claimedAhead)
+	last := ls.now().Add(claimedAhead)
 	for _, bucket := range sorted(near) {
-		if p.start(bucket).After(last) {
+		if ls.start(bucket).After(last) {
 			break
 		}
-		claims, err := p.claims(ctx, bucket)
+		claims, err := ls.claims(ctx, bucket)
 		if err != nil {
 			return err
 		}
@@ -354,16 +360,16 @@ type claim struct {
 
 // claims returns those of a bucket, by their subjects. Of several messages of one subject the
 // last counts.
-func (p *part) claims(ctx context.Context, bucket int64) (map[string]claim, error) {
+func (ls *listings) claims(ctx context.Context, bucket int64) (map[string]claim, error) {
 	found := map[string]claim{}
-	for page, err := range p.pages(ctx, p.subject("c."+itoa(bucket)+".>"), 1, time.Time{}) {
+	for page, err := range ls.pages(ctx, ls.subject("c."+itoa(bucket)+".>"), 1, time.Time{}) {
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range page {
 			delete(found, m.Subject)
 			if s, err := decodeStatus(m.Data, m.Seq); err == nil && s.fate == claimed { // one that cannot be read hides no others
-				found[m.Subject] = claim{s.worker, p.serverTime(m.Time)}
+				found[m.Subject] = claim{s.worker, ls.serverTime(m.Time)}
 			}
 		}
 	}

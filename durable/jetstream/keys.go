@@ -16,7 +16,7 @@ import (
 // job does not have the key, though no tombstone is written. order.go says which of several jobs of
 // a key is the newest.
 
-func (p *part) keyWrite(r *driver.Record, last uint64) write { return p.keyWriteAfter(r, last, "") }
+func (ks *keys) keyWrite(r *driver.Record, last uint64) write { return ks.keyWriteAfter(r, last, "") }
 
 // graveTTL is how long a tombstone lasts.
 const graveTTL = time.Minute
@@ -26,6 +26,10 @@ const graveTTL = time.Minute
 func grave(subject string) write {
 	return write{subject: subject, rollup: true, ttl: graveTTL}
 }
+
+// keys knows which job has a key, and composes what takes and leaves one. It writes nothing, and has no state of its
+// own; a key changes hands only in a commit whose condition is the key's message as it was read.
+type keys struct{ *finder }
 
 // holder is the job that has a key, or had it last.
 type holder struct {
@@ -44,9 +48,9 @@ type holder struct {
 
 // keyHolder returns who has a key. A job that begins or ends between the two readings may have
 // left it, maybe to another job: then the key's message is another.
-func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) {
+func (ks *keys) keyHolder(ctx context.Context, key string) (h holder, err error) {
 	for before := h; ; before = h {
-		h, err = p.holder(ctx, key)
+		h, err = ks.holder(ctx, key)
 		waits, same := h.alive && h.s.fate != claimed, h.seq == before.seq && h.alive == before.alive
 		if err != nil || waits || h.ref == "" || same {
 			return h, err
@@ -55,8 +59,8 @@ func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) 
 }
 
 // holder reads a key, and then the status of the job that has it.
-func (p *part) holder(ctx context.Context, key string) (holder, error) {
-	m, err := p.last(ctx, p.keySubject(key))
+func (ks *keys) holder(ctx context.Context, key string) (holder, error) {
+	m, err := ks.last(ctx, ks.keySubject(key))
 	if err != nil {
 		return holder{}, err
 	}
@@ -64,46 +68,46 @@ func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	if k.ref == "" || k.left {
 		return holder{key: key, seq: m.Seq, after: k.ref}, nil
 	}
-	a, err := parseRef(k.ref, p.salt, p.of)
+	a, err := parseRef(k.ref, ks.salt, ks.of)
 	if err != nil {
 		return holder{}, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
-	h, err := p.jobOf(ctx, a)
+	h, err := ks.jobOf(ctx, a)
 	h.key, h.ref, h.after, h.until, h.seq = key, k.ref, k.after, k.until, m.Seq
 	return h, err
 }
 
 // jobOf returns a job as the holder of a key that is not read.
-func (p *part) jobOf(ctx context.Context, a address) (h holder, err error) {
+func (ks *keys) jobOf(ctx context.Context, a address) (h holder, err error) {
 	h.job = a
-	h.at, h.forward, h.s, err = p.current(ctx, a)
+	h.at, h.forward, h.s, err = ks.current(ctx, a)
 	h.alive = !h.s.fate.final()
 	return h, err
 }
 
 // findHeld is find of the job that has a key. Its first version was written right before the key.
-func (p *part) findHeld(ctx context.Context, h *holder) (r driver.Record, m stored, err error) {
+func (ks *keys) findHeld(ctx context.Context, h *holder) (r driver.Record, m stored, err error) {
 	if h.at.version == 0 && h.seq > 1 {
-		if r, m, err = p.versionAt(ctx, h.seq-1, h.at); err != nil || m.Seq > 0 {
+		if r, m, err = ks.versionAt(ctx, h.seq-1, h.at); err != nil || m.Seq > 0 {
 			return r, m, err
 		}
 	}
-	return p.find(ctx, h.job, h.at, h.forward)
+	return ks.find(ctx, h.job, h.at, h.forward)
 }
 
 // leaveKey is what an ending job writes of its key: that it is free, or has the next
 // occurrence. Nil if the key is not this job's.
-func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (group, error) {
+func (ks *keys) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (group, error) {
 	if r.Key == "" {
 		return nil, nil
 	}
-	m, err := p.last(ctx, p.keySubject(r.Key))
-	if err != nil || parseKey(m).ref != p.refOf(r) {
+	m, err := ks.last(ctx, ks.keySubject(r.Key))
+	if err != nil || parseKey(m).ref != ks.refOf(r) {
 		return nil, err
 	}
-	w := grave(p.keySubject(r.Key))
+	w := grave(ks.keySubject(r.Key))
 	if next != nil {
-		w = p.keyWrite(next, m.Seq)
+		w = ks.keyWrite(next, m.Seq)
 	}
 	w.last = seq(m.Seq)
 	return group{w}, nil
@@ -111,8 +115,8 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 
 // cancelGroup returns the waiting job that has a key, its message, and what cancels it. As in
 // moveGroup the status is as it was read, and if there was none its bucket is open.
-func (p *part) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m stored, g group, err error) {
-	r, m, err = p.findHeld(ctx, h)
+func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m stored, g group, err error) {
+	r, m, err = ks.findHeld(ctx, h)
 	if errors.Is(err, driver.ErrNotFound) {
 		err = errBusy // it was moved meanwhile, or another server is a moment behind
 	}
@@ -122,10 +126,10 @@ func (p *part) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m s
 	if h.s.fate == freed {
 		r.Attempt = h.s.attempt
 	}
-	left := grave(p.forward(h.at.id))
+	left := grave(ks.forward(h.at.id))
 	if h.s.seq == 0 {
-		left.last, left.guard = seq(0), p.nearMark(h.at.bucket)
+		left.last, left.guard = seq(0), ks.nearMark(h.at.bucket)
 	}
 	end := status{fate: canceled, token: rand.Text(), attempt: h.s.attempt}
-	return r, m, group{{subject: p.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
+	return r, m, group{{subject: ks.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
 }

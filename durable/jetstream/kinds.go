@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -147,44 +146,6 @@ func (fl *fleet) isOld() bool {
 	return fl == nil || time.Since(fl.read) > 5*time.Second || len(fl.queues) == 0 && time.Since(fl.read) > pollEvery
 }
 
-// consult reads what the heartbeats say, if that was not done lately. Without an answer, or while
-// another call reads them, what was known before counts: a job may be stored in any queue.
-func (p *part) consult(ctx context.Context) {
-	if !p.fleet.Load().isOld() || !p.consulting.TryLock() {
-		return
-	}
-	defer p.consulting.Unlock()
-	was := p.fleet.Load()
-	if !was.isOld() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	lives, _, err := p.lives(ctx)
-	fl := fleetOf(slices.Collect(maps.Values(lives)))
-	if err != nil && was != nil {
-		fl.queues, fl.shared = was.queues, was.shared
-	}
-	p.fleet.CompareAndSwap(was, fl) // a worker knows it better
-}
-
-// lives returns what the heartbeats of all workers say.
-func (p *part) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
-	heartbeats, err := p.lasts(ctx, []string{p.workerSubject("*")})
-	if err != nil {
-		return nil, nil, err
-	}
-	lives := make(map[string]life, len(heartbeats))
-	for subject, m := range heartbeats {
-		var l life
-		if err := json.Unmarshal(m.Data, &l); err != nil {
-			continue // it is none: leaseOf says so
-		}
-		lives[subject] = l
-	}
-	return lives, heartbeats, nil
-}
-
 // regroupEvery is how often a worker reads the heartbeats of others.
 const regroupEvery = 2 * time.Second
 
@@ -194,14 +155,14 @@ func (f *fetcher) regroup(ctx context.Context) error {
 	if !changed && time.Since(f.regrouped) < regroupEvery {
 		return nil
 	}
-	lives, _, err := f.lives(ctx)
+	lives, _, err := f.part.queues.lives(ctx)
 	if err != nil {
 		return err
 	}
 	f.regrouped, f.said = time.Now(), own
 	lives[f.workerSubject(f.w.c.Name)] = own
 	f.w.others.Store(int64(len(lives)) - 1)
-	f.fleet.Store(fleetOf(slices.Collect(maps.Values(lives))))
+	f.part.queues.fleet.Store(fleetOf(slices.Collect(maps.Values(lives))))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for at, r := range f.near {
@@ -245,14 +206,14 @@ func (f *fetcher) reads(queue string) bool {
 	if isOneKind(queue) {
 		return f.kinds[queue] != nil
 	}
-	hashes := f.fleet.Load().shared[queue]
+	hashes := f.part.queues.fleet.Load().shared[queue]
 	return hashes == nil || f.kinds[hashes[0]] != nil
 }
 
 // own returns the queues where jobs of this worker are to be expected, shared ones first.
 func (f *fetcher) own() []string {
 	own := map[string]bool{}
-	fl := f.fleet.Load()
+	fl := f.part.queues.fleet.Load()
 	for h := range f.kinds {
 		own[fl.queueOfHash(h)] = true
 	}
@@ -268,7 +229,7 @@ func (f *fetcher) own() []string {
 // that is closed when that may have changed.
 func (f *fetcher) isOpen(queue string) (bool, <-chan struct{}) {
 	open, changed := f.w.c.Kinds.Open()
-	hashes := f.fleet.Load().shared[queue]
+	hashes := f.part.queues.fleet.Load().shared[queue]
 	switch {
 	case isOneKind(queue):
 		hashes = []string{queue}

@@ -225,7 +225,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
 	for queue, others := range map[string][]life{anyQueue: nil, "_gone": {{Kinds: []string{hashOf("b")}}}} {
 		lives := append(others, life{Kinds: []string{hashOf("a")}})
-		f.fleet.Store(fleetOf(lives))
+		f.part.queues.fleet.Store(fleetOf(lives))
 		now := p.now().Truncate(time.Microsecond)
 		r := recordAt("job"+queue, now, now)
 		r.Kind = "b"
@@ -247,7 +247,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 		require.Zero(t, mark.Seq, "the bucket has a job that waits")
 		had, err = f.contents(t.Context(), "q."+itoa(b)+".*")
 		require.NoError(t, err)
-		require.Contains(t, had[b], f.fleet.Load().queueOf("b"))
+		require.Contains(t, had[b], f.part.queues.fleet.Load().queueOf("b"))
 	}
 }
 

@@ -45,7 +45,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 	w := &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})}, backs: make([]int64, 1)}
 	w.expectNothing()
 	f := &fetcher{part: p, w: w}
-	in := p.insertion(&r)
+	in := p.inserts.insertion(&r)
 	first := append(group(nil), in.group...)
 	if c.displaced {
 		first[0].last = nil // the forward's tombstone lasts for a minute
@@ -55,8 +55,8 @@ func (c lateTry) run(t *testing.T, p *part) {
 		version = 1
 	}
 	far := p.farOf(bucket)
-	if in.repeat(p); c.repeated {
-		require.NoError(t, p.insertGroups(t.Context(), []*inserting{in})[0])
+	if in.repeat(p.buckets); c.repeated {
+		require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{in})[0])
 		at := location{id: r.ID, bucket: bucket, version: version}
 		require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: done, token: "t"}.encode(), last: seq(0)}))
 		require.NoError(t, p.purge(t.Context(), p.queueSubject(bucket, "*"), 0))
@@ -106,10 +106,10 @@ func TestRepeatedJobRuns(t *testing.T) {
 	p.replicas = 3
 	now := p.now()
 	r := recordAt("x", now, now)
-	in := p.insertion(&r)
+	in := p.inserts.insertion(&r)
 	first := append(group(nil), in.group...)
-	in.repeat(p)
-	require.NoError(t, p.insertGroups(t.Context(), []*inserting{in})[0])
+	in.repeat(p.buckets)
+	require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{in})[0])
 	stored := func() uint64 {
 		m, err := p.last(t.Context(), first[len(first)-1].subject)
 		require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestRemovalTakenBack(t *testing.T) {
 		for i := range 100 { // 100 KB each: more than a block of the file
 			r := recordAt(name+strconv.Itoa(i), due, now)
 			r.Payload = make([]byte, 100_000)
-			require.NoError(t, p.insertGroups(t.Context(), []*inserting{p.insertion(&r)})[0])
+			require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{p.inserts.insertion(&r)})[0])
 		}
 	}
 	closing := p.start(first + 1)
@@ -166,7 +166,7 @@ func TestRemovalTakenBack(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	late := recordAt("late", closing, now)
-	w := p.recordWrite(&late, nil, b, now, false)
+	w := p.records.recordWrite(&late, nil, b, now, false)
 	w.last, w.guard = nil, "" // as on several replicas
 	require.NoError(t, p.write(t.Context(), w))
 
@@ -200,7 +200,7 @@ func TestFarBucketIsNotedEmpty(t *testing.T) {
 	h := p.farOf(p.nearOf(due))
 	store := func(id string) uint64 {
 		r := recordAt(id, due, now)
-		w := p.recordWrite(&r, nil, p.nearOf(due), now, false)
+		w := p.records.recordWrite(&r, nil, p.nearOf(due), now, false)
 		w.subject, w.last, w.guard = p.farSubject(h), nil, "" // as on several replicas
 		message, err := p.writeSeq(t.Context(), w)
 		require.NoError(t, err)

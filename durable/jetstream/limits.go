@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -186,7 +185,7 @@ func (p *part) readQuotasOf(ctx context.Context, jobs []*claimRequest, alone boo
 			wanted[j.quotas[k]], lanes[j.quotas[k]] = l, j.h.Record.Lane
 		}
 	}
-	return p.readQuotas(ctx, wanted, lanes, alone)
+	return p.quotas.readQuotas(ctx, wanted, lanes, alone)
 }
 
 // sweepFor frees what dead workers have of the quotas that are full, and returns the jobs
@@ -303,13 +302,13 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claimRequest,
 		case !d.changed:
 		case d.written:
 			together.drafts = append(together.drafts, d)
-			wr := p.counterWrite(d.of, d.c, now)
+			wr := p.quotas.counterWrite(d.of, d.c, now)
 			if !d.rated {
 				wr.last = nil
 			}
 			together.group = append(together.group, wr)
 		case d.of.counter.ReservedFor != d.c.ReservedFor || d.c.ReservedUntil-d.of.counter.ReservedUntil > int64(driver.ReservationLasts/2):
-			groups = append(groups, claimGroup{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
+			groups = append(groups, claimGroup{drafts: []*draft{d}, group: group{p.quotas.counterWrite(d.of, d.c, now)}})
 		}
 	}
 	if len(together.group) > 0 {
@@ -376,7 +375,7 @@ func (pl *claimGroup) add(w *worker, p *part, j *claimRequest, drafts map[string
 	for _, name := range j.permits {
 		key, i, _ := parsePermit(name)
 		lane := drafts[key].of.key.Lane
-		wr := p.permitWrite(name, j.hd.at, w.c.Name, lane)
+		wr := p.quotas.permitWrite(name, j.hd.at, w.c.Name, lane)
 		if slices.Contains(j.took, name) {
 			wr.last = seq(drafts[key].of.permits[i].seq)
 		}
@@ -596,17 +595,4 @@ func coveredAlike(a, b *driver.FlowControl, r *driver.Record) bool {
 		}
 	}
 	return true
-}
-
-// limitKeyOf returns what a permit of a job of a lane is counted for.
-func limitKeyOf(permit, lane string) (driver.LimitKey, bool) {
-	f := strings.Split(permit, ".")
-	if len(f) != 3 {
-		return driver.LimitKey{}, false
-	}
-	id, err := parseInt(f[0])
-	if f[1] == "-" {
-		lane = ""
-	}
-	return driver.LimitKey{Limit: id, Lane: lane}, err == nil
 }

@@ -44,25 +44,25 @@ func parseKey(m stored) (k keyMessage) {
 }
 
 // keyWriteAfter is keyWrite of a job that came after another.
-func (p *part) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
-	text := string(p.refOf(r))
+func (ks *keys) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
+	text := string(ks.refOf(r))
 	switch {
 	case !r.Expires.IsZero():
 		text += " " + string(cmp.Or(after, ".")) + " " + itoa(r.Expires.UnixMicro())
 	case after != "":
 		text += " " + string(after)
 	}
-	return write{subject: p.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
+	return write{subject: ks.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
 }
 
 // leftWrite is the message of a key that its newest job has left.
-func (p *part) leftWrite(key string, ref driver.Ref, last uint64) write {
-	return write{subject: p.keySubject(key), data: []byte("- " + string(ref)), last: seq(last), rollup: true}
+func (ks *keys) leftWrite(key string, ref driver.Ref, last uint64) write {
+	return write{subject: ks.keySubject(key), data: []byte("- " + string(ref)), last: seq(last), rollup: true}
 }
 
 // unchanged writes a message of a key once more, as it was read.
-func (p *part) unchanged(key string, m stored) write {
-	w := grave(p.keySubject(key))
+func (ks *keys) unchanged(key string, m stored) write {
+	w := grave(ks.keySubject(key))
 	if len(m.Data) > 0 {
 		w = write{subject: w.subject, data: m.Data, rollup: true}
 	}
@@ -71,49 +71,49 @@ func (p *part) unchanged(key string, m stored) write {
 }
 
 // newest reads the key of a job that may have left it, and reports whether a newer one has superseded the job.
-func (p *part) newest(ctx context.Context, r *driver.Record) (m stored, superseded bool, err error) {
+func (ks *keys) newest(ctx context.Context, r *driver.Record) (m stored, superseded bool, err error) {
 	for {
-		if m, err = p.last(ctx, p.keySubject(r.Key)); err != nil {
+		if m, err = ks.last(ctx, ks.keySubject(r.Key)); err != nil {
 			return m, false, err
 		}
 		k := parseKey(m)
-		if own := p.refOf(r); k.ref == own || k.after != own {
+		if own := ks.refOf(r); k.ref == own || k.after != own {
 			return m, k.ref != own, nil
 		}
 		// The newer one may have been canceled, or begin or be replaced just now: then the key's message is another.
-		h, err := p.holder(ctx, r.Key)
+		h, err := ks.holder(ctx, r.Key)
 		if err != nil || h.seq == m.Seq {
-			return m, h.alive && !h.expired(p.now()), err
+			return m, h.alive && !h.expired(ks.now()), err
 		}
 	}
 }
 
 // retakeKey is what a job with FreeWhenBegun writes of its key when it waits again, and whether a newer job
 // has superseded it: then it is what tells that this is so still.
-func (p *part) retakeKey(ctx context.Context, r *driver.Record) (g group, superseded bool, err error) {
-	m, superseded, err := p.newest(ctx, r)
+func (ks *keys) retakeKey(ctx context.Context, r *driver.Record) (g group, superseded bool, err error) {
+	m, superseded, err := ks.newest(ctx, r)
 	switch k := parseKey(m); {
 	case err != nil:
 		return nil, false, err
 	case superseded:
-		return group{p.unchanged(r.Key, m)}, true, nil
-	case k.ref == p.refOf(r) && !k.left:
+		return group{ks.unchanged(r.Key, m)}, true, nil
+	case k.ref == ks.refOf(r) && !k.left:
 		return nil, false, nil
 	}
-	return group{p.keyWrite(r, m.Seq)}, false, nil
+	return group{ks.keyWrite(r, m.Seq)}, false, nil
 }
 
 // leaveAtBegin is what a job with FreeWhenBegun writes of its key when it begins; before is the status of its
 // claim before, if any. If a newer job has superseded it since that claim, it is what retakeKey returns.
-func (p *part) leaveAtBegin(ctx context.Context, r *driver.Record, before status) (g group, superseded bool, err error) {
-	m, superseded, err := p.newest(ctx, r)
+func (ks *keys) leaveAtBegin(ctx context.Context, r *driver.Record, before status) (g group, superseded bool, err error) {
+	m, superseded, err := ks.newest(ctx, r)
 	switch {
-	case err != nil || superseded && (before.fate == none || r.Expired(p.now())): // that dies as expired
+	case err != nil || superseded && (before.fate == none || r.Expired(ks.now())): // that dies as expired
 		return nil, false, err
 	case superseded:
-		return group{p.unchanged(r.Key, m)}, true, nil
+		return group{ks.unchanged(r.Key, m)}, true, nil
 	}
-	return group{p.leftWrite(r.Key, p.refOf(r), m.Seq)}, false, nil
+	return group{ks.leftWrite(r.Key, ks.refOf(r), m.Seq)}, false, nil
 }
 
 // expired reports whether the job that has the key waits and has expired: it has it no longer.
@@ -124,10 +124,10 @@ func (h *holder) expired(now time.Time) bool {
 
 // asideGroup is what tells that a job which has expired still waits, when another takes its key: its status is
 // that of a job which was handed back. It dies when its turn comes.
-func (p *part) asideGroup(ctx context.Context, h *holder) (group, error) {
+func (ks *keys) asideGroup(ctx context.Context, h *holder) (group, error) {
 	s := h.s
 	if s.fate == none {
-		r, _, err := p.findHeld(ctx, h)
+		r, _, err := ks.findHeld(ctx, h)
 		if errors.Is(err, driver.ErrNotFound) {
 			err = errBusy // as in cancelGroup
 		}
@@ -137,26 +137,26 @@ func (p *part) asideGroup(ctx context.Context, h *holder) (group, error) {
 		s.attempt, s.crashes = r.Attempt, r.Crashes
 	}
 	aside := status{fate: freed, token: rand.Text(), attempt: s.attempt, crashes: s.crashes}
-	return group{{subject: p.fateSubject(h.at), data: aside.encode(), last: seq(s.seq)}}, nil
+	return group{{subject: ks.fateSubject(h.at), data: aside.encode(), last: seq(s.seq)}}, nil
 }
 
 // leaveCanceled is leaveKey of a job that was canceled while it waited: the job after which it came, if that
 // has not ended, is the newest again.
-func (p *part) leaveCanceled(ctx context.Context, r *driver.Record) (group, error) {
-	m, err := p.last(ctx, p.keySubject(r.Key))
+func (ks *keys) leaveCanceled(ctx context.Context, r *driver.Record) (group, error) {
+	m, err := ks.last(ctx, ks.keySubject(r.Key))
 	k := parseKey(m)
-	if err != nil || k.ref != p.refOf(r) {
+	if err != nil || k.ref != ks.refOf(r) {
 		return nil, err
 	}
-	w := grave(p.keySubject(r.Key))
+	w := grave(ks.keySubject(r.Key))
 	w.last = seq(m.Seq)
-	if a, err := parseRef(k.after, p.salt, p.of); err == nil {
-		h, err := p.jobOf(ctx, a)
+	if a, err := parseRef(k.after, ks.salt, ks.of); err == nil {
+		h, err := ks.jobOf(ctx, a)
 		if err != nil {
 			return nil, err
 		}
 		if h.alive {
-			w = p.leftWrite(r.Key, k.after, m.Seq)
+			w = ks.leftWrite(r.Key, k.after, m.Seq)
 		}
 	}
 	return group{w}, nil

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,12 +60,25 @@ type permit struct {
 	worker string   // likewise; "": it is free
 }
 
-// quotas are those that were of use lately.
+// quotas are those that were of use lately. It decides nothing: claims and ends write what it composes, on conditions.
 type quotas struct {
+	*buckets
 	claims sync.Mutex // one call claims under limits at a time, so that those of a process do not meet
 
 	mu  sync.Mutex // guards all, and what is in it
 	all map[string]*quota
+}
+
+func newQuotas(b *buckets) *quotas {
+	qs := &quotas{buckets: b, all: map[string]*quota{}}
+	b.forget = append(b.forget, func() {
+		qs.mu.Lock()
+		defer qs.mu.Unlock()
+		for _, q := range qs.all {
+			q.read, q.swept = time.Time{}, time.Time{}
+		}
+	})
+	return qs
 }
 
 func quotaOf(p driver.LimitKey) string {
@@ -87,9 +101,9 @@ func parsePermit(s string) (quota string, i int, ok bool) {
 }
 
 // permitWrite is what has a permit be a job's. The lane is there for who lists them.
-func (p *part) permitWrite(permit string, at location, worker, lane string) write {
+func (qs *quotas) permitWrite(permit string, at location, worker, lane string) write {
 	data := fmt.Appendf(nil, "%d %s %d %s %s", at.bucket, at.id, at.version, worker, lane)
-	return write{subject: p.permitSubject(permit), data: data, rollup: true}
+	return write{subject: qs.permitSubject(permit), data: data, rollup: true}
 }
 
 func decodePermit(m stored) (s permit, lane string, err error) {
@@ -112,22 +126,22 @@ func decodePermit(m stored) (s permit, lane string, err error) {
 
 // leave is what leaves the permits of a claim, in the commit that replaces its status. That
 // this is as it was says that the permits are its own.
-func (p *part) leave(s status) (g group) {
+func (b *buckets) leave(s status) (g group) {
 	for _, permit := range s.permits {
-		g = append(g, grave(p.permitSubject(permit)))
+		g = append(g, grave(b.permitSubject(permit)))
 	}
 	return g
 }
 
 // counterWrite stores what is not counted by permits. It is of no use any more when the
 // last token is there and the turn is over.
-func (p *part) counterWrite(q *quota, c driver.Counter, now time.Time) write {
+func (qs *quotas) counterWrite(q *quota, c driver.Counter, now time.Time) write {
 	lasts := time.Unix(0, max(c.TAT, c.ReservedUntil)).Sub(now)
 	data, err := json.Marshal(wireCounter{q.key.Lane, c.TAT, c.TATBehind, c.ReservedFor, c.ReservedUntil, c.LastHolder})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	return write{subject: p.quotaSubject(quotaOf(q.key)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
+	return write{subject: qs.quotaSubject(quotaOf(q.key)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
 }
 
 // wireCounter is a [driver.Counter] as it is stored, without Taken. Lane is for listings. The
@@ -161,13 +175,13 @@ const (
 // readQuotas reads those that are not known, or that have seemed to be full for a while. Where
 // there are other workers it reads what is counted of the rest, too: whose turn it is nobody
 // tells.
-func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.StoredLimit, lanes map[string]string, alone bool) error {
+func (qs *quotas) readQuotas(ctx context.Context, wanted map[string]*driver.StoredLimit, lanes map[string]string, alone bool) error {
 	began := time.Now()
 	var all, counted []string
-	p.quotas.mu.Lock()
-	maps.DeleteFunc(p.quotas.all, func(_ string, q *quota) bool { return began.Sub(q.read) > quotaAge })
+	qs.mu.Lock()
+	maps.DeleteFunc(qs.all, func(_ string, q *quota) bool { return began.Sub(q.read) > quotaAge })
 	for key, l := range wanted {
-		q := p.quotas.all[key]
+		q := qs.all[key]
 		switch {
 		case q == nil || q.read.IsZero() || l.Running > 0 && q.used >= l.Running && began.Sub(q.read) > believed:
 			all = append(all, key)
@@ -175,26 +189,26 @@ func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.StoredL
 			counted = append(counted, key)
 		}
 	}
-	p.quotas.mu.Unlock()
-	found, err := p.quotaMessages(ctx, all, counted)
+	qs.mu.Unlock()
+	found, err := qs.quotaMessages(ctx, all, counted)
 	if err != nil {
 		return err
 	}
-	p.quotas.mu.Lock()
-	defer p.quotas.mu.Unlock()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	for _, key := range all {
-		if p.quotas.all[key] == nil {
-			p.quotas.all[key] = &quota{key: wanted[key].Key(lanes[key])}
+		if qs.all[key] == nil {
+			qs.all[key] = &quota{key: wanted[key].Key(lanes[key])}
 		}
-		q := p.quotas.all[key]
+		q := qs.all[key]
 		q.read, q.permits, q.used = began, map[int]permit{}, 0
 	}
 	for _, key := range append(all, counted...) {
-		q := p.quotas.all[key]
+		q := qs.all[key]
 		q.seq, q.counter = 0, driver.Counter{}
 	}
 	for subject, m := range found {
-		if err := p.learnQuota(subject, m); err != nil {
+		if err := qs.learnQuota(subject, m); err != nil {
 			return err
 		}
 	}
@@ -202,17 +216,17 @@ func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.StoredL
 }
 
 // learnQuota notes one message. p.quotas.mu is held.
-func (p *part) learnQuota(subject string, m stored) error {
-	if key, ok := strings.CutPrefix(subject, p.quotaSubject("")); ok {
+func (qs *quotas) learnQuota(subject string, m stored) error {
+	if key, ok := strings.CutPrefix(subject, qs.quotaSubject("")); ok {
 		c, _, err := decodeCounter(m)
-		if q := p.quotas.all[key]; q != nil && err == nil {
+		if q := qs.all[key]; q != nil && err == nil {
 			q.seq, q.counter = m.Seq, c
 		}
 		return err
 	}
 	s, _, err := decodePermit(m)
-	key, i, ok := parsePermit(strings.TrimPrefix(subject, p.permitSubject("")))
-	if q := p.quotas.all[key]; ok && q != nil && err == nil {
+	key, i, ok := parsePermit(strings.TrimPrefix(subject, qs.permitSubject("")))
+	if q := qs.all[key]; ok && q != nil && err == nil {
 		q.set(i, s)
 	}
 	return err
@@ -221,45 +235,32 @@ func (p *part) learnQuota(subject string, m stored) error {
 // quotaMessages returns all that there is of some, and of others what is counted. If that is too
 // much for one answer of the server it reads in halves, and where one alone is, as the list
 // of its subjects says.
-func (p *part) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {
+func (qs *quotas) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {
 	var filters []string
 	for _, key := range all {
-		filters = append(filters, p.quotaSubject(key), p.permitSubject(key+".*"))
+		filters = append(filters, qs.quotaSubject(key), qs.permitSubject(key+".*"))
 	}
 	for _, key := range counted {
-		filters = append(filters, p.quotaSubject(key))
+		filters = append(filters, qs.quotaSubject(key))
 	}
-	found, err := p.lasts(ctx, filters)
+	found, err := qs.lasts(ctx, filters)
 	if !errors.Is(err, errTooMany) {
 		return found, err
 	}
 	if half := len(all) / 2; half > 0 {
-		if found, err = p.quotaMessages(ctx, all[:half], counted); err != nil {
+		if found, err = qs.quotaMessages(ctx, all[:half], counted); err != nil {
 			return nil, err
 		}
-		rest, err := p.quotaMessages(ctx, all[half:], nil)
+		rest, err := qs.quotaMessages(ctx, all[half:], nil)
 		maps.Copy(found, rest)
 		return found, err
 	}
-	if found, err = p.lastsOf(ctx, p.permitSubject(all[0]+".*")); err != nil {
+	if found, err = qs.lastsOf(ctx, qs.permitSubject(all[0]+".*")); err != nil {
 		return nil, err
 	}
-	rest, err := p.quotaMessages(ctx, nil, append(all, counted...))
+	rest, err := qs.quotaMessages(ctx, nil, append(all, counted...))
 	maps.Copy(found, rest)
 	return found, err
-}
-
-// lastsOf returns the last message of each subject that a filter selects, however many.
-func (p *part) lastsOf(ctx context.Context, filter string) (map[string]stored, error) {
-	info, err := p.info(ctx, filter)
-	if err != nil {
-		return nil, err
-	}
-	subjects := make([]string, 0, len(info.subjects))
-	for s := range info.subjects {
-		subjects = append(subjects, s)
-	}
-	return p.lasts(ctx, subjects)
 }
 
 // set notes what is known of a permit.
@@ -295,12 +296,12 @@ func (q *quota) freePermit(l *driver.StoredLimit, chosen map[int]bool) int {
 }
 
 // learnFreed notes that permits are free, with the sequences of the messages that say so.
-func (p *part) learnFreed(permits map[string]uint64) {
-	p.quotas.mu.Lock()
-	defer p.quotas.mu.Unlock()
+func (qs *quotas) learnFreed(permits map[string]uint64) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	for name, at := range permits {
 		key, i, ok := parsePermit(name)
-		if q := p.quotas.all[key]; ok && q != nil && q.permits[i].seq < at {
+		if q := qs.all[key]; ok && q != nil && q.permits[i].seq < at {
 			q.set(i, permit{seq: at})
 		}
 	}
@@ -345,7 +346,7 @@ func (w *worker) sweepPermits(ctx context.Context, p *part, key string) bool {
 				}
 			}
 		}
-		if p.isTaken(name, s) { // else its job has ended since
+		if p.quotas.isTaken(name, s) { // else its job has ended since
 			dead = append(dead, name)
 		}
 	}
@@ -359,11 +360,11 @@ func (w *worker) sweepPermits(ctx context.Context, p *part, key string) bool {
 }
 
 // isTaken reports whether a permit is known to be as it was.
-func (p *part) isTaken(name string, s permit) bool {
-	p.quotas.mu.Lock()
-	defer p.quotas.mu.Unlock()
+func (qs *quotas) isTaken(name string, s permit) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	key, i, _ := parsePermit(name)
-	q := p.quotas.all[key]
+	q := qs.all[key]
 	return q == nil || q.permits[i] == s
 }
 
@@ -412,4 +413,84 @@ func permitsLeft(p *part, g group, first uint64) map[string]uint64 {
 		}
 	}
 	return left
+}
+
+// usage adds what a partition has counted for a limit.
+func (qs *quotas) usage(ctx context.Context, id int64, counted map[driver.LimitKey]*driver.Counter) error {
+	of := func(lane string) *driver.Counter {
+		key := driver.LimitKey{Limit: id, Lane: lane}
+		if counted[key] == nil {
+			counted[key] = &driver.Counter{}
+		}
+		return counted[key]
+	}
+	permits, err := qs.lastsOf(ctx, qs.permitSubject(itoa(id)+".>"))
+	if err != nil {
+		return err
+	}
+	for _, m := range permits {
+		s, lane, err := decodePermit(m)
+		if err != nil {
+			return err
+		}
+		if s.worker != "" {
+			of(lane).Taken++
+		}
+	}
+	counters, err := qs.lastsOf(ctx, qs.quotaSubject(itoa(id)+".>"))
+	if err != nil {
+		return err
+	}
+	for _, m := range counters {
+		c, lane, err := decodeCounter(m)
+		if err != nil {
+			return err
+		}
+		own := of(lane)
+		c.Taken = own.Taken
+		*own = c
+	}
+	return nil
+}
+
+// limitKeyOf returns what a permit of a job of a lane is counted for.
+func limitKeyOf(permit, lane string) (driver.LimitKey, bool) {
+	f := strings.Split(permit, ".")
+	if len(f) != 3 {
+		return driver.LimitKey{}, false
+	}
+	id, err := parseInt(f[0])
+	if f[1] == "-" {
+		lane = ""
+	}
+	return driver.LimitKey{Limit: id, Lane: lane}, err == nil
+}
+
+// lanesOf returns the lane of a job for each list of its permits, as far as one of them says it.
+func (qs *quotas) lanesOf(ctx context.Context, permits [][]string) ([]string, error) {
+	var subjects []string
+	for _, name := range slices.Concat(permits...) {
+		subjects = append(subjects, qs.permitSubject(name))
+	}
+	found, err := qs.lasts(ctx, subjects)
+	lanes := make([]string, len(permits))
+	for i, names := range permits {
+		for _, name := range names {
+			_, lane, err := decodePermit(found[qs.permitSubject(name)])
+			if err == nil && lane != "" {
+				lanes[i] = lane
+			}
+		}
+	}
+	return lanes, err
+}
+
+// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
+// makes the job a suspect.
+func (b *buckets) freeGroup(at location, s status, dead bool) group {
+	free := status{fate: freed, token: cryptorand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
+	if dead {
+		free.attempt, free.crashes = s.begun()
+	}
+	return append(group{{subject: b.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, b.leave(s)...)
 }

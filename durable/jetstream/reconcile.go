@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -220,7 +219,7 @@ func (w *worker) freeForgotten(ctx context.Context, p *part, all map[location]st
 	for at, s := range all {
 		groups, permits = append(groups, p.freeGroup(at, s, true)), append(permits, s.permits)
 	}
-	lanes, err := p.lanesOf(ctx, permits)
+	lanes, err := p.quotas.lanesOf(ctx, permits)
 	if err != nil {
 		return err
 	}
@@ -254,25 +253,6 @@ func (w *worker) report(n driver.Notice) {
 	if w.c.Notify != nil {
 		w.c.Notify(n)
 	}
-}
-
-// lanesOf returns the lane of a job for each list of its permits, as far as one of them says it.
-func (p *part) lanesOf(ctx context.Context, permits [][]string) ([]string, error) {
-	var subjects []string
-	for _, name := range slices.Concat(permits...) {
-		subjects = append(subjects, p.permitSubject(name))
-	}
-	found, err := p.lasts(ctx, subjects)
-	lanes := make([]string, len(permits))
-	for i, names := range permits {
-		for _, name := range names {
-			_, lane, err := decodePermit(found[p.permitSubject(name)])
-			if err == nil && lane != "" {
-				lanes[i] = lane
-			}
-		}
-	}
-	return lanes, err
 }
 
 // refresh reads the statuses of claims that were written before the stream went back, and returns ErrLeaseLost of those

@@ -45,12 +45,12 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 
 	late := put(status{fate: canceled, token: "mine"})
 	put(status{fate: done, token: "another"})
-	ok, err := p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, late)
+	ok, err := p.changes.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, late)
 	require.NoError(t, err)
 	require.False(t, ok)
 	stays(done)
 
-	ok, err = p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, put(status{fate: canceled, token: "mine"}))
+	ok, err = p.changes.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, put(status{fate: canceled, token: "mine"}))
 	require.NoError(t, err)
 	require.False(t, ok)
 	stays(none)
@@ -67,9 +67,9 @@ func TestCancelBeforeTheMark(t *testing.T) {
 	require.NoError(t, p.insertOne(t.Context(), r))
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
+	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 
-	_, err := p.cancelAs(t.Context(), a, "t")
+	_, err := p.changes.cancelAs(t.Context(), a, "t")
 	require.ErrorIs(t, err, driver.ErrUncertain)
 }
 
@@ -115,7 +115,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		}
 
 		require.NoError(t, f.moveLate(t.Context(), &handle{p: p, at: at, seq: res.first}, &r))
-		info, err := p.info(t.Context(), p.nearSubject(at.bucket+1, "k"))
+		info, err := p.info(t.Context(), p.queues.nearSubject(at.bucket+1, "k"))
 		require.NoError(t, err)
 		require.Equal(t, there, len(info.subjects) > 0, "stored anew")
 		s, err := p.status(t.Context(), at)
@@ -134,9 +134,9 @@ func TestCancelBelowTheWatermark(t *testing.T) {
 	due := p.start(b)
 	closeBucket(t, p, b+2)
 	there, ended := recordAt("there", due, now), recordAt("ended", due, now)
-	require.NoError(t, p.write(t.Context(), write{subject: p.nearSubject(b, "k"), data: encode(&there, nil)}))
+	require.NoError(t, p.write(t.Context(), write{subject: p.queues.nearSubject(b, "k"), data: encode(&there, nil)}))
 	cancel := func(r driver.Record) bool {
-		ok, err := p.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
+		ok, err := p.changes.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
 		require.NoError(t, err)
 		return ok
 	}
@@ -162,7 +162,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	require.NoError(t, p.insertOne(t.Context(), r))
 	result := make(chan error, 1)
 	go func() {
-		_, err := caller.cancel(t.Context(), a)
+		_, err := caller.changes.cancel(t.Context(), a)
 		result <- err
 	}()
 	at := location{id: r.ID, bucket: a.bucket}
@@ -171,7 +171,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 		return err == nil && s.fate == canceled
 	}, time.Minute, time.Millisecond)
 	closeBucket(t, p, a.bucket)
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
+	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 	require.NoError(t, p.purge(t.Context(), p.fateSubject(at), 0))
 	require.ErrorIs(t, <-result, driver.ErrUncertain)
 	require.True(t, l.lost.Load())
@@ -189,11 +189,11 @@ func TestSignalThatIsRefusedAfterItWasStored(t *testing.T) {
 	r := recordAt("x", now.Add(time.Hour), now)
 	r.Key, r.Signals = "key", true
 	require.NoError(t, p.insertOne(t.Context(), r))
-	ok, err := caller.signal(t.Context(), "key", []byte("s"), now)
+	ok, err := caller.changes.signal(t.Context(), "key", []byte("s"), now)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.True(t, l.lost.Load())
-	ok, err = caller.signal(t.Context(), "key", []byte("t"), now)
+	ok, err = caller.changes.signal(t.Context(), "key", []byte("t"), now)
 	require.NoError(t, err)
 	require.False(t, ok, "it has one")
 }

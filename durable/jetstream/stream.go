@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -28,6 +29,15 @@ const (
 	commitTimeout = 10 * time.Second // of a write; longer than an election
 )
 
+// A server takes no message, headers and all, that is larger than its max_payload, and the client
+// refuses to send one. So a job that does not fit is refused by itself, and not with all that it
+// shares a commit with. One that was accepted always fits: what grows in it is cut.
+const (
+	leastMaxPayload = 16 << 10 // heartbeats, statuses and permits fit
+	headersSize     = 320      // of a message, without its guard
+	growth          = 1 << 10  // is free when a job is added: for its version, its attempts, a line of its error
+)
+
 // stream is a client that writes, and knows of its stream what answers have shown: whether it went back, has the
 // version and the settings that it must have, and how large it is. It knows no job.
 //
@@ -45,6 +55,7 @@ type stream struct {
 	forget []func()                       // each drops what is cached of a stream that went back
 
 	history      history
+	nonce        string       // of the witnesses of this engine
 	landmarks    string       // the prefix of the subjects whose messages are the better landmarks
 	checked      atomic.Int64 // the losses of the connection after which the past was looked at
 	created      atomic.Int64 // when the stream was made, or restored from a backup
@@ -397,4 +408,67 @@ func (s *stream) checkDisk() error {
 		return err
 	}
 	return nil
+}
+
+// remove removes one message, if the user has the right to. The caller has stored the end of its job before.
+func (s *stream) remove(ctx context.Context, m stored) {
+	if s.mayNotRemove.Load() || s.checkDisk() != nil {
+		return
+	}
+	err := s.ask(ctx, "STREAM.MSG.DELETE."+s.name, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
+	s.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
+}
+
+// purge removes the messages of a subject up to a sequence, 0 for all.
+func (s *stream) purge(ctx context.Context, filter string, upTo uint64) error {
+	if err := s.checkDisk(); err != nil {
+		return err
+	}
+	request := map[string]any{"filter": filter}
+	if upTo > 0 {
+		request["seq"] = upTo + 1
+	}
+	return s.ask(ctx, "STREAM.PURGE."+s.name, request, nil)
+}
+
+// lastsOf returns the last message of each subject that a filter selects, however many.
+func (s *stream) lastsOf(ctx context.Context, filter string) (map[string]stored, error) {
+	info, err := s.info(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	return s.lasts(ctx, slices.Collect(maps.Keys(info.subjects)))
+}
+
+// tooLarge returns an error that wraps durable.ErrInvalid if a message is larger than most.
+func tooLarge(what string, size, most int) error {
+	if size <= most {
+		return nil
+	}
+	return fmt.Errorf("%w: %s has %d bytes as it is stored, more than the server's max_payload allows, %d", driver.ErrInvalid, what, size, most)
+}
+
+// checkSize returns an error if a message of a group is too large.
+func (s *stream) checkSize(g group) error {
+	most := s.nc.maxPayload()
+	for i := range g {
+		if size := len(g[i].data) + len(g[i].guard) + headersSize; size > most {
+			return tooLarge("a message of "+g[i].subject, size, most)
+		}
+	}
+	return nil
+}
+
+// commitFitting commits those groups that are not too large.
+func (s *stream) commitFitting(ctx context.Context, groups []group) []result {
+	results, fit := make([]result, len(groups)), []int(nil)
+	for i, g := range groups {
+		if results[i].err = s.checkSize(g); results[i].err == nil {
+			fit = append(fit, i)
+		}
+	}
+	for k, res := range s.commit(ctx, pick(groups, fit)) {
+		results[fit[k]] = res
+	}
+	return results
 }

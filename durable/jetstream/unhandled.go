@@ -35,7 +35,7 @@ func (f *fetcher) endedNobodys(ctx context.Context, at spot) (last uint64, err e
 // is not among them: its heartbeat is late, and those of others may be, or the server that answers was frozen
 // and has old ones.
 func (e *engine) handled(ctx context.Context, p *part, now time.Time) (map[string]bool, error) {
-	lives, heartbeats, err := p.lives(ctx)
+	lives, heartbeats, err := p.queues.lives(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -112,9 +112,9 @@ func TestInsertBelowTheWatermark(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, r.Due.Equal(info.Due))
 		}
-		info, err := p.info(t.Context(), p.nearSubject(b+1, "k"))
+		info, err := p.info(t.Context(), p.queues.nearSubject(b+1, "k"))
 		require.NoError(t, err)
-		require.EqualValues(t, 3, info.subjects[p.nearSubject(b+1, "k")], "each is stored once")
+		require.EqualValues(t, 3, info.subjects[p.queues.nearSubject(b+1, "k")], "each is stored once")
 	}
 }
 

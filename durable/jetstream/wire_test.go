@@ -112,7 +112,7 @@ func TestForgedRef(t *testing.T) {
 		require.False(t, oks[0], "%.100q", string(ref))
 		require.ErrorIs(t, errs[0], driver.ErrNotFound, "%.100q", string(ref))
 	}
-	s, err := p.status(t.Context(), p.locationOf(p.nearSubject(p.nearOf(r.Due), "k"), &r))
+	s, err := p.status(t.Context(), p.locationOf(p.queues.nearSubject(p.nearOf(r.Due), "k"), &r))
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate, "the job that is there waits")
 }

@@ -442,25 +442,25 @@ func (w *worker) gone(ctx context.Context, h *driver.Delivery) driver.ClaimResul
 }
 
 // tidy removes the key and the forward of a job that was canceled.
-func (p *part) tidy(ctx context.Context, r *driver.Record, at location) error {
+func (ks *keys) tidy(ctx context.Context, r *driver.Record, at location) error {
 	if r.Key == "" && at.version == 0 {
 		return nil
 	}
-	s, err := p.status(ctx, at)
+	s, err := ks.status(ctx, at)
 	if err != nil || s.fate != canceled {
 		return err
 	}
-	g, err := p.leaveCanceled(ctx, r)
+	g, err := ks.leaveCanceled(ctx, r)
 	if err != nil {
 		return err
 	}
 	if at.version > 0 {
-		g = append(g, grave(p.forward(at.id)))
+		g = append(g, grave(ks.forward(at.id)))
 	}
 	if len(g) == 0 {
 		return nil
 	}
-	if err := p.write(ctx, g...); !errors.Is(err, errConflict) {
+	if err := ks.write(ctx, g...); !errors.Is(err, errConflict) {
 		return err
 	}
 	return nil // another one has taken the key
@@ -609,7 +609,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 			}
 		}
 		if !superseded {
-			return append(p.moveGroup(&r, hd.data, hd.at, hd.status, hd.ending, o.At, p.now()), key...), nil
+			return append(p.records.moveGroup(&r, hd.data, hd.at, hd.status, hd.ending, o.At, p.now()), key...), nil
 		}
 	}
 	end := status{fate: done, token: hd.ending, attempt: hd.status.attempt}
@@ -618,7 +618,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	}
 	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.admission.pressed()}}
 	if o.End == driver.DeadLetter {
-		g = append(g, write{subject: p.deadSubject(r.ID), data: p.encodeFitting(&r, hd.data), rollup: true, ttl: w.c.Retention})
+		g = append(g, write{subject: p.deadSubject(r.ID), data: p.records.encodeFitting(&r, hd.data), rollup: true, ttl: w.c.Retention})
 	}
 	if hd.at.version > 0 {
 		g = append(g, grave(p.forward(r.ID)))
@@ -629,7 +629,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 			return nil, err
 		}
 	}
-	schedule, err := p.endSchedule(ctx, o)
+	schedule, err := p.schedules.endSchedule(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -638,9 +638,9 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 		return g, nil
 	}
 	if bucket := p.openFor(o.Next.Due); bucket != p.nearOf(o.Next.Due) {
-		return append(g, p.elsewhere(o.Next, bucket, true)...), nil
+		return append(g, p.records.elsewhere(o.Next, bucket, true)...), nil
 	}
-	return append(g, p.recordWrite(o.Next, nil, p.nearOf(o.Next.Due), p.now(), true)), nil
+	return append(g, p.records.recordWrite(o.Next, nil, p.nearOf(o.Next.Due), p.now(), true)), nil
 }
 
 // checkEnd finds out what an error of an end means.
@@ -714,16 +714,6 @@ func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error 
 		errs = append(errs, err)
 	})
 	return errors.Join(errs...)
-}
-
-// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
-// makes the job a suspect.
-func (p *part) freeGroup(at location, s status, dead bool) group {
-	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
-	if dead {
-		free.attempt, free.crashes = s.begun()
-	}
-	return append(group{{subject: p.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, p.leave(s)...)
 }
 
 // freeOwn gives back a claim whose sequence is not known, if it was written and the answer was

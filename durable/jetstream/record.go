@@ -1,0 +1,125 @@
+package jetstream
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// records composes the messages that store a version of a job, and lead to it: where it goes, how large it may be, and
+// on which condition it is stored. It has no state, reads nothing but the watermark and the fleet, and writes nothing.
+type records struct {
+	*buckets
+	queues *queues
+}
+
+// moveGroup ends a version as moved, and stores the next; was is its message. The next version of a
+// suspect that was handed back is a suspect, too. Of what it is based on, all is conditional: the
+// status is as it was read, and if there was none, the bucket of the old version is open,
+// so that what has ended does not come back. A status that is there says as much, in a
+// closed bucket too: it is removed after its job.
+func (rs *records) moveGroup(r *driver.Record, was []byte, at location, s status, token string, to, now time.Time) group {
+	next := *r
+	next.Due, next.Version = to, r.Version+1
+	return rs.versionGroup(&next, was, at, s, token, rs.openFor(to), now)
+}
+
+// versionGroup is moveGroup of a version that is to be stored in a bucket.
+func (rs *records) versionGroup(next *driver.Record, was []byte, at location, s status, token string, bucket int64, now time.Time) group {
+	if s.fate == freed {
+		next.Attempt, next.Crashes = s.attempt, s.crashes
+	}
+	end := status{fate: moved, token: token, bucket: bucket, attempt: s.attempt}
+	forward := rs.forwardWrite(next, bucket)
+	if s.seq == 0 {
+		forward.last, forward.guard = seq(0), rs.nearMark(at.bucket)
+	}
+	g := group{
+		{subject: rs.fateSubject(at), data: end.encode(), last: seq(s.seq)},
+		forward,
+		rs.recordWrite(next, was, bucket, now, true),
+	}
+	return append(g, rs.leave(s)...)
+}
+
+func (rs *records) forwardWrite(r *driver.Record, bucket int64) write {
+	return write{subject: rs.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
+}
+
+// elsewhere returns what stores a new job in another bucket than that of its time: as a
+// second version, to which a forward leads.
+func (rs *records) elsewhere(r *driver.Record, bucket int64, guarded bool) group {
+	next := *r
+	next.Version = 1
+	return group{rs.forwardWrite(&next, bucket), rs.recordWrite(&next, nil, bucket, r.Born, guarded)}
+}
+
+// recordWrite is the message that stores a version of a job. Was is that of the version
+// before, nil for the first. On a stream of one replica
+// it is refused once the bucket is closed, so that a late copy does not come back to life
+// when nobody remembers that it ran. On several replicas such a condition would have
+// writers wait for one another, so only what may be a copy has it; what comes late is
+// found by the scan for old buckets.
+func (rs *records) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) write {
+	far := rs.toFar(bucket, r.Due, now)
+	w := write{subject: rs.queues.nearSubject(bucket, r.Kind), data: rs.encodeFitting(r, was)}
+	if far {
+		w.subject = rs.farSubject(rs.farOf(bucket))
+	}
+	if guarded || rs.replicas == 1 {
+		w.last, w.guard = seq(0), rs.jobMark(bucket, far)
+	}
+	return w
+}
+
+// mostHead is more than a record has beside its payload and its occurrence, as JSON, which may need
+// six bytes for one.
+const mostHead = 6*(driver.MaxKind+driver.MaxKey+driver.MaxLane+driver.MaxMeta) + growth
+
+// checkRecord returns an error if a record is too large to be added.
+func (rs *records) checkRecord(r *driver.Record) error {
+	most := rs.mostRecord()
+	if len(r.Payload)+6*len(r.Occurrence)+mostHead <= most {
+		return nil
+	}
+	return tooLarge("the job", len(encode(r, nil)), most)
+}
+
+// mostRecord is how large a record may be that is added.
+func (rs *records) mostRecord() int { return rs.nc.maxPayload() - 2*headersSize - growth }
+
+// encodeFitting is encode, of a record that has been tried. If it grew too large, the errors of its
+// attempts are cut, the oldest first.
+func (rs *records) encodeFitting(r *driver.Record, was []byte) []byte {
+	data := encode(r, was)
+	if most := rs.mostRecord() + growth/2; len(data) > most {
+		fitting := *r
+		for len(data) > most && cutErrors(&fitting) {
+			data = encode(&fitting, was)
+		}
+	}
+	return data
+}
+
+// cutErrors makes a record smaller, and reports whether it could.
+func cutErrors(r *driver.Record) bool {
+	switch n := len(r.Errors); {
+	case n > 1:
+		r.Errors = r.Errors[n-n/2:]
+	case n == 1 && r.Errors[0].Error != "":
+		last := r.Errors[0]
+		last.Error = half(last.Error)
+		r.Errors, r.LastError = []driver.Failure{last}, half(r.LastError)
+	case r.LastError != "":
+		r.LastError = half(r.LastError)
+	case n == 1:
+		r.Errors = nil
+	default:
+		return false
+	}
+	return true
+}
+
+func half(s string) string { return strings.ToValidUTF8(s[:len(s)/2], "") }

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,33 +127,6 @@ func (h *history) note(backs int64, first uint64, groups []group, status string)
 	if backs == h.backs && l.seq > h.last.seq {
 		h.last = l
 	}
-}
-
-// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
-// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
-// the server is behind. With several replicas that is asked as of a heartbeat.
-func (w *worker) lookBack(ctx context.Context, p *part) error {
-	h := &p.history
-	h.mu.Lock()
-	backs, l := h.backs, h.prev
-	h.prev = h.last
-	h.mu.Unlock()
-	if l.seq == 0 {
-		return nil
-	}
-	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
-	m, err := p.directly(ctx, "."+l.subject, nil)
-	if err == nil && older(m) && p.replicas > 1 {
-		var written witness
-		if written, err = w.writeHeartbeat(ctx, p); err == nil {
-			m, err = p.lastSince(ctx, written, l.subject, false)
-		}
-	}
-	if err == nil && older(m) {
-		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.name, l.seq))
-		return nil
-	}
-	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
 }
 
 // compareLandmark reads whether a message is as it was written when the stream had gone back so often.

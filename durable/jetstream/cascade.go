@@ -160,7 +160,7 @@ func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) er
 			return nil
 		}
 		if s.fate == claimed {
-			if left, err := f.w.leaseOf(ctx, f.part, s.worker); err != nil || left > 0 {
+			if left, err := f.w.leaseOf(ctx, f.leases, s.worker); err != nil || left > 0 {
 				return err
 			}
 			r.Attempt = s.attempt

@@ -6,7 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -223,4 +223,54 @@ func (c *changes) replaceDead(ctx context.Context, a address, by func(dead store
 	})
 }
 
-func (a location) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }
+// cancelTTL is for how long a request to cancel is kept.
+const cancelTTL = 24 * time.Hour
+
+// cancelRunning stores a request for the worker of a claim: a message of the subject
+// a.<worker>.<id>, with the sequence of the claim's status, on the condition that this is the
+// last one. It calls written with the worker once that is stored.
+func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, written func(worker string)) (ok bool, err error) {
+	err = c.change(ctx, "the job", func(lost error) (bool, error) {
+		at, _, s, err := c.current(ctx, a)
+		if err != nil {
+			return false, err
+		}
+		if s.fate != claimed {
+			return true, lost
+		}
+		err = c.write(ctx, write{
+			subject: c.cancelSubject(s.worker, a.id), data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
+			last: seq(s.seq), guard: c.fateSubject(at), rollup: true, ttl: cancelTTL,
+		})
+		if ok = err == nil; ok {
+			written(s.worker)
+		}
+		return false, err
+	})
+	return ok, err
+}
+
+// canceledOf returns the jobs of a worker's claims that are to be canceled, and removes the requests for claims that
+// have ended.
+func (c *changes) canceledOf(ctx context.Context, worker string) (refs []driver.Ref, err error) {
+	requests, err := c.lasts(ctx, []string{c.cancelSubject(worker, "*")})
+	for subject, m := range requests {
+		var at location
+		var claim uint64
+		var ref string
+		if _, err := fmt.Sscanf(string(m.Data), "%d %d %d %s", &at.bucket, &at.version, &claim, &ref); err != nil {
+			return nil, fmt.Errorf("%w: cannot read the request to cancel a job: %q", driver.ErrStorage, m.Data)
+		}
+		at.id = strings.TrimPrefix(subject, c.cancelSubject(worker, ""))
+		s, err := c.status(ctx, at)
+		switch {
+		case err != nil:
+			return nil, err
+		case s.fate == claimed && s.seq == claim:
+			refs = append(refs, driver.Ref(ref))
+		default:
+			_ = c.purge(ctx, subject, m.Seq) // or it lapses
+		}
+	}
+	return refs, err
+}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -433,4 +434,21 @@ func (c *client) pages(ctx context.Context, filter string, from uint64, since ti
 			from = page[len(page)-1].Seq + 1
 		}
 	}
+}
+
+// maxReads is how many jobs at once read what they depend on.
+const maxReads = 64
+
+// inParallel calls f for each element, maxReads at a time.
+func inParallel[T any](all []T, f func(T)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxReads)
+	for _, v := range all {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(v)
+		})
+	}
+	wg.Wait()
 }

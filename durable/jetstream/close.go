@@ -3,10 +3,8 @@ package jetstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
@@ -285,25 +283,6 @@ func (f *fetcher) forget(ctx context.Context, b int64) (bool, error) {
 		return false, err
 	}
 	return true, f.purge(ctx, f.closingSubject(b), 0)
-}
-
-// noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
-func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {
-	return b.write(ctx, write{subject: b.emptySubject(mark), data: []byte(strconv.FormatUint(last, 10)), rollup: true, ttl: markTTL})
-}
-
-// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
-// that back.
-func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
-	note, err := b.ofLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
-	if err != nil || note.Seq == 0 {
-		return false, err
-	}
-	last, err := strconv.ParseUint(string(note.Data), 10, 64)
-	if err != nil {
-		return false, fmt.Errorf("%w: cannot read when a bucket was empty: %w", driver.ErrStorage, err)
-	}
-	return message <= last, nil
 }
 
 // resume ends what closings of workers that died have left.

@@ -211,9 +211,9 @@ func deposedLeader(t *testing.T) error {
 	}
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
-	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 30 * time.Second}}
-	hd := &handle{p: p, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
+	e := newEngine("default", []*part{p}, nil)
+	w := newWorker(e, driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 30 * time.Second})
+	hd := &handle{p: p.buckets, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := location{id: "canceled", bucket: b}
 	res := p.commit(t.Context(), []group{
@@ -224,14 +224,14 @@ func deposedLeader(t *testing.T) error {
 		return err
 	}
 	hd.status.seq = res[0].first
-	hd.p = deposed
+	hd.p = deposed.buckets
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
 	held := &driver.Delivery{Record: recordAt("claimed", now, now), Claim: hd}
-	result := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
+	result := w.claimer.confirm(ctx, deposed, held, deposed.stillOpen(ctx, hd))
 	ok, _ = deposed.changes.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
@@ -240,8 +240,8 @@ func deposedLeader(t *testing.T) error {
 	require.False(t, ok, "it has ended")
 
 	// Where the connection goes to the others, it is told.
-	hd.p = p
-	require.Equal(t, driver.Gone, w.confirm(t.Context(), held, p.stillOpen(t.Context(), hd)).Status)
+	hd.p = p.buckets
+	require.Equal(t, driver.Gone, w.claimer.confirm(t.Context(), p, held, p.stillOpen(t.Context(), hd)).Status)
 	ok, err = p.changes.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	require.NoError(t, err)
 	require.False(t, ok)
@@ -333,7 +333,7 @@ func keyedAt(now time.Time, id, key string, onKey driver.OnKey, signals bool) dr
 
 // askAll asks a leader that was deposed, all at once, and returns its answers: nil for one that is taken for true.
 func (p *part) askAll(ctx context.Context, now time.Time) map[string]error {
-	e := &engine{parts: []*part{p}, salt: p.salt}
+	e := newEngine("default", []*part{p}, nil)
 	runs := address{bucket: p.nearOf(now.Add(time.Hour)), born: now.UnixMicro(), id: "runs"}
 	add := func(onKey driver.OnKey) error {
 		_, errs := p.inserts.insert(ctx, []driver.Record{keyedAt(now, "another"+fmt.Sprint(onKey), "ends", onKey, false)})

@@ -10,7 +10,6 @@ import (
 	"iter"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -42,15 +41,6 @@ func WithQueue(name string) Option {
 // maxQueue is the largest length of a queue's name. The server takes 255 bytes for that of a stream, and a
 // file system for that of a folder.
 const maxQueue = 200
-
-func validName(name string) bool {
-	for _, r := range name {
-		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' {
-			return false
-		}
-	}
-	return name != ""
-}
 
 // WithReplicas sets on how many servers of a cluster each partition is kept when it is made:
 // 1, the default, 3 or 5. Connect returns an error if the queue exists with another
@@ -137,14 +127,23 @@ func WithDomain(name string) Option {
 
 // engine is a [driver.Engine] on one or more streams.
 type engine struct {
-	parts []*part
-	queue string
-	salt  string
-	close context.CancelCauseFunc
-	flow  atomic.Pointer[knownFlowControl]
+	*flowControl
+	parts   []*part
+	salt    string
+	close   context.CancelCauseFunc
+	notices *notices
+}
 
-	mu      sync.Mutex
-	workers []*worker // whose Fetch is under way: they are notified
+func newEngine(queue string, parts []*part, end context.CancelCauseFunc) *engine {
+	first := parts[0]
+	e := &engine{parts: parts, salt: first.salt, close: end, notices: &notices{nc: first.nc, queue: queue}}
+	e.flowControl = &flowControl{notices: e.notices}
+	for _, p := range parts {
+		p.salt = first.salt
+		e.flowControl.parts = append(e.flowControl.parts, p.quotas)
+	}
+	first.forget = append(first.forget, func() { e.known.Store(nil) })
+	return e
 }
 
 // part is a stream, and what is known of it.
@@ -160,10 +159,7 @@ type part struct {
 	listings  *listings
 	made      bool // by this engine
 
-	mu        sync.Mutex
-	sightings map[string]sighting // of other workers
-
-	staleAge time.Duration
+	leases *leases
 }
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12.7 or later),
@@ -218,12 +214,12 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 		cancel(driver.ErrClosed)
 		return nil, fmt.Errorf("jetstream: Connect: %w", err)
 	}
-	e := &engine{queue: c.Queue, close: cancel}
+	var parts []*part
 	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
 		err := patiently(ctx, func(try context.Context) error {
 			p, err := openPart(try, &c, denials, i, bound)
 			if err == nil {
-				e.parts = append(e.parts, p)
+				parts = append(parts, p)
 			}
 			return err
 		})
@@ -232,10 +228,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 			return nil, fmt.Errorf("jetstream: Connect: %w", err)
 		}
 	}
-	e.salt = e.parts[0].salt
-	e.parts[0].forget = append(e.parts[0].forget, func() { e.flow.Store(nil) })
-	for _, p := range e.parts {
-		p.salt = e.salt
+	for _, p := range parts {
 		if !p.admission.local {
 			if err := p.admission.readAccount(ctx); err != nil {
 				cancel(driver.ErrClosed)
@@ -246,7 +239,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 			p.admission.keepReserve(ctx)
 		}
 	}
-	return e, nil
+	return newEngine(c.Queue, parts, cancel), nil
 }
 
 // alive returns a context that ends when the server has failed for good.
@@ -282,7 +275,7 @@ func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*par
 func (c *config) newPart(nc *conn, d *denials, name string, number int) *part {
 	st := &stream{
 		client:  &client{nc: nc, api: c.api(), denials: d, name: name, closed: nc.ended},
-		batches: make(chan struct{}, maxBatches), version: c.Version, shift: c.Shift, nonce: rand.Text(),
+		batches: make(chan struct{}, maxBatches), version: c.Version, shift: c.Shift, nonce: rand.Text(), staleAge: c.StaleAge,
 	}
 	b := &buckets{stream: st, subjects: subjects{root: name, number: number}}
 	st.landmarks, st.forget = b.subject("c."), []func(){func() { b.learn(bottom) }} // read before the next poll, or after a conflict
@@ -294,13 +287,8 @@ func (c *config) newPart(nc *conn, d *denials, name string, number int) *part {
 	p := &part{
 		keys: k, admission: a, queues: q, records: r, quotas: newQuotas(b), inserts: is,
 		changes: &changes{k, r, a}, schedules: &schedules{k, is}, listings: &listings{k.finder, q},
-		sightings: map[string]sighting{}, staleAge: c.StaleAge,
+		leases: newLeases(b),
 	}
-	st.forget = append(st.forget, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		clear(p.sightings)
-	})
 	return p
 }
 
@@ -392,14 +380,6 @@ func spread(e *engine, n int, of func(i int) *part, f func(p *part, indices []in
 	wg.Wait()
 }
 
-func pick[T any](s []T, indices []int) []T {
-	picked := make([]T, len(indices))
-	for k, i := range indices {
-		picked[k] = s[i]
-	}
-	return picked
-}
-
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	spread(e, len(recs), func(i int) *part { return e.of(recs[i].Key, recs[i].ID) }, func(p *part, indices []int) {
@@ -468,6 +448,18 @@ func (e *engine) Lookup(ctx context.Context, key string) (driver.Ref, error) {
 		return h.ref, err
 	}
 	return h.ref, nil
+}
+
+// CancelRunning stores a request for the worker that runs a job.
+func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
+	p, a, err := e.find(ref)
+	if err != nil {
+		return false, err
+	}
+	return p.changes.cancelRunning(ctx, a, ref, func(worker string) {
+		e.notices.publish("cancel."+worker, []byte(ref))
+		e.notices.notifyWorker(ctx, worker)
+	})
 }
 
 func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {

@@ -84,7 +84,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
-	defer w.e.listen(ctx, w)()
+	defer w.e.notices.listen(ctx, &listener{w.c.Name, w.c.Notify, w.releases.recall, w.notifyAllCanceled, w.receive})()
 	return w.each(func(p *part) error {
 		f := &fetcher{part: p, w: w, give: give, kinds: w.kindsBy(), near: map[spot]*reader{}, far: map[int64]bool{}, swept: map[spot]time.Time{}}
 		ctx, stop := p.denials.during(ctx, p.working())
@@ -126,7 +126,7 @@ func (f *fetcher) run(ctx context.Context) error {
 		if f.w.c.Polled != nil {
 			f.w.c.Polled()
 		}
-		f.w.reconcile(f.part)
+		f.w.reconciler.reconcile(f.part)
 		f.report()
 		if v.all {
 			select {
@@ -161,7 +161,7 @@ type view struct {
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	if err := f.w.lookBack(try, f.part); err != nil {
+	if err := f.w.lookBack(try, f.part.buckets); err != nil {
 		return v, err
 	}
 	if err := f.sync(try); err != nil {

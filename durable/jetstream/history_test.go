@@ -16,7 +16,7 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 		return n
 	}
 	look := func(p *part) {
-		require.NoError(t, (&worker{}).lookBack(t.Context(), p))
+		require.NoError(t, (&heart{}).lookBack(t.Context(), p.buckets))
 		require.NoError(t, p.sync(t.Context()))
 	}
 	signs := map[string]func(p *part){
@@ -51,13 +51,13 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 			put(p)
 			require.Zero(t, p.history.now().backs)
 			p.mu.Lock()
-			p.sightings["w"] = sighting{seq: 1, at: time.Now()}
+			p.leases.sightings["w"] = sighting{seq: 1, at: time.Now()}
 			p.mu.Unlock()
 			p.quotas.all["1.-"] = &quota{read: time.Now(), swept: time.Now()}
 			p.queues.fleet.Store(&fleet{read: time.Now(), queues: map[string]string{"a": "b"}})
 			sign(p)
 			require.EqualValues(t, 1, p.history.now().backs)
-			require.Empty(t, p.sightings)
+			require.Empty(t, p.leases.sightings)
 			require.Zero(t, p.quotas.all["1.-"].read)
 			require.Zero(t, p.quotas.all["1.-"].swept)
 			require.True(t, p.queues.fleet.Load().isOld())

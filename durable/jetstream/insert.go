@@ -168,18 +168,6 @@ func (in *inserting) guard(s *subjects) {
 	w.last, w.guard = seq(0), s.markOf(w.subject)
 }
 
-// isLateCopy reports whether a message is that of a first try that came after its bucket was closed, though
-// another try had stored the job there before. Then the job is in that copy, or has ended. The mark is
-// that of the bucket where the message is. Only first tries enter a bucket that is marked.
-func (p *part) isLateCopy(ctx context.Context, hd *handle, mark string) (bool, error) {
-	note, err := p.last(ctx, p.repeatedSubject(hd.at.id))
-	if err != nil || note.Seq == 0 {
-		return false, err
-	}
-	closed, err := p.last(ctx, mark)
-	return note.Seq < closed.Seq && closed.Seq < hd.seq, err
-}
-
 // refused finds out why a record was not stored, once the watermark has been read, and
 // whether it is to be tried again, perhaps elsewhere.
 func (is *inserts) refused(ctx context.Context, in *inserting) (again bool, err error) {

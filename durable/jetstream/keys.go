@@ -133,3 +133,28 @@ func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m 
 	end := status{fate: canceled, token: rand.Text(), attempt: h.s.attempt}
 	return r, m, group{{subject: ks.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
 }
+
+// tidy removes the key and the forward of a job that was canceled.
+func (ks *keys) tidy(ctx context.Context, r *driver.Record, at location) error {
+	if r.Key == "" && at.version == 0 {
+		return nil
+	}
+	s, err := ks.status(ctx, at)
+	if err != nil || s.fate != canceled {
+		return err
+	}
+	g, err := ks.leaveCanceled(ctx, r)
+	if err != nil {
+		return err
+	}
+	if at.version > 0 {
+		g = append(g, grave(ks.forward(at.id)))
+	}
+	if len(g) == 0 {
+		return nil
+	}
+	if err := ks.write(ctx, g...); !errors.Is(err, errConflict) {
+		return err
+	}
+	return nil // another one has taken the key
+}

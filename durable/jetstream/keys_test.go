@@ -214,7 +214,7 @@ func TestReleaseTakesTheKeyAgain(t *testing.T) {
 		_, m, err := p.findHeld(t.Context(), &h)
 		require.NoError(t, err)
 		d := &driver.Delivery{Ref: ref, Record: r, Exact: true}
-		d.Claim = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
+		d.Claim = &handle{p: p.buckets, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
 		require.Equal(t, driver.Granted, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
 		h, err = p.keyHolder(t.Context(), "k")
 		require.NoError(t, err)

@@ -3,15 +3,11 @@ package jetstream
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A near bucket has some queues, each of them a subject, q.<bucket>.<queue>, and workers share a
@@ -30,58 +26,11 @@ import (
 // worker reads all queues but those that it knows to be others', and what it is handed there
 // and cannot run it stores in the right one (setAside).
 
-// hashOf returns the hash of a kind, or of a set of kinds, which stands for it in subjects, since a kind may be any
-// text. Two kinds that have the same one are handed out together, and given back by a worker
-// that cannot run them.
-func hashOf(text string) string { return hashedTo(text, 5) }
-
-// hashedTo has as many bytes of a hash, as letters and digits where these are a multiple of 5.
-func hashedTo(text string, bytes int) string {
-	sum := sha256.Sum256([]byte(text))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:bytes]))
-}
-
 // anyQueue is the queue of the jobs that were stored while no worker was known.
 const anyQueue = "_"
 
 // isOneKind reports whether a queue is that of one kind.
 func isOneKind(queue string) bool { return !strings.HasPrefix(queue, "_") }
-
-// maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
-const maxApart = 64
-
-// life is what a heartbeat says: the hashes of the kinds that its worker can run, sorted, and those
-// of them that are apart.
-type life struct {
-	Lease time.Duration `json:"lease"`
-	Kinds []string      `json:"kinds,omitempty"`
-	Apart []string      `json:"apart,omitempty"`
-
-	// For listings: the first kinds by their names, and how many there are.
-	Names []string `json:"names,omitempty"`
-	All   int      `json:"all,omitempty"`
-}
-
-// newLife returns what a worker says of itself at first.
-func newLife(c driver.WorkConfig) life {
-	kinds := c.Kinds.All()
-	l := life{Lease: c.Lease, Names: kinds[:min(len(kinds), driver.ShownKinds)], All: len(kinds)}
-	for _, kind := range kinds {
-		l.Kinds = append(l.Kinds, hashOf(kind))
-		if c.Kinds.Limited(kind) {
-			l.setApart(hashOf(kind))
-		}
-	}
-	l.Kinds = slices.Compact(slices.Sorted(slices.Values(l.Kinds)))
-	return l
-}
-
-// setApart says that a kind is apart, if not too many are.
-func (l *life) setApart(hash string) {
-	if len(l.Apart) < maxApart && !slices.Contains(l.Apart, hash) {
-		l.Apart = append(slices.Clone(l.Apart), hash) // others may read the old one
-	}
-}
 
 // fleet is what the heartbeats of all workers say.
 type fleet struct {
@@ -172,23 +121,6 @@ func (f *fetcher) regroup(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// own returns what the worker says of itself, and whether that is something else than
-// before.
-func (w *worker) own(before life) (now life, changed bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now = w.life
-	now.Lease = w.c.Lease
-	return now, len(now.Kinds) != len(before.Kinds) || len(now.Apart) != len(before.Apart)
-}
-
-// setApart says that a kind is apart from now on, because it was shut.
-func (w *worker) setApart(kind string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.life.setApart(hashOf(kind))
 }
 
 // kindsBy returns the worker's kinds by their hashes.

@@ -42,8 +42,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 	if c.displaced {
 		closeBucket(t, p, p.nearOf(r.Due)+1)
 	}
-	w := &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})}, backs: make([]int64, 1)}
-	w.expectNothing()
+	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})})
 	f := &fetcher{part: p, w: w}
 	in := p.inserts.insertion(&r)
 	first := append(group(nil), in.group...)
@@ -119,15 +118,14 @@ func TestRepeatedJobRuns(t *testing.T) {
 	require.NoError(t, p.write(t.Context(), first...))
 	late := stored()
 	require.Greater(t, late, guarded)
-	w := &worker{e: &engine{parts: []*part{p}}, backs: make([]int64, 1)}
-	w.expectNothing()
+	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{})
 	runs := func(message uint64) {
-		hd := &handle{p: p, at: location{id: r.ID, bucket: p.nearOf(r.Due)}, since: now, seq: message, record: &r}
+		hd := &handle{p: p.buckets, at: location{id: r.ID, bucket: p.nearOf(r.Due)}, since: now, seq: message, record: &r}
 		hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 		var err error
 		hd.status.seq, err = p.writeSeq(t.Context(), write{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)})
 		require.NoError(t, err)
-		require.Equal(t, driver.Granted, w.confirm(t.Context(), &driver.Delivery{Record: r, Claim: hd}, p.stillOpen(t.Context(), hd)).Status)
+		require.Equal(t, driver.Granted, w.claimer.confirm(t.Context(), p, &driver.Delivery{Record: r, Claim: hd}, p.stillOpen(t.Context(), hd)).Status)
 		require.NoError(t, p.purge(t.Context(), p.fateSubject(hd.at), 0))
 	}
 	runs(guarded)
@@ -180,7 +178,7 @@ func TestRemovalTakenBack(t *testing.T) {
 			r, err := decode(m.Data)
 			require.NoError(t, err)
 			back++
-			hd := &handle{p: p, at: location{id: r.ID, bucket: b}, since: time.Now(), seq: m.Seq, record: &r}
+			hd := &handle{p: p.buckets, at: location{id: r.ID, bucket: b}, since: time.Now(), seq: m.Seq, record: &r}
 			there, err := p.reopened(t.Context(), hd, p.nearMark(b))
 			require.NoError(t, err)
 			require.Equal(t, r.ID == "late", there, r.ID)
@@ -207,7 +205,7 @@ func TestFarBucketIsNotedEmpty(t *testing.T) {
 		return message
 	}
 	before := store("before")
-	f := &fetcher{part: p, w: &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute}}}
+	f := &fetcher{part: p, w: newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute})}
 	require.NoError(t, f.consumer(t.Context(), farConsumer(h), p.farSubject(h)))
 	_, err := p.pull(farConsumer(h), pullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
 		for _, m := range msgs {

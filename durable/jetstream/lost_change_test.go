@@ -127,7 +127,7 @@ func (k *keyedJobs) claim(p *part) (*worker, *driver.Delivery) {
 	r, m, err := p.findHeld(k.t.Context(), &h)
 	require.NoError(k.t, err)
 	d := &driver.Delivery{Ref: h.ref, Record: r, Exact: true}
-	d.Claim = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
+	d.Claim = &handle{p: p.buckets, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
 	require.Equal(k.t, driver.Granted, w.Claim(k.t.Context(), []*driver.Delivery{d})[0].Status)
 	return w, d
 }

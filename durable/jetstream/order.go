@@ -161,38 +161,3 @@ func (ks *keys) leaveCanceled(ctx context.Context, r *driver.Record) (group, err
 	}
 	return group{w}, nil
 }
-
-// endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets their results. It
-// returns the others, and those whose end is to be tried again.
-func (w *worker) endSuperseded(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest, again []*claimRequest) {
-	var ends []group
-	var ended []*claimRequest
-	for _, j := range jobs {
-		if !j.superseded {
-			rest = append(rest, j)
-			continue
-		}
-		s := j.basis.replaces
-		end := status{fate: done, token: j.hd.token(token), attempt: s.attempt}
-		g := group{{subject: p.fateSubject(j.hd.at), data: end.encode(), last: seq(s.seq)}}
-		if j.hd.at.version > 0 {
-			g = append(g, grave(p.forward(j.hd.at.id)))
-		}
-		ends, ended = append(ends, append(append(g, p.leave(s)...), j.key...)), append(ended, j)
-	}
-	if len(ended) == 0 {
-		return rest, nil
-	}
-	results := p.commit(ctx, ends)
-	w.notifyFreed(p, ends, results, func(k int) string { return ended[k].h.Record.Lane })
-	for k, j := range ended {
-		if results[k].err != nil {
-			j.refused = true
-			again = append(again, j)
-			continue
-		}
-		j.hd.ack()
-		j.result = driver.ClaimResult{Status: driver.Gone}
-	}
-	return rest, again
-}

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	cryptorand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -307,58 +305,6 @@ func (qs *quotas) learnFreed(permits map[string]uint64) {
 	}
 }
 
-// sweepPermits frees permits whose workers are dead, or which no claim names, of a quota that has
-// none that is free. It returns whether there is one now.
-func (w *worker) sweepPermits(ctx context.Context, p *part, key string) bool {
-	p.quotas.mu.Lock()
-	q := p.quotas.all[key]
-	if q == nil || time.Since(q.swept) < sweepWait {
-		p.quotas.mu.Unlock()
-		return false
-	}
-	q.swept = time.Now()
-	lane := q.key.Lane
-	suspects := map[string]permit{}
-	subjects := []string{}
-	for i, s := range q.permits {
-		if s.worker != "" {
-			suspects[permitOf(key, i)] = s
-			subjects = append(subjects, p.fateSubject(s.at))
-		}
-	}
-	p.quotas.mu.Unlock()
-	found, err := p.lasts(ctx, subjects) // a hint
-	if err != nil {
-		return false
-	}
-	over := map[string]bool{}
-	var dead []string
-	for name, s := range suspects {
-		if m, ok := found[p.fateSubject(s.at)]; ok {
-			is, err := decodeStatus(m.Data, m.Seq)
-			if err == nil && is.names(name) {
-				if _, known := over[s.worker]; !known {
-					left, err := w.leaseOf(ctx, p, s.worker)
-					over[s.worker] = err == nil && left <= 0
-				}
-				if !over[s.worker] {
-					continue
-				}
-			}
-		}
-		if p.quotas.isTaken(name, s) { // else its job has ended since
-			dead = append(dead, name)
-		}
-	}
-	var some atomic.Bool
-	inParallel(dead, func(name string) {
-		if w.freeDead(ctx, p, name, lane, suspects[name]) {
-			some.Store(true)
-		}
-	})
-	return some.Load()
-}
-
 // isTaken reports whether a permit is known to be as it was.
 func (qs *quotas) isTaken(name string, s permit) bool {
 	qs.mu.Lock()
@@ -371,48 +317,6 @@ func (qs *quotas) isTaken(name string, s permit) bool {
 // names reports whether a status is that of a claim that has a permit.
 func (s status) names(permit string) bool {
 	return s.fate == claimed && slices.Contains(s.permits, permit)
-}
-
-// freeDead frees one permit. The status of what has it is read as of when that has taken it.
-// If it names the permit, the claim is given back with it, as in a takeover. If it does not,
-// it was removed with its bucket: the permit is left, if nobody has taken it since.
-func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s permit) bool {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	m, err := p.lastSince(ctx, witness{p.permitSubject(name), s.seq}, p.fateSubject(s.at), false)
-	is := status{}
-	if err == nil && m.Seq > 0 {
-		is, err = decodeStatus(m.Data, m.Seq)
-	}
-	if err != nil {
-		return false
-	}
-	left := grave(p.permitSubject(name))
-	left.last = seq(s.seq)
-	g := group{left}
-	if is.names(name) {
-		if over, err := w.leaseOf(ctx, p, is.worker); err != nil || over > 0 || is.worker == w.c.Name {
-			return false
-		}
-		g = p.freeGroup(s.at, is, true)
-	}
-	res := p.commit(ctx, []group{g})
-	w.notifyFreed(p, []group{g}, res, func(int) string { return lane })
-	return res[0].err == nil
-}
-
-// permitsLeft returns the permits that a group leaves which was written from a sequence on.
-func permitsLeft(p *part, g group, first uint64) map[string]uint64 {
-	var left map[string]uint64
-	for i, w := range g {
-		if name, ok := strings.CutPrefix(w.subject, p.permitSubject("")); ok && len(w.data) == 0 {
-			if left == nil {
-				left = map[string]uint64{}
-			}
-			left[name] = first + uint64(i)
-		}
-	}
-	return left
 }
 
 // usage adds what a partition has counted for a limit.
@@ -483,14 +387,4 @@ func (qs *quotas) lanesOf(ctx context.Context, permits [][]string) ([]string, er
 		}
 	}
 	return lanes, err
-}
-
-// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
-// makes the job a suspect.
-func (b *buckets) freeGroup(at location, s status, dead bool) group {
-	free := status{fate: freed, token: cryptorand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
-	if dead {
-		free.attempt, free.crashes = s.begun()
-	}
-	return append(group{{subject: b.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, b.leave(s)...)
 }

@@ -69,7 +69,7 @@ func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
 	if hd, ok := h.Claim.(*handle); ok {
 		at = hd.seq
 	}
-	hd := &handle{p: l.p, at: location{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
+	hd := &handle{p: l.p.buckets, at: location{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
 	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Claim: hd}
 }
 
@@ -188,11 +188,11 @@ func TestPermitOfNobody(t *testing.T) {
 	hd := first.Claim.(*handle)
 	name := hd.status.permits[0]
 	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})].permits[0]
-	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
+	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
 	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
 
 	require.NoError(t, l.p.write(t.Context(), l.p.quotas.permitWrite(name, hd.at, "w", "")))
-	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "it was taken since")
+	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "it was taken since")
 	require.Equal(t, 1, l.taken())
 
 	other := l.worker("other")
@@ -250,7 +250,7 @@ func TestFlowControlAfterTheClaim(t *testing.T) {
 	require.NoError(t, err)
 	defer q.Close()
 	change := func(f func() error) {
-		w.e.workers = nil // it is not told
+		w.e.notices.listeners = nil // it is not told
 		require.NoError(t, f())
 	}
 
@@ -391,14 +391,14 @@ func TestCounterThatHasChanged(t *testing.T) {
 		w := l.worker("w")
 		w.others.Store(1)
 		jobs := []*claimRequest{newClaimRequest(l.e.lastFlowControl(), l.held(""))}
-		rest, err := w.survey(t.Context(), l.p, jobs, "token")
+		rest, err := w.claimer.survey(t.Context(), l.p, jobs, "token")
 		require.NoError(t, err)
-		drafts, won, _ := w.planClaims(l.p, rest)
+		drafts, won, _ := w.claimer.planClaims(l.p, rest)
 		require.Len(t, won, 1)
 		q := &quota{key: driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID}}
 		c := driver.Counter{LastHolder: "other", TAT: l.p.now().Add(time.Second).UnixNano()}
 		require.NoError(t, l.p.write(t.Context(), l.p.quotas.counterWrite(q, c, l.p.now())))
-		require.Len(t, w.commitClaims(t.Context(), l.p, drafts, won, "token", true), refused)
+		require.Len(t, w.claimer.commitClaims(t.Context(), l.p, drafts, won, "token", true), refused)
 		require.Equal(t, 1-refused, l.taken())
 	}
 }

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -55,21 +54,4 @@ func (q *queues) consult(ctx context.Context) {
 		fl.queues, fl.shared = was.queues, was.shared
 	}
 	q.fleet.CompareAndSwap(was, fl) // a worker knows it better
-}
-
-// lives returns what the heartbeats of all workers say.
-func (q *queues) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
-	heartbeats, err := q.lasts(ctx, []string{q.workerSubject("*")})
-	if err != nil {
-		return nil, nil, err
-	}
-	lives := make(map[string]life, len(heartbeats))
-	for subject, m := range heartbeats {
-		var l life
-		if err := json.Unmarshal(m.Data, &l); err != nil {
-			continue // it is none: leaseOf says so
-		}
-		lives[subject] = l
-	}
-	return lives, heartbeats, nil
 }

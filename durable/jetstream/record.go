@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,3 +124,7 @@ func cutErrors(r *driver.Record) bool {
 }
 
 func half(s string) string { return strings.ToValidUTF8(s[:len(s)/2], "") }
+
+// statusLast has the status, with which an end begins, stored after what follows from it. Where a
+// batch meets the limit in its middle the claim is there still, and the end is written once more.
+func statusLast(end group) group { return append(slices.Clone(end[1:]), end[0]) }

@@ -166,36 +166,6 @@ func (a *admission) storePieces(ctx context.Context, n, size int) (stored int) {
 	return stored
 }
 
-// statusLast has the status, with which an end begins, stored after what follows from it. Where a
-// batch meets the limit in its middle the claim is there still, and the end is written once more.
-func statusLast(end group) group { return append(slices.Clone(end[1:]), end[0]) }
-
-// largeJob is from which size on a job that has ended is removed by itself from a full store. Others
-// go as far as all before them have ended, and that may need the room of this one.
-const largeJob = 4 << 10
-
-// commitEnds is commit; in a full store of one end after the other, each of which makes room for the next.
-func (p *part) commitEnds(ctx context.Context, ends []group, of func(int) *handle) []result {
-	if !p.admission.isFull() {
-		return p.commit(ctx, ends)
-	}
-	results := make([]result, len(ends))
-	for i := range ends {
-		results[i] = p.commit(ctx, ends[i:i+1])[0]
-		if results[i].err == nil {
-			of(i).leaveFull(ctx)
-		}
-	}
-	return results
-}
-
-// leaveFull removes the message of a job whose end is stored.
-func (h *handle) leaveFull(ctx context.Context) {
-	if len(h.data) >= largeJob && h.backs == h.p.history.now().backs {
-		h.p.remove(ctx, stored{Seq: h.seq})
-	}
-}
-
 // accountLimit is the limit of an account, as far as it concerns a stream.
 type accountLimit struct {
 	limited bool   // and the user may ask

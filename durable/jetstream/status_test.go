@@ -38,9 +38,9 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	mine.seq = put(mine)
 	put(status{fate: done, token: "another", worker: "b", attempt: 2})
 	gone := put(status{fate: done, token: "another", worker: "b", attempt: 2}) + 1
-	h := &driver.Delivery{Record: r, Claim: &handle{p: p, at: at, seq: gone, status: mine, record: &r}}
-	w := &worker{e: &engine{parts: []*part{p}}}
-	require.Equal(t, driver.Gone, w.confirm(t.Context(), h, errBucketClosed).Status)
+	h := &driver.Delivery{Record: r, Claim: &handle{p: p.buckets, at: at, seq: gone, status: mine, record: &r}}
+	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{})
+	require.Equal(t, driver.Gone, w.claimer.confirm(t.Context(), p, h, errBucketClosed).Status)
 	stays(done)
 
 	late := put(status{fate: canceled, token: "mine"})
@@ -101,7 +101,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 func TestMoveLateAsksForItsMessage(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		p := newPart(t)
-		f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
+		f := &fetcher{part: p, w: newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute})}
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 		at := location{id: r.ID, bucket: p.nearOf(now)}
@@ -114,7 +114,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 			require.NoError(t, p.purge(t.Context(), p.farSubject(p.farOf(at.bucket)), 0))
 		}
 
-		require.NoError(t, f.moveLate(t.Context(), &handle{p: p, at: at, seq: res.first}, &r))
+		require.NoError(t, f.moveLate(t.Context(), &handle{p: p.buckets, at: at, seq: res.first}, &r))
 		info, err := p.info(t.Context(), p.queues.nearSubject(at.bucket+1, "k"))
 		require.NoError(t, err)
 		require.Equal(t, there, len(info.subjects) > 0, "stored anew")
@@ -286,10 +286,10 @@ func TestAcknowledgesNothingOfAnotherStream(t *testing.T) {
 	p := newPart(t)
 	sub, err := p.nc.nc.SubscribeSync("acks.>")
 	require.NoError(t, err)
-	before := &handle{p: p, acks: "acks.before", backs: p.history.now().backs}
+	before := &handle{p: p.buckets, acks: "acks.before", backs: p.history.now().backs}
 	p.history.backs++
 	before.ack()
-	(&handle{p: p, acks: "acks.after", backs: p.history.now().backs}).ack()
+	(&handle{p: p.buckets, acks: "acks.after", backs: p.history.now().backs}).ack()
 	m, err := sub.NextMsgWithContext(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "acks.after", m.Subject)

@@ -55,11 +55,12 @@ type stream struct {
 	forget []func()                       // each drops what is cached of a stream that went back
 
 	history      history
-	nonce        string       // of the witnesses of this engine
-	landmarks    string       // the prefix of the subjects whose messages are the better landmarks
-	checked      atomic.Int64 // the losses of the connection after which the past was looked at
-	created      atomic.Int64 // when the stream was made, or restored from a backup
-	mayNotRemove atomic.Bool  // messages, as the server has said
+	staleAge     time.Duration // handle.go
+	nonce        string        // of the witnesses of this engine
+	landmarks    string        // the prefix of the subjects whose messages are the better landmarks
+	checked      atomic.Int64  // the losses of the connection after which the past was looked at
+	created      atomic.Int64  // when the stream was made, or restored from a backup
+	mayNotRemove atomic.Bool   // messages, as the server has said
 	mayNotPurge  atomic.Bool
 
 	bytes   atomic.Uint64 // as the last answer has said, and what was written from here since
@@ -471,4 +472,12 @@ func (s *stream) commitFitting(ctx context.Context, groups []group) []result {
 		results[fit[k]] = res
 	}
 	return results
+}
+
+func pick[T any](s []T, indices []int) []T {
+	picked := make([]T, len(indices))
+	for k, i := range indices {
+		picked[k] = s[i]
+	}
+	return picked
 }

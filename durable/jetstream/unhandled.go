@@ -48,10 +48,8 @@ func (e *engine) handled(ctx context.Context, p *part, now time.Time) (map[strin
 			}
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, w := range e.workers {
-		if !alive[p.workerSubject(w.c.Name)] {
+	for _, l := range e.notices.all() {
+		if !alive[p.workerSubject(l.name)] {
 			return nil, errBehind
 		}
 	}

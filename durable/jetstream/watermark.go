@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -117,4 +118,23 @@ func (b *buckets) openFor(due time.Time) int64 {
 // level. One that is put off to the first open bucket does not: it may be due at once.
 func (b *buckets) toFar(bucket int64, due, now time.Time) bool {
 	return bucket == b.nearOf(due) && b.farOf(bucket) > b.lowest().far && b.isFar(bucket, now)
+}
+
+// noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
+func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {
+	return b.write(ctx, write{subject: b.emptySubject(mark), data: []byte(strconv.FormatUint(last, 10)), rollup: true, ttl: markTTL})
+}
+
+// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
+// that back.
+func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
+	note, err := b.ofLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
+	if err != nil || note.Seq == 0 {
+		return false, err
+	}
+	last, err := strconv.ParseUint(string(note.Data), 10, 64)
+	if err != nil {
+		return false, fmt.Errorf("%w: cannot read when a bucket was empty: %w", driver.ErrStorage, err)
+	}
+	return message <= last, nil
 }

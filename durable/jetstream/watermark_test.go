@@ -127,7 +127,7 @@ func TestMoveToClosedBuckets(t *testing.T) {
 			t.Parallel()
 			var by, early atomic.Int64
 			p := newPart(t, Shift(func(_ string, now time.Time) time.Time { return now.Add(time.Duration(by.Load())) }))
-			e := &engine{parts: []*part{p}, salt: p.salt, close: func(error) {}}
+			e := newEngine("default", []*part{p}, func(error) {})
 			now := p.now()
 			due := p.start(p.nearOf(now.Add(3 * time.Hour)))
 			const jobs = 50

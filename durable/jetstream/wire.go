@@ -236,3 +236,9 @@ func decodeStatus(data []byte, seq uint64) (status, error) {
 	}
 	return s, nil
 }
+
+func (a location) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }
+
+func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -94,7 +94,7 @@ func TestForgedRef(t *testing.T) {
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))
-	e := &engine{parts: []*part{p}, salt: p.salt}
+	e := newEngine("default", []*part{p}, nil)
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	var refs []driver.Ref
 	for _, id := range []string{"*", ">", "", " ", "a b", "x*", "ä", "a\x00", "a\nb", "a/b", strings.Repeat("a", maxID+1), strings.Repeat("a", 1<<20)} {

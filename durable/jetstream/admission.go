@@ -112,3 +112,84 @@ func (a *admission) isFull() bool {
 	defer a.mu.Unlock()
 	return a.reserve.isFull()
 }
+
+// accountLimit is the limit of an account, as far as it concerns a stream.
+type accountLimit struct {
+	limited bool   // and the user may ask
+	free    int64  // bytes of one replica, as of when it was read
+	written uint64 // stream.written then: what was written from here since takes of it
+}
+
+// syncRoom is sync before an Add: it also reads how much the account may still store.
+func (a *admission) syncRoom(ctx context.Context) error {
+	if err := a.sync(ctx); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.reserve.refused = false
+	limited := a.reserve.account.limited
+	a.mu.Unlock()
+	if limited {
+		_ = a.readAccount(ctx)
+	}
+	return nil
+}
+
+// readAccount reads how much the account may still store. A user that may not ask is not told. The error is
+// that of an account that may have too few consumers.
+func (a *admission) readAccount(ctx context.Context) error {
+	type tier struct {
+		Used   int64 `json:"storage"`
+		Limits struct {
+			Most      int64 `json:"max_storage"`
+			Consumers int   `json:"max_consumers"`
+		} `json:"limits"`
+	}
+	var info struct {
+		tier
+		Tiers map[string]tier `json:"tiers"`
+	}
+	info.Limits.Most = -1
+	if err := a.ask(ctx, "INFO", nil, &info); err != nil {
+		if isDenial(err) {
+			a.mu.Lock()
+			a.reserve.account = accountLimit{}
+			a.mu.Unlock()
+		}
+		return nil
+	}
+	copies := int64(max(1, a.replicas))
+	of, most := info.tier, info.tier.Limits.Most
+	if t, ok := info.Tiers[fmt.Sprintf("R%d", copies)]; ok { // its limit is for one copy, and what it uses for all
+		of, most = t, t.Limits.Most
+		if most > 0 {
+			most *= copies
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies, written: a.written.Load()}
+	return limitConsumers(of.Limits.Consumers)
+}
+
+// reserve is what is known of it. admission.mu guards it.
+type reserve struct {
+	is, used bool          // as the last poll has shown; neither: there never was one
+	refused  bool          // the server has refused the last Add
+	tried    time.Time     // when it was stored, or was to be, the last time
+	pause    time.Duration // until the next try
+	account  accountLimit
+}
+
+// isFull reports whether jobs that are there have taken the reserve, or the server has no room. admission.mu is held.
+func (r *reserve) isFull() bool { return r.used || r.refused }
+
+// seen notes the messages of a poll.
+func (r *reserve) seen(flag, pieces uint64) { r.is, r.used = flag > 0, flag == 0 && pieces > 0 }
+
+// fullFor is in the ctx of what may not use the reserve.
+type fullFor struct{}
+
+func withoutReserve(ctx context.Context) context.Context {
+	return context.WithValue(ctx, fullFor{}, true)
+}

@@ -4,12 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"time"
-
-	"github.com/klauspost/compress/s2"
 )
 
 // A snapshot that a server makes is not of one moment. The server reads message by message
@@ -34,89 +30,6 @@ const backupTTL = time.Minute
 func (b *buckets) isBackedUp(ctx context.Context) (bool, error) {
 	m, err := b.last(ctx, b.backupSubject())
 	return m.Seq > 0, err
-}
-
-// copier writes a stream to an archive. It has no lock: one goroutine copies.
-type copier struct{ *buckets }
-
-// holdStatuses stores the message b: a backup is under way, and no status is removed.
-func (c *copier) holdStatuses(ctx context.Context) (witness, error) {
-	w := write{subject: c.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
-	written, err := c.writeSeq(ctx, w)
-	return witness{w.subject, written}, err
-}
-
-// copyTo writes the stream to an archive, and returns its description.
-func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
-	err = c.ask(ctx, "STREAM.INFO."+c.name, nil, &b)
-	if isCode(err, codeNoStream) {
-		err = fmt.Errorf("%w: %q", ErrNoQueue, c.name)
-	}
-	if err == nil {
-		_, err = versionOf(b.metadata(metaVersion), c.version)
-	}
-	if err != nil {
-		return b, err
-	}
-	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
-		c.replicas = int(n)
-	} else {
-		c.replicas = 1
-	}
-	first, err := c.holdStatuses(ctx)
-	if err != nil {
-		return b, err
-	}
-	if _, err := c.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
-		return b, err
-	}
-	compressed := s2.NewWriter(to, s2.WriterBlockSize(blockSize))
-	a := &archive{w: compressed}
-	a.open(b.State)
-	if err := c.copyAll(ctx, a); err != nil {
-		return b, err
-	}
-	a.add("", 0, time.Time{}, nil, nil) // the end
-	return b, errors.Join(a.err, compressed.Close())
-}
-
-// copyAll reads all messages, up to one that it writes itself.
-func (c *copier) copyAll(ctx context.Context, a *archive) error {
-	from, until, held := uint64(1), uint64(0), time.Now()
-	for until == 0 || from <= until {
-		for page, err := range c.pages(ctx, c.subject(">"), from, time.Time{}) {
-			if err != nil {
-				return err
-			}
-			for _, m := range page {
-				if from = m.Seq + 1; until > 0 && from > until {
-					return a.err
-				}
-				if m.Subject != c.backupSubject() {
-					a.add(m.Subject, m.Seq, m.Time, m.header(), m.Data)
-				}
-			}
-			if a.err != nil {
-				return a.err
-			}
-			if time.Since(held) > backupTTL/3 {
-				held = time.Now()
-				if _, err := c.holdStatuses(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		if until > 0 {
-			c.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
-			continue
-		}
-		last, err := c.holdStatuses(ctx)
-		if err != nil {
-			return err
-		}
-		until = last.seq
-	}
-	return nil
 }
 
 // header returns the stored part of a message's header, in the server's format.

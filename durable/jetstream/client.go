@@ -116,7 +116,7 @@ func (c *client) last(ctx context.Context, subject string) (stored, error) {
 
 // directly reads one message from any server that has the stream; the zero stored if there is none.
 func (c *client) directly(ctx context.Context, subject string, body []byte) (stored, error) {
-	m, err := soonest(ctx, c, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
+	m, err := soonest(ctx, c.replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
 		return c.request(ctx, c.api+"DIRECT.GET."+c.name+subject, body)
 	})
 	if err != nil {
@@ -280,7 +280,7 @@ func (c *client) direct(ctx context.Context, request map[string]any) (all []stor
 	defer cancel()
 	_, several := request["multi_last"]
 	for {
-		all, err = soonest(ctx, c, func(ctx context.Context, heard *atomic.Bool) ([]stored, error) {
+		all, err = soonest(ctx, c.replicas, func(ctx context.Context, heard *atomic.Bool) ([]stored, error) {
 			return c.answers(ctx, api, body, several, heard)
 		})
 		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.closed.Err() != nil {
@@ -451,4 +451,61 @@ func inParallel[T any](all []T, f func(T)) {
 		})
 	}
 	wg.Wait()
+}
+
+// reign is the time during which one server leads a stream.
+type reign struct {
+	of   string        // the server and the begin
+	over chan struct{} // closed when it is over, and the last answers have come
+}
+
+// noteLeader notes who leads the stream, and since when.
+func (c *client) noteLeader(of string) {
+	was := c.reigns.Load()
+	if was != nil && was.of == of || !c.reigns.CompareAndSwap(was, &reign{of, make(chan struct{})}) {
+		return
+	}
+	if was != nil {
+		time.AfterFunc(silentAfter, func() { close(was.over) })
+	}
+}
+
+// deposed returns a channel that is closed a while after the server was deposed that leads the stream now. It
+// answers nothing any more, and whoever waits finds out what became of a write, as when a connection was lost.
+// A server that was frozen deposes the leader when it goes on.
+func (c *client) deposed() <-chan struct{} {
+	if r := c.reigns.Load(); r != nil {
+		return r.over
+	}
+	return nil
+}
+
+// unanswered are the errors of a question that nobody has answered.
+var unanswered = []error{
+	context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
+	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, driver.ErrUncertain,
+}
+
+// isRefusal reports whether asking again is of no use: the server has said no, and does
+// not say so because it has just started, or is without a leader; or what it has said
+// cannot be worked with.
+func isRefusal(err error) bool {
+	refusal, said := errors.AsType[*apiError](err)
+	if !said {
+		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
+	}
+	switch refusal.ErrCode {
+	case 10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202:
+		// No leader, not a member yet, not heard of the stream yet, or too few servers for
+		// so many replicas: those that are missing may be starting.
+		return false
+	}
+	return true
+}
+
+// removeConsumer removes a consumer. The leader of the cluster does it, and the server of the consumer answers.
+func (c *client) removeConsumer(ctx context.Context, consumer string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.ask(ctx, "CONSUMER.DELETE."+c.name+"."+consumer, nil, nil)
 }

@@ -432,7 +432,7 @@ func TestConsumerBehind(t *testing.T) {
 	require.NoError(t, p.insertOne(t.Context(), r))
 	late := &natsjs.ConsumerInfo{AckFloor: natsjs.SequenceInfo{Stream: 1}}
 	late.Config.FilterSubject, p.replicas = p.queues.nearSubject(b, "k"), 3
-	f := &fetcher{part: p}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	_, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
 	require.False(t, all)

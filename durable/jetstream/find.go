@@ -99,9 +99,6 @@ func (fi *finder) current(ctx context.Context, a address) (location, uint64, sta
 	}
 }
 
-// markTTL is for how long it is remembered that a bucket was closed.
-const markTTL = 24 * time.Hour
-
 // isOpenBy reports whether a version that has no status waits, by the mark of its near bucket, which
 // says for a day that the bucket was closed.
 // After that, and below the watermark, where a clock that was set may have passed over the mark's

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Each sign that a stream went back is seen once, and drops what is cached; a stream that stays as it was gives none.
@@ -89,11 +90,12 @@ func TestAnswerOfBefore(t *testing.T) {
 func TestNoPurgeBySequencesOfBefore(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	f := &fetcher{part: p, closing: p.history.now().backs}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
+	f.closer.closing = p.history.now().backs
 	_, err := p.writeSeq(t.Context(), write{subject: p.queueSubject(7, "_"), data: []byte("a job")})
 	require.NoError(t, err)
-	p.wentBack(f.closing, 0, "a test")
-	require.ErrorIs(t, f.purgeEnded(t.Context(), 7, map[string]uint64{"_": 100}), errWentBack)
+	p.wentBack(f.closer.closing, 0, "a test")
+	require.ErrorIs(t, f.closer.purgeEnded(t.Context(), 7, map[string]uint64{"_": 100}), errWentBack)
 	m, err := p.last(t.Context(), p.queueSubject(7, "_"))
 	require.NoError(t, err)
 	require.NotZero(t, m.Seq)

@@ -1,10 +1,12 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -134,27 +136,50 @@ func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m 
 	return r, m, group{{subject: ks.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
 }
 
-// tidy removes the key and the forward of a job that was canceled.
-func (ks *keys) tidy(ctx context.Context, r *driver.Record, at location) error {
-	if r.Key == "" && at.version == 0 {
-		return nil
+// keyMessage is the message of a key.
+type keyMessage struct {
+	ref   driver.Ref // the newest job of the key; "" for none
+	left  bool       // it has left the key
+	after driver.Ref // the job that had left it before, if ref has not begun; or ""
+	until time.Time  // when ref expires; zero for never
+}
+
+func parseKey(m stored) (k keyMessage) {
+	text, left := strings.CutPrefix(string(m.Data), "- ")
+	f := append(strings.Split(text, " "), ".", "")
+	k = keyMessage{ref: driver.Ref(f[0]), left: left}
+	if f[1] != "." {
+		k.after = driver.Ref(f[1])
 	}
-	s, err := ks.status(ctx, at)
-	if err != nil || s.fate != canceled {
-		return err
+	if n, err := parseInt(f[2]); err == nil {
+		k.until = fromMicros(n)
 	}
-	g, err := ks.leaveCanceled(ctx, r)
-	if err != nil {
-		return err
+	return k
+}
+
+// keyWriteAfter is keyWrite of a job that came after another.
+func (ks *keys) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
+	text := string(ks.refOf(r))
+	switch {
+	case !r.Expires.IsZero():
+		text += " " + string(cmp.Or(after, ".")) + " " + itoa(r.Expires.UnixMicro())
+	case after != "":
+		text += " " + string(after)
 	}
-	if at.version > 0 {
-		g = append(g, grave(ks.forward(at.id)))
+	return write{subject: ks.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
+}
+
+// leftWrite is the message of a key that its newest job has left.
+func (ks *keys) leftWrite(key string, ref driver.Ref, last uint64) write {
+	return write{subject: ks.keySubject(key), data: []byte("- " + string(ref)), last: seq(last), rollup: true}
+}
+
+// unchanged writes a message of a key once more, as it was read.
+func (ks *keys) unchanged(key string, m stored) write {
+	w := grave(ks.keySubject(key))
+	if len(m.Data) > 0 {
+		w = write{subject: w.subject, data: m.Data, rollup: true}
 	}
-	if len(g) == 0 {
-		return nil
-	}
-	if err := ks.write(ctx, g...); !errors.Is(err, errConflict) {
-		return err
-	}
-	return nil // another one has taken the key
+	w.last = seq(m.Seq)
+	return w
 }

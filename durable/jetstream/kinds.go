@@ -1,13 +1,10 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 )
 
 // A near bucket has some queues, each of them a subject, q.<bucket>.<queue>, and workers share a
@@ -26,127 +23,29 @@ import (
 // worker reads all queues but those that it knows to be others', and what it is handed there
 // and cannot run it stores in the right one (setAside).
 
-// anyQueue is the queue of the jobs that were stored while no worker was known.
-const anyQueue = "_"
-
-// isOneKind reports whether a queue is that of one kind.
-func isOneKind(queue string) bool { return !strings.HasPrefix(queue, "_") }
-
-// fleet is what the heartbeats of all workers say.
-type fleet struct {
-	read   time.Time
-	queues map[string]string   // of each kind that a worker can run, by its hash
-	shared map[string][]string // which kinds have a queue together
-}
-
-// fleetOf finds out which kinds the same workers can run.
-func fleetOf(lives []life) *fleet {
-	fl := &fleet{read: time.Now(), queues: map[string]string{}, shared: map[string][]string{}}
-	who, sets := map[string]string{}, map[string]bool{} // workers that run the same kinds count once
-	for _, l := range lives {
-		set := hashOf(strings.Join(l.Kinds, " "))
-		if !sets[set] {
-			sets[set] = true
-			for _, t := range l.Kinds {
-				who[t] += fmt.Sprint(len(sets), " ")
-			}
-		}
-	}
-	for _, l := range lives {
-		for _, t := range l.Apart {
-			fl.queues[t] = t
-		}
-	}
-	alike := map[string][]string{}
-	for t, workers := range who {
-		if fl.queues[t] == "" {
-			alike[workers] = append(alike[workers], t)
-		}
-	}
-	for _, hashes := range alike {
-		slices.Sort(hashes)
-		queue := "_" + hashOf(strings.Join(hashes, " "))
-		fl.shared[queue] = hashes
-		for _, h := range hashes {
-			fl.queues[h] = queue
-		}
-	}
-	return fl
-}
-
-// queueOf returns where the jobs of a kind are stored. Nil is a fleet of which nothing is known.
-func (fl *fleet) queueOf(kind string) string {
-	if fl == nil || len(fl.queues) == 0 {
-		return anyQueue
-	}
-	return fl.queueOfHash(hashOf(kind))
-}
-
-func (fl *fleet) queueOfHash(hash string) string { return cmp.Or(fl.queues[hash], hash) }
-
-// isNobodys reports whether a queue is that of a kind that no worker can run.
-func (fl *fleet) isNobodys(queue string) bool {
-	_, ok := fl.queues[queue]
-	return isOneKind(queue) && !ok
-}
-
-// isOld reports whether the heartbeats are to be read again, where no worker does that all the time.
-func (fl *fleet) isOld() bool {
-	return fl == nil || time.Since(fl.read) > 5*time.Second || len(fl.queues) == 0 && time.Since(fl.read) > pollEvery
-}
-
-// regroupEvery is how often a worker reads the heartbeats of others.
-const regroupEvery = 2 * time.Second
-
-// regroup finds out which queues there are, now and then.
-func (f *fetcher) regroup(ctx context.Context) error {
-	own, changed := f.w.own(f.said)
-	if !changed && time.Since(f.regrouped) < regroupEvery {
-		return nil
-	}
-	lives, _, err := f.part.queues.lives(ctx)
-	if err != nil {
-		return err
-	}
-	f.regrouped, f.said = time.Now(), own
-	lives[f.workerSubject(f.w.c.Name)] = own
-	f.w.others.Store(int64(len(lives)) - 1)
-	f.part.queues.fleet.Store(fleetOf(slices.Collect(maps.Values(lives))))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for at, r := range f.near {
-		if !f.reads(at.queue) {
-			r.cancel() // what it has handed out is acknowledged all the same
-			delete(f.near, at)
-		}
-	}
-	return nil
-}
-
-// kindsBy returns the worker's kinds by their hashes.
-func (w *worker) kindsBy() map[string][]string {
-	kinds := map[string][]string{}
-	for _, kind := range w.c.Kinds.All() {
-		kinds[hashOf(kind)] = append(kinds[hashOf(kind)], kind)
-	}
-	return kinds
+// taking tells which queues a worker reads, and whether it takes jobs of them now. It has no lock: the fleet is replaced as
+// a whole, and the kinds of a worker are fixed but for which are open, which their set says.
+type taking struct {
+	*heart
+	queues *queues
+	kinds  map[string][]string // of this worker, by hash
 }
 
 // reads reports whether a queue is for this worker to read: it has some of its kinds, or nobody
 // knows what it has. Of the kinds of a shared queue it can run all or none.
-func (f *fetcher) reads(queue string) bool {
+func (t *taking) reads(queue string) bool {
 	if isOneKind(queue) {
-		return f.kinds[queue] != nil
+		return t.kinds[queue] != nil
 	}
-	hashes := f.part.queues.fleet.Load().shared[queue]
-	return hashes == nil || f.kinds[hashes[0]] != nil
+	hashes := t.queues.fleet.Load().shared[queue]
+	return hashes == nil || t.kinds[hashes[0]] != nil
 }
 
 // own returns the queues where jobs of this worker are to be expected, shared ones first.
-func (f *fetcher) own() []string {
+func (t *taking) own() []string {
 	own := map[string]bool{}
-	fl := f.part.queues.fleet.Load()
-	for h := range f.kinds {
+	fl := t.queues.fleet.Load()
+	for h := range t.kinds {
 		own[fl.queueOfHash(h)] = true
 	}
 	return slices.SortedFunc(maps.Keys(own), func(a, b string) int {
@@ -159,24 +58,24 @@ func (f *fetcher) own() []string {
 
 // isOpen reports whether the worker takes jobs of one of a queue's kinds, and returns a channel
 // that is closed when that may have changed.
-func (f *fetcher) isOpen(queue string) (bool, <-chan struct{}) {
-	open, changed := f.w.c.Kinds.Open()
-	hashes := f.part.queues.fleet.Load().shared[queue]
+func (t *taking) isOpen(queue string) (bool, <-chan struct{}) {
+	open, changed := t.c.Kinds.Open()
+	hashes := t.queues.fleet.Load().shared[queue]
 	switch {
 	case isOneKind(queue):
 		hashes = []string{queue}
-	case hashes == nil || len(open) == len(f.w.c.Kinds.All()):
+	case hashes == nil || len(open) == len(t.c.Kinds.All()):
 		return len(open) > 0, changed
 	}
 	return slices.ContainsFunc(hashes, func(h string) bool {
-		return slices.ContainsFunc(f.kinds[h], func(kind string) bool { return has(open, kind) })
+		return slices.ContainsFunc(t.kinds[h], func(kind string) bool { return has(open, kind) })
 	}), changed
 }
 
 // awaitOpen waits until the worker takes jobs of one of a queue's kinds; false if ctx has ended.
-func (f *fetcher) awaitOpen(ctx context.Context, queue string) bool {
+func (t *taking) awaitOpen(ctx context.Context, queue string) bool {
 	for {
-		open, changed := f.isOpen(queue)
+		open, changed := t.isOpen(queue)
 		if open {
 			return ctx.Err() == nil
 		}

@@ -221,8 +221,8 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 	e := connectPartTo(t, p)
 	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"a"})})
 	require.NoError(t, err)
-	f := &fetcher{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
-	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
+	f := newFetcher(e.(*engine).parts[0], w.(*worker), func([]*driver.Delivery) {})
+	f.taking.kinds, f.ctx = f.w.kindsBy(), t.Context()
 	for queue, others := range map[string][]life{anyQueue: nil, "_gone": {{Kinds: []string{hashOf("b")}}}} {
 		lives := append(others, life{Kinds: []string{hashOf("a")}})
 		f.part.queues.fleet.Store(fleetOf(lives))
@@ -241,7 +241,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 			last, err := f.emptied(t.Context(), at.consumer())
 			return err == nil && last > 0
 		}, 2*time.Minute, 10*time.Millisecond, "the job is acknowledged where it was")
-		require.NoError(t, f.closeNear(t.Context(), b, had[b]))
+		require.NoError(t, f.closer.closeNear(t.Context(), b, had[b]))
 		mark, err := p.last(t.Context(), p.nearMark(b))
 		require.NoError(t, err)
 		require.Zero(t, mark.Seq, "the bucket has a job that waits")

@@ -43,7 +43,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 		closeBucket(t, p, p.nearOf(r.Due)+1)
 	}
 	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})})
-	f := &fetcher{part: p, w: w}
+	f := newFetcher(p, w, nil)
 	in := p.inserts.insertion(&r)
 	first := append(group(nil), in.group...)
 	if c.displaced {
@@ -65,7 +65,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	closeBucket(t, p, bucket)
-	ok, err = f.forget(t.Context(), bucket)
+	ok, err = f.closer.forget(t.Context(), bucket)
 	require.NoError(t, err)
 	require.True(t, ok)
 
@@ -87,7 +87,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 		require.Equal(t, want, w.Claim(t.Context(), held)[0].Status)
 		return
 	}
-	require.NoError(t, f.moveLate(t.Context(), held[0].Claim.(*handle), &held[0].Record))
+	require.NoError(t, f.mover.moveLate(t.Context(), held[0].Claim.(*handle), &held[0].Record))
 	info, err := p.info(t.Context(), p.subject("q.>"))
 	require.NoError(t, err)
 	require.Equal(t, c.repeated, len(info.subjects) == 0, "stored anew")
@@ -160,7 +160,7 @@ func TestRemovalTakenBack(t *testing.T) {
 	b := p.nearOf(closing)
 	closeBucket(t, p, b)
 	require.NoError(t, p.purge(t.Context(), p.queueSubject(b, "*"), 0))
-	ok, err := (&fetcher{part: p}).forget(t.Context(), b)
+	ok, err := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil).closer.forget(t.Context(), b)
 	require.NoError(t, err)
 	require.True(t, ok)
 	late := recordAt("late", closing, now)
@@ -205,7 +205,7 @@ func TestFarBucketIsNotedEmpty(t *testing.T) {
 		return message
 	}
 	before := store("before")
-	f := &fetcher{part: p, w: newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute})}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute}), nil)
 	require.NoError(t, f.consumer(t.Context(), farConsumer(h), p.farSubject(h)))
 	_, err := p.pull(farConsumer(h), pullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
 		for _, m := range msgs {
@@ -213,7 +213,7 @@ func TestFarBucketIsNotedEmpty(t *testing.T) {
 		}
 	})
 	require.NoError(t, err)
-	closed, err := f.closeFar(t.Context(), h)
+	closed, err := f.mover.closeFar(t.Context(), h)
 	require.NoError(t, err)
 	require.True(t, closed)
 	for message, want := range map[uint64]bool{before: true, store("late"): false} {

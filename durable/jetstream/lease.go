@@ -28,7 +28,7 @@ type leases struct {
 
 func newLeases(b *buckets) *leases {
 	l := &leases{buckets: b, sightings: map[string]sighting{}}
-	b.forget = append(b.forget, func() {
+	b.drop = append(b.drop, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		clear(l.sightings)
@@ -142,8 +142,8 @@ func (ht *heart) setApart(kind string) {
 }
 
 // lives returns what the heartbeats of all workers say.
-func (q *queues) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
-	heartbeats, err := q.lasts(ctx, []string{q.workerSubject("*")})
+func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
+	heartbeats, err := b.lasts(ctx, []string{b.workerSubject("*")})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -269,4 +269,13 @@ func (l *leases) unchangedFor(worker string, seq uint64) time.Duration {
 	maps.DeleteFunc(l.sightings, func(_ string, s sighting) bool { return time.Since(s.at) > time.Hour })
 	l.sightings[worker] = sighting{seq: seq, at: time.Now()}
 	return 0
+}
+
+// kindsBy returns the worker's kinds by their hashes.
+func (ht *heart) kindsBy() map[string][]string {
+	kinds := map[string][]string{}
+	for _, kind := range ht.c.Kinds.All() {
+		kinds[hashOf(kind)] = append(kinds[hashOf(kind)], kind)
+	}
+	return kinds
 }

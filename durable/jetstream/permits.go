@@ -69,7 +69,7 @@ type quotas struct {
 
 func newQuotas(b *buckets) *quotas {
 	qs := &quotas{buckets: b, all: map[string]*quota{}}
-	b.forget = append(b.forget, func() {
+	b.drop = append(b.drop, func() {
 		qs.mu.Lock()
 		defer qs.mu.Unlock()
 		for _, q := range qs.all {

@@ -8,9 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Messages that were asked for and not handed on yet take memory here, and in the server, which
@@ -211,4 +214,49 @@ func ending(status, description string) (over bool, err error) {
 		return true, nats.ErrNoResponders
 	}
 	return true, fmt.Errorf("jetstream: fetching: %s %s", status, description)
+}
+
+// refusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
+func (s *stream) refusedConsumer(err error) {
+	if refusal, is := errors.AsType[*apiError](err); !is || !isRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
+		return
+	}
+	s.mu.Lock()
+	s.trouble.consumer, s.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.name, err), time.Now()
+	s.mu.Unlock()
+}
+
+const (
+	silentAfter = time.Second            // a question to one certain server is not waited for any longer
+	doubtful    = 300 * time.Millisecond // a request to a consumer is late by so much: it is checked whether its server is silent
+	leftAfter   = 200 * time.Millisecond // a consumer was removed: then all servers know it
+)
+
+// errAbandoned is that of a request to a consumer that was removed meanwhile.
+var errAbandoned = errors.New("jetstream: a consumer was removed, since its server is silent")
+
+// abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was made anew
+// since a time of the server's clock, so that what was asked of it before is lost. A new one hands out all
+// jobs again, and the claims tell, as with one that was lost. Several workers may find out at the
+// same time. Then one may remove the consumer that another has just made, which is no worse. If the stream's leader does not answer
+// either, the connection is silent, or there is an election. A stream on one server has its consumers there.
+func (s *stream) abandon(ctx context.Context, consumer string, since time.Time) bool {
+	if s.replicas == 1 {
+		return false
+	}
+	try, cancel := context.WithTimeout(ctx, silentAfter/2) // the question is asked 5 times meanwhile
+	defer cancel()
+	info, err := soonest(try, s.replicas, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
+		return info, s.ask(ctx, "CONSUMER.INFO."+s.name+"."+consumer, nil, &info)
+	})
+	if !timedOut(ctx, err) {
+		return errors.Is(err, driver.ErrNotFound) || err == nil && info.Created.After(since)
+	}
+	try, cancel = context.WithTimeout(ctx, silentAfter)
+	defer cancel()
+	if _, err := s.last(try, s.name); err != nil { // of no subject: only the answer counts
+		return false
+	}
+	_ = s.removeConsumer(ctx, consumer, leftAfter) // the silent server would answer
+	return ctx.Err() == nil
 }

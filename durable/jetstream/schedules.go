@@ -87,10 +87,6 @@ func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (gro
 	return group{sc.scheduleWrite(s, was)}, nil
 }
 
-func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
-	return e.of(driver.OccurrenceKey(s.Name), "").schedules.setSchedule(ctx, was, s, replace)
-}
-
 // setSchedule writes a schedule, and with it what becomes of the occurrence that waits. All
 // that this is based on is a condition of the commit: the schedule, the key, and the status
 // of the occurrence. If that runs, its end will find the schedule changed.
@@ -167,20 +163,6 @@ func (sc *schedules) replaceOccurrence(ctx context.Context, there driver.Schedul
 		return nil, err
 	}
 	return slices.Concat(g, sc.inserts.storeKeyed(next), group{sc.keyWrite(next, h.seq)}), nil
-}
-
-func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
-	s, m, err := e.of(driver.OccurrenceKey(name), "").schedules.readSchedule(ctx, name)
-	if err == nil && m.Seq == 0 {
-		err = driver.ErrNotFound
-	}
-	return s, err
-}
-
-// Schedules reads the last message of each subject that there is. A reading in the stream's
-// order would find those again and again whose occurrences end meanwhile.
-func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
-	return inParts(e, func(p *part) iter.Seq2[driver.Schedule, error] { return p.schedules.list(ctx) })
 }
 
 func (sc *schedules) list(ctx context.Context) iter.Seq2[driver.Schedule, error] {

@@ -35,7 +35,7 @@ func TestSoonest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked atomic.Int64
 				began := time.Now()
-				n, err := soonest(t.Context(), &client{replicas: c.replicas}, func(ctx context.Context, heard *atomic.Bool) (int, error) {
+				n, err := soonest(t.Context(), c.replicas, func(ctx context.Context, heard *atomic.Bool) (int, error) {
 					n := int(asked.Add(1))
 					if n != c.answers {
 						<-ctx.Done()

@@ -76,7 +76,7 @@ func TestCancelBeforeTheMark(t *testing.T) {
 // Statuses stay as long as there is something in the far bucket that may have ended.
 func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	p := newPart(t)
-	f := &fetcher{part: p}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
@@ -84,13 +84,13 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
 	require.NoError(t, p.write(t.Context(), left, end, p.mark(p.nearMark(at.bucket)), write{subject: p.closingSubject(at.bucket)}))
 
-	require.NoError(t, f.resume(t.Context()))
+	require.NoError(t, f.closer.resume(t.Context()))
 	s, err := p.status(t.Context(), at)
 	require.NoError(t, err)
 	require.Equal(t, canceled, s.fate)
 
 	require.NoError(t, p.purge(t.Context(), left.subject, 0))
-	require.NoError(t, f.resume(t.Context()))
+	require.NoError(t, f.closer.resume(t.Context()))
 	s, err = p.status(t.Context(), at)
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate)
@@ -101,7 +101,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 func TestMoveLateAsksForItsMessage(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		p := newPart(t)
-		f := &fetcher{part: p, w: newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute})}
+		f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute}), nil)
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 		at := location{id: r.ID, bucket: p.nearOf(now)}
@@ -114,7 +114,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 			require.NoError(t, p.purge(t.Context(), p.farSubject(p.farOf(at.bucket)), 0))
 		}
 
-		require.NoError(t, f.moveLate(t.Context(), &handle{p: p.buckets, at: at, seq: res.first}, &r))
+		require.NoError(t, f.mover.moveLate(t.Context(), &handle{p: p.buckets, at: at, seq: res.first}, &r))
 		info, err := p.info(t.Context(), p.queues.nearSubject(at.bucket+1, "k"))
 		require.NoError(t, err)
 		require.Equal(t, there, len(info.subjects) > 0, "stored anew")
@@ -240,7 +240,7 @@ func (c losingConn) Read(b []byte) (int, error) {
 func TestStatusesStayForABackup(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	f := &fetcher{part: p}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	at := location{id: "x", bucket: p.nearOf(p.now())}
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	_, err := (&copier{p.buckets}).holdStatuses(t.Context())
@@ -248,7 +248,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	is, err := p.isBackedUp(t.Context())
 	require.NoError(t, err)
 	require.True(t, is)
-	gone, err := f.forget(t.Context(), at.bucket)
+	gone, err := f.closer.forget(t.Context(), at.bucket)
 	require.NoError(t, err)
 	require.False(t, gone)
 	s, err := p.status(t.Context(), at)
@@ -256,7 +256,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	require.Equal(t, canceled, s.fate)
 
 	require.NoError(t, p.purge(t.Context(), p.backupSubject(), 0)) // its time is over
-	gone, err = f.forget(t.Context(), at.bucket)
+	gone, err = f.closer.forget(t.Context(), at.bucket)
 	require.NoError(t, err)
 	require.True(t, gone)
 	s, err = p.status(t.Context(), at)

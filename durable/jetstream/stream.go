@@ -1,15 +1,12 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,30 +16,13 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
-	"github.com/tickwheel/tickwheel/internal/stack"
-)
-
-const (
-	maxWrites     = 1000             // of an atomic batch: the server's limit
-	maxWriteBytes = 4 << 20          // of an atomic batch
-	maxBatches    = 8                // under way at once; the server takes 50 for a stream
-	commitTimeout = 10 * time.Second // of a write; longer than an election
-)
-
-// A server takes no message, headers and all, that is larger than its max_payload, and the client
-// refuses to send one. So a job that does not fit is refused by itself, and not with all that it
-// shares a commit with. One that was accepted always fits: what grows in it is cut.
-const (
-	leastMaxPayload = 16 << 10 // heartbeats, statuses and permits fit
-	headersSize     = 320      // of a message, without its guard
-	growth          = 1 << 10  // is free when a job is added: for its version, its attempts, a line of its error
 )
 
 // stream is a client that writes, and knows of its stream what answers have shown: whether it went back, has the
 // version and the settings that it must have, and how large it is. It knows no job.
 //
 // A write has no effect, or all of it: never a part, but in a server that is full and alone (admission.go). Mu guards
-// what the last answer has shown. Room and forget are set before the stream is shared, and called without a lock.
+// what the last answer has shown. Room and drop are set before the stream is shared, and called without a lock.
 type stream struct {
 	*client
 	clock   *clock.Clock
@@ -51,8 +31,8 @@ type stream struct {
 	shift   func(leader string, t time.Time) time.Time // nil but in tests
 	free    func() (int64, error)                      // on the disk; may be nil
 
-	room   func(ctx context.Context) bool // makes room after a write was refused for want of it, and reports whether it has
-	forget []func()                       // each drops what is cached of a stream that went back
+	room func(ctx context.Context) bool // makes room after a write was refused for want of it, and reports whether it has
+	drop []func()                       // each drops what is cached of a stream that went back
 
 	history      history
 	staleAge     time.Duration // handle.go
@@ -70,254 +50,6 @@ type stream struct {
 	synced  time.Time // when an answer has shown the rest
 	refusal error     // nil: the stream has a version that this engine knows
 	trouble trouble
-}
-
-// write is a message to be stored, and on which condition.
-type write struct {
-	subject string
-	data    []byte
-
-	// The last message of guard, or of the subject if guard is empty, has to have the
-	// sequence last, 0 for none. Nil: no condition.
-	last  *uint64
-	guard string
-
-	rollup bool          // it replaces all earlier messages of the subject
-	ttl    time.Duration // 0: for ever
-}
-
-func seq(n uint64) *uint64 { return &n }
-
-func (w *write) msg() *nats.Msg {
-	m := nats.NewMsg(w.subject)
-	m.Data = w.data
-	if w.last != nil {
-		m.Header.Set("Nats-Expected-Last-Subject-Sequence", strconv.FormatUint(*w.last, 10))
-		if w.guard != "" {
-			m.Header.Set("Nats-Expected-Last-Subject-Sequence-Subject", w.guard)
-		}
-	}
-	if w.rollup {
-		m.Header.Set("Nats-Rollup", "sub")
-	}
-	if w.ttl > 0 {
-		m.Header.Set("Nats-TTL", strconv.FormatInt(ttlSeconds(w.ttl), 10))
-	}
-	return m
-}
-
-// longestTTL is such that the server's sum of it and the time does not overflow: that is in
-// nanoseconds, which end in the year 2262.
-const longestTTL = 100 * 365 * 24 * time.Hour
-
-// ttlSeconds returns a TTL, which is positive, in whole seconds, rounded up.
-func ttlSeconds(d time.Duration) int64 {
-	return int64((min(d, longestTTL) + time.Second - 1) / time.Second)
-}
-
-// group is what is written together or not at all.
-type group []write
-
-func (g group) size() (n int) {
-	for i := range g {
-		n += len(g[i].data) + 256
-	}
-	return n
-}
-
-// commit writes groups, as many as possible in one commit, and returns what became of
-// each: nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull, ErrInvalid
-// if it is too large; or
-// another error, and then it was not written. When something is wrong with one group the
-// batch is refused as a whole, and is tried again in halves.
-func (s *stream) commit(ctx context.Context, groups []group) []result {
-	if slices.ContainsFunc(groups, func(g group) bool { return s.checkSize(g) != nil }) {
-		return s.commitFitting(ctx, groups)
-	}
-	results := make([]result, len(groups))
-	for from := 0; from < len(groups); {
-		to, writes, bytes := from, 0, 0
-		for to < len(groups) && (to == from || writes+len(groups[to]) <= maxWrites && bytes+groups[to].size() <= maxWriteBytes) {
-			writes += len(groups[to])
-			bytes += groups[to].size()
-			to++
-		}
-		s.commitBatch(ctx, groups[from:to], results[from:to])
-		from = to
-	}
-	return results
-}
-
-// result is what became of a group.
-type result struct {
-	first uint64 // the sequence of its first message; those of a batch follow one another; 0 with an error
-	err   error
-}
-
-// write commits one group.
-func (s *stream) write(ctx context.Context, g ...write) error {
-	return s.commit(ctx, []group{g})[0].err
-}
-
-// writeSeq is write, and returns the sequence of the first message.
-func (s *stream) writeSeq(ctx context.Context, g ...write) (uint64, error) {
-	res := s.commit(ctx, []group{g})[0]
-	return res.first, res.err
-}
-
-// fewWrites is up to how many single messages are quicker than an atomic batch of them,
-// for which the server makes a file store of its own: that takes as long as some ten
-// syncs.
-const fewWrites = 12
-
-// commitFew writes groups of one message each by itself, all at once.
-func (s *stream) commitFew(ctx context.Context, groups []group, results []result) {
-	var wg sync.WaitGroup
-	for i := range groups {
-		wg.Go(func() { stack.Grow(); s.commitBatch(ctx, groups[i:i+1], results[i:i+1]) })
-	}
-	wg.Wait()
-}
-
-func (s *stream) commitBatch(ctx context.Context, groups []group, results []result) {
-	if n := len(groups); n > 1 && n <= fewWrites && !slices.ContainsFunc(groups, func(g group) bool { return len(g) > 1 }) {
-		s.commitFew(ctx, groups, results)
-		return
-	}
-	err := s.commitAtOnce(ctx, groups, results)
-	if len(groups) > 1 && (errors.Is(err, errConflict) || errors.Is(err, errBusy)) && !errors.Is(err, errWentBack) {
-		half := len(groups) / 2
-		s.commitBatch(ctx, groups[:half], results[:half])
-		s.commitBatch(ctx, groups[half:], results[half:])
-	}
-}
-
-// commitAtOnce writes all groups or none.
-func (s *stream) commitAtOnce(ctx context.Context, groups []group, results []result) error {
-	last, err := s.publishPatiently(ctx, groups)
-	next := last + 1
-	for i := len(groups) - 1; i >= 0; i-- {
-		if err != nil {
-			results[i] = result{err: err}
-			continue
-		}
-		next -= uint64(len(groups[i]))
-		results[i] = result{first: next}
-	}
-	return err
-}
-
-// publishPatiently publishes, again after a while if the server was busy with the same
-// subjects, or has no leader: then nothing was written.
-func (s *stream) publishPatiently(ctx context.Context, groups []group) (last uint64, err error) {
-	ctx, stop := s.denials.during(ctx, func(denied string) bool {
-		return slices.ContainsFunc(groups, func(g group) bool {
-			return slices.ContainsFunc(g, func(w write) bool { return w.subject == denied })
-		})
-	})
-	defer stop()
-	for try, room, pause := 0, false, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
-		if s.closed.Err() != nil {
-			return 0, s.closedBy()
-		}
-		if err := s.checkVersion(ctx); err != nil {
-			return 0, err
-		}
-		last, err = s.publish(ctx, groups)
-		err = deniedWrite(ctx, err)
-		if errors.Is(err, driver.ErrFull) && !room && s.room(ctx) && len(groups) == 1 {
-			room = true
-			continue
-		}
-		busy := errors.Is(err, errBusy) && try < 4
-		if !busy && !errors.Is(err, nats.ErrNoResponders) {
-			return last, err
-		}
-		if s.wait(ctx, pause); ctx.Err() != nil {
-			return 0, deniedWrite(ctx, err) // of a batch the server may call incomplete what it has denied a part of
-		}
-	}
-}
-
-// publish writes all that is in the groups, or nothing: one message by itself, several as
-// an atomic batch. Only the last message of a batch is answered.
-func (s *stream) publish(ctx context.Context, groups []group) (uint64, error) {
-	var msgs []*nats.Msg
-	for _, g := range groups {
-		for i := range g {
-			msgs = append(msgs, g[i].msg())
-		}
-	}
-	if err := s.checkDisk(); err != nil {
-		return 0, err
-	}
-	last := msgs[len(msgs)-1]
-	if len(msgs) > 1 {
-		id := rand.Text()
-		for i, m := range msgs {
-			m.Header.Set("Nats-Batch-Id", id)
-			m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
-		}
-		last.Header.Set("Nats-Batch-Commit", "1")
-		select {
-		case s.batches <- struct{}{}:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-		defer func() { <-s.batches }()
-	}
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	if err := s.checkPast(ctx); err != nil {
-		return 0, err
-	}
-	was := s.history.now()
-	answer, err := call(ctx, s.nc, s.deposed(), func() (*nats.Msg, error) {
-		if s.nc.nc.IsClosed() {
-			return nil, &unsentError{nats.ErrConnectionClosed}
-		}
-		for _, m := range msgs[:len(msgs)-1] {
-			if err := s.nc.nc.PublishMsg(m); err != nil {
-				return nil, &unsentError{err}
-			}
-		}
-		return s.nc.nc.RequestMsgWithContext(ctx, last)
-	})
-	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.As(err, new(*unsentError)):
-		return 0, err
-	case err != nil: // also of a connection that was closed while the answer was awaited
-		return 0, fmt.Errorf("%w: %w", driver.ErrUncertain, err)
-	}
-	var ack struct {
-		Error *apiError `json:"error"`
-		Seq   uint64    `json:"seq"`
-	}
-	if err := json.Unmarshal(answer.Data, &ack); err != nil {
-		return 0, fmt.Errorf("%w: cannot read the answer: %w", driver.ErrUncertain, err)
-	}
-	if ack.Error == nil {
-		s.wrote(was, groups, ack.Seq)
-	}
-	return ack.Seq, ack.Error.err()
-}
-
-// unsentError is that of a write that was certainly not done.
-type unsentError struct{ error }
-
-func (e *unsentError) Unwrap() error { return e.error }
-
-// inParts yields what the partitions yield, one after the other, up to the first error.
-func inParts[T any](e *engine, of func(*part) iter.Seq2[T, error]) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, p := range e.parts {
-			for v, err := range of(p) {
-				if !yield(v, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
 }
 
 // serverTime is the time of a message of the stream.
@@ -370,7 +102,7 @@ func (s *stream) info(ctx context.Context, filter string) (streamInfo, error) {
 		s.synced = time.Now()
 		_, s.refusal = versionOf(answer.Config.Metadata[metaVersion], s.version)
 		refusal := s.refusal
-		s.trouble.settings = s.checkSettings(&answer.Config)
+		s.trouble.settings = checkSettings(&answer.Config, s.name, s.nc.maxPayload())
 		s.mu.Unlock()
 		if refusal != nil {
 			return total, refusal
@@ -411,27 +143,6 @@ func (s *stream) checkDisk() error {
 	return nil
 }
 
-// remove removes one message, if the user has the right to. The caller has stored the end of its job before.
-func (s *stream) remove(ctx context.Context, m stored) {
-	if s.mayNotRemove.Load() || s.checkDisk() != nil {
-		return
-	}
-	err := s.ask(ctx, "STREAM.MSG.DELETE."+s.name, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
-	s.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
-}
-
-// purge removes the messages of a subject up to a sequence, 0 for all.
-func (s *stream) purge(ctx context.Context, filter string, upTo uint64) error {
-	if err := s.checkDisk(); err != nil {
-		return err
-	}
-	request := map[string]any{"filter": filter}
-	if upTo > 0 {
-		request["seq"] = upTo + 1
-	}
-	return s.ask(ctx, "STREAM.PURGE."+s.name, request, nil)
-}
-
 // lastsOf returns the last message of each subject that a filter selects, however many.
 func (s *stream) lastsOf(ctx context.Context, filter string) (map[string]stored, error) {
 	info, err := s.info(ctx, filter)
@@ -441,43 +152,140 @@ func (s *stream) lastsOf(ctx context.Context, filter string) (map[string]stored,
 	return s.lasts(ctx, slices.Collect(maps.Keys(info.subjects)))
 }
 
-// tooLarge returns an error that wraps durable.ErrInvalid if a message is larger than most.
-func tooLarge(what string, size, most int) error {
-	if size <= most {
-		return nil
+// learnSequence takes over what an answer says: that the stream had the sequence before at least when the question
+// came, and now has the sequence now.
+func (s *stream) learnSequence(was moment, before, now uint64) {
+	if before < was.high {
+		s.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.name, was.high, now))
+		return
 	}
-	return fmt.Errorf("%w: %s has %d bytes as it is stored, more than the server's max_payload allows, %d", driver.ErrInvalid, what, size, most)
+	h := &s.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.backs == was.backs {
+		h.high = max(h.high, now)
+	}
 }
 
-// checkSize returns an error if a message of a group is too large.
-func (s *stream) checkSize(g group) error {
-	most := s.nc.maxPayload()
-	for i := range g {
-		if size := len(g[i].data) + len(g[i].guard) + headersSize; size > most {
-			return tooLarge("a message of "+g[i].subject, size, most)
+// wentBack notes that the stream went back, and drops what is cached, unless that was done since backs.
+func (s *stream) wentBack(backs int64, now uint64, how string) {
+	h := &s.history
+	h.mu.Lock()
+	first := h.backs == backs
+	if first {
+		h.backs++
+		h.how, h.high, h.last, h.prev = how, now, landmark{}, landmark{}
+	}
+	h.mu.Unlock()
+	if first {
+		s.mu.Lock()
+		s.synced = time.Time{} // read before the next poll, or job that is added
+		s.mu.Unlock()
+		for _, f := range s.drop {
+			f()
 		}
+	}
+}
+
+// compareLandmark reads whether a message is as it was written when the stream had gone back so often.
+func (s *stream) compareLandmark(ctx context.Context, backs int64, l landmark) error {
+	if l.seq == 0 {
+		return nil
+	}
+	m, err := s.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, l.seq))
+	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
+		return err // none: it was removed, or replaced
+	}
+	s.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", s.name, l.seq))
+	return nil
+}
+
+// checkPast looks whether the stream went back when the connection was lost: before the next write, since the conditions
+// of a write are sequences. It returns errWentBack if it did.
+func (s *stream) checkPast(ctx context.Context) error {
+	losses := s.nc.losses.Load()
+	if s.checked.Load() == losses {
+		return nil
+	}
+	h := &s.history
+	h.mu.Lock()
+	backs, l := h.backs, h.last
+	h.mu.Unlock()
+	_, err := s.info(ctx, "")
+	if err == nil {
+		err = s.compareLandmark(ctx, backs, l)
+	}
+	switch {
+	case isCode(err, codeNoStream): // it may be restored soon
+		return nats.ErrNoResponders
+	case isDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+	}
+	s.checked.Store(losses)
+	if h.now().backs != backs {
+		return errWentBack
 	}
 	return nil
 }
 
-// commitFitting commits those groups that are not too large.
-func (s *stream) commitFitting(ctx context.Context, groups []group) []result {
-	results, fit := make([]result, len(groups)), []int(nil)
-	for i, g := range groups {
-		if results[i].err = s.checkSize(g); results[i].err == nil {
-			fit = append(fit, i)
-		}
+// wrote learns from a write that was stored, and whose last message has a sequence.
+func (s *stream) wrote(was moment, groups []group, last uint64) {
+	writes, bytes := 0, 0
+	for _, g := range groups {
+		writes += len(g)
+		bytes += g.size()
 	}
-	for k, res := range s.commit(ctx, pick(groups, fit)) {
-		results[fit[k]] = res
-	}
-	return results
+	s.bytes.Add(uint64(bytes))
+	s.written.Add(uint64(bytes))
+	first := last + 1 - uint64(writes)
+	s.learnSequence(was, first-1, last)
+	s.history.note(was.backs, first, groups, s.landmarks)
 }
 
-func pick[T any](s []T, indices []int) []T {
-	picked := make([]T, len(indices))
-	for k, i := range indices {
-		picked[k] = s[i]
+// saw learns from what the server says of the stream: when it was made, and its last sequence.
+func (s *stream) saw(was moment, created int64, last uint64) {
+	if before := s.created.Swap(created); before != 0 && before != created {
+		s.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.name))
+	} else if s.replicas == 1 {
+		s.learnSequence(was, last, last)
 	}
-	return picked
+}
+
+// wrongSettings returns an error while a setting loses jobs, or stops the queue.
+func (s *stream) wrongSettings() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble.settings
+}
+
+// troubled returns it.
+func (s *stream) troubled() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble.settings != nil {
+		return s.trouble.settings
+	}
+	if time.Since(s.trouble.at) < troubleLasts {
+		return s.trouble.consumer
+	}
+	return nil
+}
+
+// checkVersion returns an error before a write if the stream has a version that p does not
+// know. A server that does not answer does not take the write either.
+func (s *stream) checkVersion(ctx context.Context) error {
+	s.mu.Lock()
+	refusal, old := s.refusal, time.Since(s.synced) > versionAge
+	s.mu.Unlock()
+	if old {
+		ctx, cancel := context.WithTimeout(ctx, versionAge)
+		defer cancel()
+		if _, err := s.info(ctx, ""); errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
+			return err
+		}
+		return nil
+	}
+	return refusal
 }

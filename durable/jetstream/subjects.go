@@ -151,12 +151,3 @@ func (s *subjects) working() func(string) bool {
 		return asked(denied) || found && below != "" && strings.Contains("cwmpt", below[:1])
 	}
 }
-
-func validName(name string) bool {
-	for _, r := range name {
-		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' {
-			return false
-		}
-	}
-	return name != ""
-}

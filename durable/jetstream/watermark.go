@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -137,4 +139,58 @@ func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (
 		return false, fmt.Errorf("%w: cannot read when a bucket was empty: %w", driver.ErrStorage, err)
 	}
 	return message <= last, nil
+}
+
+// mark is the message that says that a bucket is closed.
+func (b *buckets) mark(subject string) write {
+	return write{subject: subject, data: []byte("closed"), rollup: true, ttl: markTTL}
+}
+
+// markTTL is for how long it is remembered that a bucket was closed.
+const markTTL = 24 * time.Hour
+
+// bucketsOf returns the numbers of the buckets of a level that have something.
+func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64, error) {
+	prefix := b.subject(level) + "."
+	info, err := b.info(ctx, prefix+"*")
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[int64]uint64, len(info.subjects))
+	for s, n := range info.subjects {
+		number, err := strconv.ParseInt(strings.TrimPrefix(s, prefix), 10, 64)
+		if err == nil {
+			found[number] = n
+		}
+	}
+	return found, nil
+}
+
+// contents returns what the near buckets have that a filter selects.
+func (b *buckets) contents(ctx context.Context, filter string) (map[int64]map[string]uint64, error) {
+	info, err := b.info(ctx, b.subject(filter))
+	if err != nil {
+		return nil, err
+	}
+	found := map[int64]map[string]uint64{}
+	for s, n := range info.subjects {
+		bucket, queue, ok := b.parseNear(s)
+		if !ok {
+			continue
+		}
+		if found[bucket] == nil {
+			found[bucket] = map[string]uint64{}
+		}
+		found[bucket][queue] = n
+	}
+	return found, nil
+}
+
+func sorted[V any](m map[int64]V) []int64 {
+	keys := make([]int64, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
 }

@@ -20,7 +20,7 @@ import (
 //     at the poll before. That tells of a stream that went back and has grown since, by the writes
 //     of others, beyond where it had been.
 //
-// From then on history.backs is another. All that is cached is dropped (forgetAll), and each worker
+// From then on history.backs is another. All that is cached is dropped (stream.drop), and each worker
 // compares its claims with those in the stream (reconcile.go).
 
 // history is what is known of the past of a stream. The sequences of several replicas are only

@@ -27,6 +27,35 @@ type claimer struct {
 	reconciler *reconciler
 }
 
+// claim claims jobs: those that limits cover first.
+func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
+	results := make([]driver.ClaimResult, len(held))
+	if p.checkDisk() != nil { // nothing can be claimed before there is room
+		for i := range results {
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
+		}
+		return results
+	}
+	token, flow := cryptorand.Text(), cl.flow.lastFlowControl()
+	all := make([]*claimRequest, len(held))
+	var limited, free []*claimRequest
+	for i, h := range held {
+		if all[i] = newClaimRequest(flow, h); len(all[i].limits) > 0 {
+			limited = append(limited, all[i])
+		} else {
+			free = append(free, all[i])
+		}
+	}
+	cl.claimLimited(ctx, p, limited, token)
+	cl.claimAll(ctx, p, free, token)
+	for i, j := range all {
+		results[i] = j.result
+	}
+	cl.applyLimits(ctx, p, held, results, flow)
+	cl.reconciler.claims[p.number].answered(held, results)
+	return results
+}
+
 // claimLimited claims jobs under limits.
 func (cl *claimer) claimLimited(ctx context.Context, p *part, jobs []*claimRequest, token string) {
 	if len(jobs) == 0 {
@@ -89,21 +118,6 @@ func (cl *claimer) survey(ctx context.Context, p *part, jobs []*claimRequest, to
 	return rest, cmp.Or(err, p.readKeys(ctx, rest))
 }
 
-// readKeys finds out which jobs leave their key when they begin.
-func (ks *keys) readKeys(ctx context.Context, jobs []*claimRequest) error {
-	var mu sync.Mutex
-	var failed error
-	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claimRequest) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
-	inParallel(leave, func(j *claimRequest) {
-		var err error
-		j.key, j.superseded, err = ks.leaveAtBegin(ctx, &j.h.Record, j.basis.replaces)
-		mu.Lock()
-		defer mu.Unlock()
-		failed = cmp.Or(failed, err)
-	})
-	return failed
-}
-
 // claimable returns the jobs that have not ended, and are not claimed by another worker that lives, by their
 // statuses. Any other job would make the server refuse all that is written with it, and its status stays so
 // for a while. claimable sets the results of these.
@@ -131,14 +145,19 @@ func (cl *claimer) claimable(ctx context.Context, p *part, jobs []*claimRequest,
 	return rest
 }
 
-func deliveriesOf(jobs []*claimRequest) iter.Seq[*driver.Delivery] {
-	return func(yield func(*driver.Delivery) bool) {
-		for _, j := range jobs {
-			if !yield(j.h) {
-				return
-			}
-		}
-	}
+// readKeys finds out which jobs leave their key when they begin.
+func (ks *keys) readKeys(ctx context.Context, jobs []*claimRequest) error {
+	var mu sync.Mutex
+	var failed error
+	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claimRequest) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
+	inParallel(leave, func(j *claimRequest) {
+		var err error
+		j.key, j.superseded, err = ks.leaveAtBegin(ctx, &j.h.Record, j.basis.replaces)
+		mu.Lock()
+		defer mu.Unlock()
+		failed = cmp.Or(failed, err)
+	})
+	return failed
 }
 
 // commitClaims writes claims, and returns those that were refused. It sets the results of the
@@ -184,6 +203,32 @@ func (cl *claimer) confirmAll(ctx context.Context, p *part, jobs []*claimRequest
 		j.result = cl.confirm(ctx, p, j.h, open[j.hd.at.bucket])
 		j.result.At = at
 	}
+}
+
+// confirm ends a claim that has created its status. If the bucket was closed, the job had
+// ended before and that was forgotten: a worker that was frozen between Fetch and Claim is
+// told here. Its status is removed. Of a stale handle the bucket's mark says
+// nothing, so the job's message itself is looked for.
+func (cl *claimer) confirm(ctx context.Context, p *part, h *driver.Delivery, open error) driver.ClaimResult {
+	hd := h.Claim.(*handle)
+	if open == nil && hd.stale() {
+		open = errBucketClosed
+	}
+	switch {
+	case open == nil:
+		return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
+	case errors.Is(open, errBucketClosed):
+		there, err := hd.p.reopened(ctx, hd, hd.p.nearMark(hd.at.bucket))
+		if err == nil && there {
+			return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
+		}
+		// Another may have taken over meanwhile: the status that it has written is the one
+		// that says how the job has ended, and stays.
+		if err == nil && cl.releases.takeBack(ctx, p, hd) == nil {
+			return cl.releases.gone(ctx, p, h)
+		}
+	}
+	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 }
 
 // restand reads what became of jobs that could not be claimed, and returns those that are to
@@ -339,57 +384,12 @@ func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequ
 	return rest, again
 }
 
-// claim claims jobs: those that limits cover first.
-func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
-	results := make([]driver.ClaimResult, len(held))
-	if p.checkDisk() != nil { // nothing can be claimed before there is room
-		for i := range results {
-			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
-		}
-		return results
-	}
-	token, flow := cryptorand.Text(), cl.flow.lastFlowControl()
-	all := make([]*claimRequest, len(held))
-	var limited, free []*claimRequest
-	for i, h := range held {
-		if all[i] = newClaimRequest(flow, h); len(all[i].limits) > 0 {
-			limited = append(limited, all[i])
-		} else {
-			free = append(free, all[i])
+func deliveriesOf(jobs []*claimRequest) iter.Seq[*driver.Delivery] {
+	return func(yield func(*driver.Delivery) bool) {
+		for _, j := range jobs {
+			if !yield(j.h) {
+				return
+			}
 		}
 	}
-	cl.claimLimited(ctx, p, limited, token)
-	cl.claimAll(ctx, p, free, token)
-	for i, j := range all {
-		results[i] = j.result
-	}
-	cl.applyLimits(ctx, p, held, results, flow)
-	cl.reconciler.claims[p.number].answered(held, results)
-	return results
-}
-
-// confirm ends a claim that has created its status. If the bucket was closed, the job had
-// ended before and that was forgotten: a worker that was frozen between Fetch and Claim is
-// told here. Its status is removed. Of a stale handle the bucket's mark says
-// nothing, so the job's message itself is looked for.
-func (cl *claimer) confirm(ctx context.Context, p *part, h *driver.Delivery, open error) driver.ClaimResult {
-	hd := h.Claim.(*handle)
-	if open == nil && hd.stale() {
-		open = errBucketClosed
-	}
-	switch {
-	case open == nil:
-		return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
-	case errors.Is(open, errBucketClosed):
-		there, err := hd.p.reopened(ctx, hd, hd.p.nearMark(hd.at.bucket))
-		if err == nil && there {
-			return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
-		}
-		// Another may have taken over meanwhile: the status that it has written is the one
-		// that says how the job has ended, and stays.
-		if err == nil && cl.releases.takeBack(ctx, p, hd) == nil {
-			return cl.releases.gone(ctx, p, h)
-		}
-	}
-	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
@@ -31,203 +32,6 @@ type client struct {
 	replicas int             // of the stream
 	closed   context.Context // its cause is the error of all that is asked later
 	reigns   atomic.Pointer[reign]
-}
-
-// closedBy is the error of a call to an engine that has ended.
-func (c *client) closedBy() error { return context.Cause(c.closed) }
-
-// Of the answers of a server, these have to be told apart.
-var (
-	errConflict = errors.New("jetstream: another write came first")
-	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over, or two groups of a batch write one subject
-	errTooMany  = errors.New("jetstream: too many subjects for one answer")
-)
-
-const (
-	codeWrongLast      = 10071
-	codeWrongLastBusy  = 10164
-	codeTooManyBatches = 10210
-	codeIncomplete     = 10176
-	codeNotFound       = 10037
-	codeNoConsumer     = 10014
-	codeNoStream       = 10059
-	codeNameInUse      = 10058
-	codeSameSubject    = 10111
-)
-
-// apiError is what is wrong, in an answer of the server.
-type apiError struct {
-	Code        int    `json:"code"`
-	ErrCode     int    `json:"err_code"`
-	Description string `json:"description"`
-}
-
-func (e *apiError) Error() string {
-	return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode)
-}
-
-// err sorts the server's errors into those of package durable.
-func (e *apiError) err() error {
-	if e == nil {
-		return nil
-	}
-	switch e.ErrCode {
-	case codeWrongLast:
-		return errConflict
-	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete, codeSameSubject:
-		return errBusy
-	case codeNotFound, codeNoConsumer:
-		return driver.ErrNotFound
-	case 10002, 10023, 10028, 10047, 10122:
-		return fmt.Errorf("%w: %w", driver.ErrFull, e)
-	case 10077: // store failed: the description says of what
-		if strings.Contains(e.Description, "maximum") || strings.Contains(e.Description, "no space") {
-			return fmt.Errorf("%w: %w", driver.ErrFull, e)
-		}
-		return fmt.Errorf("%w: %w", driver.ErrStorage, e)
-	}
-	return e
-}
-
-// isCode reports whether an error is that of the server with a code.
-func isCode(err error, code int) bool {
-	e, ok := errors.AsType[*apiError](err)
-	return ok && e.ErrCode == code
-}
-
-// stored is a message of the stream.
-type stored struct {
-	Subject string    `json:"subject"`
-	Seq     uint64    `json:"seq"`
-	Data    []byte    `json:"data"`
-	Time    time.Time `json:"time"`
-
-	ttl string // as it was written; of reads that do not ask the leader
-}
-
-// last returns the last message of a subject, from the stream's leader: what was written
-// before, by anybody, is seen. The zero stored if there is none.
-func (c *client) last(ctx context.Context, subject string) (stored, error) {
-	if c.replicas > 1 {
-		return c.ofLeader(ctx, map[string]any{"last_by_subj": subject})
-	}
-	return c.directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
-}
-
-// directly reads one message from any server that has the stream; the zero stored if there is none.
-func (c *client) directly(ctx context.Context, subject string, body []byte) (stored, error) {
-	m, err := soonest(ctx, c.replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
-		return c.request(ctx, c.api+"DIRECT.GET."+c.name+subject, body)
-	})
-	if err != nil {
-		return stored{}, err
-	}
-	s, err := parseStored(m)
-	if errors.Is(err, driver.ErrNotFound) {
-		err = nil
-	}
-	return s, err
-}
-
-// lastRead is last, of a subject that may be read already.
-type lastRead func(subject string) (stored, error)
-
-func (c *client) lastNow(ctx context.Context) lastRead {
-	return func(subject string) (stored, error) { return c.last(ctx, subject) }
-}
-
-// lastOf reads some subjects in one request, where one server has the stream. Otherwise, and of all
-// other subjects, each is read when its last message is needed.
-func (c *client) lastOf(ctx context.Context, subjects ...string) (lastRead, error) {
-	if c.replicas > 1 {
-		return c.lastNow(ctx), nil
-	}
-	found, err := c.lasts(ctx, subjects)
-	return func(subject string) (stored, error) {
-		if slices.Contains(subjects, subject) {
-			return found[subject], nil
-		}
-		return c.last(ctx, subject)
-	}, err
-}
-
-// parseStored reads an answer to a direct get.
-func parseStored(m *nats.Msg) (s stored, err error) {
-	switch m.Header.Get("Status") {
-	case "":
-	case "404":
-		return s, driver.ErrNotFound
-	case "503":
-		return s, nats.ErrNoResponders
-	case "413":
-		return s, errTooMany
-	default:
-		return s, fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
-	}
-	s = stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data, ttl: m.Header.Get("Nats-TTL")}
-	if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
-		s.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	}
-	if err != nil {
-		return s, fmt.Errorf("jetstream: reading: %w", err)
-	}
-	return s, nil
-}
-
-// wait waits, but not for longer than ctx and the engine last.
-func (c *client) wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-c.closed.Done():
-	case <-t.C:
-	}
-}
-
-// ofLeader returns a message as the stream's leader has it, the zero stored if there is none.
-func (c *client) ofLeader(ctx context.Context, request map[string]any) (stored, error) {
-	var answer struct {
-		Message stored `json:"message"`
-	}
-	err := c.ask(ctx, "STREAM.MSG.GET."+c.name, request, &answer)
-	if errors.Is(err, driver.ErrNotFound) {
-		err = nil
-	}
-	return answer.Message, err
-}
-
-// noLeader is in the answer of a server that knows that the stream has no leader.
-var noLeader = []byte(`"err_code":10008,`)
-
-// ask calls the server's API, which answers with an error or with what is read into answer, if
-// that is not nil. A request that is nil is empty.
-func (c *client) ask(ctx context.Context, api string, request, answer any) (err error) {
-	var body []byte
-	if request != nil {
-		if body, err = json.Marshal(request); err != nil {
-			return err
-		}
-	}
-	m, err := c.request(ctx, c.api+api, body)
-	if err != nil {
-		return err
-	}
-	return parseAnswer(m.Data, answer)
-}
-
-// parseAnswer reads what the server's API has answered.
-func parseAnswer(data []byte, answer any) error {
-	var failed struct {
-		Error *apiError `json:"error"`
-	}
-	if err := json.Unmarshal(data, &failed); err != nil {
-		return err
-	}
-	if failed.Error != nil || answer == nil {
-		return failed.Error.err()
-	}
-	return json.Unmarshal(data, answer)
 }
 
 // request asks the server, again after the question was lost with the connection; and while nobody
@@ -262,82 +66,93 @@ func (c *client) requestOnce(ctx context.Context, subject string, body []byte) (
 	return m, err
 }
 
-// direct reads many messages at once from any server that has the stream, so that what
-// was written a moment ago may be missing. It asks again if a part of the answer was lost: with the
-// connection, or since a message ended while the server was reading it.
-func (c *client) direct(ctx context.Context, request map[string]any) (all []stored, err error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	if c.closed.Err() != nil {
-		return nil, c.closedBy()
-	}
-	api := c.api + "DIRECT.GET." + c.name
-	ctx, stop := c.denials.during(ctx, about(api))
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
-	defer cancel()
-	_, several := request["multi_last"]
-	for {
-		all, err = soonest(ctx, c.replicas, func(ctx context.Context, heard *atomic.Bool) ([]stored, error) {
-			return c.answers(ctx, api, body, several, heard)
-		})
-		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.closed.Err() != nil {
-			return all, err
-		}
-		c.wait(ctx, 100*time.Millisecond)
-	}
-}
-
-var errIncomplete = errors.New("jetstream: a part of an answer is missing")
-
-// answers returns the messages that answer one question of direct, which may name several subjects.
-// A connection that is made anew gets the rest of an answer, without what was sent meanwhile. So each
-// message, and the end of all, names the one before. It sets heard with each message.
-func (c *client) answers(ctx context.Context, api string, body []byte, several bool, heard *atomic.Bool) (all []stored, err error) {
-	msgs, lost := make(chan *nats.Msg, maxAnswer+1), c.nc.lost() // one says that these are all
-	sub, err := c.nc.ask(ctx, api, body, msgs)
-	if err != nil {
-		return nil, err
-	}
-	defer unsubscribe(sub)
-	before := "0"
-	for {
-		select {
-		case m, ok := <-msgs:
-			if !ok {
-				return nil, c.nc.closed(nats.ErrConnectionClosed)
-			}
-			heard.Store(true)
-			status, last := m.Header.Get("Status"), m.Header.Get("Nats-Last-Sequence")
-			if (status == "204" || status == "") && last != before ||
-				status == "404" && (len(all) > 0 || several && m.Header.Get("Description") != "No Results") {
-				return nil, errIncomplete
-			}
-			if status == "204" || status == "404" {
-				return all, nil
-			}
-			s, err := parseStored(m)
-			if err != nil {
-				return nil, err
-			}
-			all, before = append(all, s), m.Header.Get("Nats-Sequence")
-		case <-lost:
-			return nil, nats.ErrDisconnected
-		case <-ctx.Done():
-			return nil, denied(ctx, ctx.Err())
+// ask calls the server's API, which answers with an error or with what is read into answer, if
+// that is not nil. A request that is nil is empty.
+func (c *client) ask(ctx context.Context, api string, request, answer any) (err error) {
+	var body []byte
+	if request != nil {
+		if body, err = json.Marshal(request); err != nil {
+			return err
 		}
 	}
+	m, err := c.request(ctx, c.api+api, body)
+	if err != nil {
+		return err
+	}
+	return parseAnswer(m.Data, answer)
 }
 
-// pageSize is how many messages are read at once. A page of large ones ends with the one that
-// exceeds pageBytes.
-const (
-	maxAnswer = 1024 // messages; the server's limit
-	pageSize  = 500
-	pageBytes = 4 << 20
-)
+// parseAnswer reads what the server's API has answered.
+func parseAnswer(data []byte, answer any) error {
+	var failed struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(data, &failed); err != nil {
+		return err
+	}
+	if failed.Error != nil || answer == nil {
+		return failed.Error.err()
+	}
+	return json.Unmarshal(data, answer)
+}
+
+// ofLeader returns a message as the stream's leader has it, the zero stored if there is none.
+func (c *client) ofLeader(ctx context.Context, request map[string]any) (stored, error) {
+	var answer struct {
+		Message stored `json:"message"`
+	}
+	err := c.ask(ctx, "STREAM.MSG.GET."+c.name, request, &answer)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
+	}
+	return answer.Message, err
+}
+
+// last returns the last message of a subject, from the stream's leader: what was written
+// before, by anybody, is seen. The zero stored if there is none.
+func (c *client) last(ctx context.Context, subject string) (stored, error) {
+	if c.replicas > 1 {
+		return c.ofLeader(ctx, map[string]any{"last_by_subj": subject})
+	}
+	return c.directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
+}
+
+// directly reads one message from any server that has the stream; the zero stored if there is none.
+func (c *client) directly(ctx context.Context, subject string, body []byte) (stored, error) {
+	m, err := soonest(ctx, c.replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
+		return c.request(ctx, c.api+"DIRECT.GET."+c.name+subject, body)
+	})
+	if err != nil {
+		return stored{}, err
+	}
+	s, err := parseStored(m)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
+	}
+	return s, err
+}
+
+func (c *client) lastNow(ctx context.Context) lastRead {
+	return func(subject string) (stored, error) { return c.last(ctx, subject) }
+}
+
+// lastOf reads some subjects in one request, where one server has the stream. Otherwise, and of all
+// other subjects, each is read when its last message is needed.
+func (c *client) lastOf(ctx context.Context, subjects ...string) (lastRead, error) {
+	if c.replicas > 1 {
+		return c.lastNow(ctx), nil
+	}
+	found, err := c.lasts(ctx, subjects)
+	return func(subject string) (stored, error) {
+		if slices.Contains(subjects, subject) {
+			return found[subject], nil
+		}
+		return c.last(ctx, subject)
+	}, err
+}
+
+// lastRead is last, of a subject that may be read already.
+type lastRead func(subject string) (stored, error)
 
 // lasts returns the last message of each of the subjects that has one; see direct.
 func (c *client) lasts(ctx context.Context, subjects []string) (map[string]stored, error) {
@@ -435,6 +250,192 @@ func (c *client) pages(ctx context.Context, filter string, from uint64, since ti
 		}
 	}
 }
+
+// closedBy is the error of a call to an engine that has ended.
+func (c *client) closedBy() error { return context.Cause(c.closed) }
+
+// Of the answers of a server, these have to be told apart.
+var (
+	errConflict = errors.New("jetstream: another write came first")
+	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over, or two groups of a batch write one subject
+	errTooMany  = errors.New("jetstream: too many subjects for one answer")
+)
+
+const (
+	codeWrongLast      = 10071
+	codeWrongLastBusy  = 10164
+	codeTooManyBatches = 10210
+	codeIncomplete     = 10176
+	codeNotFound       = 10037
+	codeNoConsumer     = 10014
+	codeNoStream       = 10059
+	codeNameInUse      = 10058
+	codeSameSubject    = 10111
+)
+
+// apiError is what is wrong, in an answer of the server.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode)
+}
+
+// err sorts the server's errors into those of package durable.
+func (e *apiError) err() error {
+	if e == nil {
+		return nil
+	}
+	switch e.ErrCode {
+	case codeWrongLast:
+		return errConflict
+	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete, codeSameSubject:
+		return errBusy
+	case codeNotFound, codeNoConsumer:
+		return driver.ErrNotFound
+	case 10002, 10023, 10028, 10047, 10122:
+		return fmt.Errorf("%w: %w", driver.ErrFull, e)
+	case 10077: // store failed: the description says of what
+		if strings.Contains(e.Description, "maximum") || strings.Contains(e.Description, "no space") {
+			return fmt.Errorf("%w: %w", driver.ErrFull, e)
+		}
+		return fmt.Errorf("%w: %w", driver.ErrStorage, e)
+	}
+	return e
+}
+
+// isCode reports whether an error is that of the server with a code.
+func isCode(err error, code int) bool {
+	e, ok := errors.AsType[*apiError](err)
+	return ok && e.ErrCode == code
+}
+
+// stored is a message of the stream.
+type stored struct {
+	Subject string    `json:"subject"`
+	Seq     uint64    `json:"seq"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
+
+	ttl string // as it was written; of reads that do not ask the leader
+}
+
+// parseStored reads an answer to a direct get.
+func parseStored(m *nats.Msg) (s stored, err error) {
+	switch m.Header.Get("Status") {
+	case "":
+	case "404":
+		return s, driver.ErrNotFound
+	case "503":
+		return s, nats.ErrNoResponders
+	case "413":
+		return s, errTooMany
+	default:
+		return s, fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+	}
+	s = stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data, ttl: m.Header.Get("Nats-TTL")}
+	if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
+		s.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	}
+	if err != nil {
+		return s, fmt.Errorf("jetstream: reading: %w", err)
+	}
+	return s, nil
+}
+
+// wait waits, but not for longer than ctx and the engine last.
+func (c *client) wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-c.closed.Done():
+	case <-t.C:
+	}
+}
+
+// noLeader is in the answer of a server that knows that the stream has no leader.
+var noLeader = []byte(`"err_code":10008,`)
+
+// direct reads many messages at once from any server that has the stream, so that what
+// was written a moment ago may be missing. It asks again if a part of the answer was lost: with the
+// connection, or since a message ended while the server was reading it.
+func (c *client) direct(ctx context.Context, request map[string]any) (all []stored, err error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	if c.closed.Err() != nil {
+		return nil, c.closedBy()
+	}
+	api := c.api + "DIRECT.GET." + c.name
+	ctx, stop := c.denials.during(ctx, about(api))
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	defer cancel()
+	_, several := request["multi_last"]
+	for {
+		all, err = soonest(ctx, c.replicas, func(ctx context.Context, heard *atomic.Bool) ([]stored, error) {
+			return c.answers(ctx, api, body, several, heard)
+		})
+		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.closed.Err() != nil {
+			return all, err
+		}
+		c.wait(ctx, 100*time.Millisecond)
+	}
+}
+
+var errIncomplete = errors.New("jetstream: a part of an answer is missing")
+
+// answers returns the messages that answer one question of direct, which may name several subjects.
+// A connection that is made anew gets the rest of an answer, without what was sent meanwhile. So each
+// message, and the end of all, names the one before. It sets heard with each message.
+func (c *client) answers(ctx context.Context, api string, body []byte, several bool, heard *atomic.Bool) (all []stored, err error) {
+	msgs, lost := make(chan *nats.Msg, maxAnswer+1), c.nc.lost() // one says that these are all
+	sub, err := c.nc.ask(ctx, api, body, msgs)
+	if err != nil {
+		return nil, err
+	}
+	defer unsubscribe(sub)
+	before := "0"
+	for {
+		select {
+		case m, ok := <-msgs:
+			if !ok {
+				return nil, c.nc.closed(nats.ErrConnectionClosed)
+			}
+			heard.Store(true)
+			status, last := m.Header.Get("Status"), m.Header.Get("Nats-Last-Sequence")
+			if (status == "204" || status == "") && last != before ||
+				status == "404" && (len(all) > 0 || several && m.Header.Get("Description") != "No Results") {
+				return nil, errIncomplete
+			}
+			if status == "204" || status == "404" {
+				return all, nil
+			}
+			s, err := parseStored(m)
+			if err != nil {
+				return nil, err
+			}
+			all, before = append(all, s), m.Header.Get("Nats-Sequence")
+		case <-lost:
+			return nil, nats.ErrDisconnected
+		case <-ctx.Done():
+			return nil, denied(ctx, ctx.Err())
+		}
+	}
+}
+
+// pageSize is how many messages are read at once. A page of large ones ends with the one that
+// exceeds pageBytes.
+const (
+	maxAnswer = 1024 // messages; the server's limit
+	pageSize  = 500
+	pageBytes = 4 << 20
+)
 
 // maxReads is how many jobs at once read what they depend on.
 const maxReads = 64

@@ -26,6 +26,9 @@ import (
 // block that has become empty if tombstones of older blocks are in it, writes none for the messages of the block
 // itself, and reads them again when it starts. The note tells such a job from one that has come late.
 
+// resumeEvery is how many closings, a minute or more, are between two looks for those that were left.
+const resumeEvery = 120
+
 // closer closes near buckets in which all has ended, and removes their statuses. One goroutine uses it, so it has no lock
 // but that of the readers. It never marks a bucket in which a job waits, nor purges by sequences of before the stream
 // went back.
@@ -34,6 +37,15 @@ type closer struct {
 	readers *readers
 	closing int64              // the history.backs of what is known of the buckets that are being closed
 	swept   map[spot]time.Time // when endedNobodys has checked it
+}
+
+// view is the result of a poll: how many messages each bucket has, and each queue of a near
+// one.
+type view struct {
+	near map[int64]map[string]uint64
+	far  map[int64]uint64
+	now  time.Time
+	all  bool // else near is empty
 }
 
 // closeBuckets closes what has ended, as the polls show it. It is not part of a poll: it
@@ -285,11 +297,27 @@ func (c *closer) removeEnded(ctx context.Context, near map[int64]map[string]uint
 	return nil
 }
 
-// view is the result of a poll: how many messages each bucket has, and each queue of a near
-// one.
-type view struct {
-	near map[int64]map[string]uint64
-	far  map[int64]uint64
-	now  time.Time
-	all  bool // else near is empty
+// A job that no worker can run is in a queue that has no consumer, and costs nothing while it
+// waits. Its bucket is not closed. A look now and then finds those that were canceled meanwhile.
+
+// endedNobodys returns up to where the jobs of a kind have ended that no worker can run, 0
+// if one of them waits. It looks once in a while.
+func (c *closer) endedNobodys(ctx context.Context, at spot) (last uint64, err error) {
+	if time.Since(c.swept[at]) < sweepEvery {
+		return 0, nil
+	}
+	maps.DeleteFunc(c.swept, func(_ spot, when time.Time) bool { return time.Since(when) > sweepEvery })
+	c.swept[at] = time.Now()
+	for v, err := range c.versions(ctx, c.queueSubject(at.bucket, at.queue)) {
+		if err != nil || !v.s.fate.final() {
+			return 0, err
+		}
+		if err := c.tidy(ctx, &v.r, v.at); err != nil {
+			return 0, err
+		}
+		last = v.seq
+	}
+	return last, nil
 }
+
+const sweepEvery = 5 * time.Minute

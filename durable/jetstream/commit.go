@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/internal/stack"
 )
@@ -31,6 +32,23 @@ const (
 	headersSize     = 320      // of a message, without its guard
 	growth          = 1 << 10  // is free when a job is added: for its version, its attempts, a line of its error
 )
+
+// result is what became of a group.
+type result struct {
+	first uint64 // the sequence of its first message; those of a batch follow one another; 0 with an error
+	err   error
+}
+
+// write commits one group.
+func (s *stream) write(ctx context.Context, g ...write) error {
+	return s.commit(ctx, []group{g})[0].err
+}
+
+// writeSeq is write, and returns the sequence of the first message.
+func (s *stream) writeSeq(ctx context.Context, g ...write) (uint64, error) {
+	res := s.commit(ctx, []group{g})[0]
+	return res.first, res.err
+}
 
 // commit writes groups, as many as possible in one commit, and returns what became of
 // each: nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull, ErrInvalid
@@ -53,23 +71,6 @@ func (s *stream) commit(ctx context.Context, groups []group) []result {
 		from = to
 	}
 	return results
-}
-
-// result is what became of a group.
-type result struct {
-	first uint64 // the sequence of its first message; those of a batch follow one another; 0 with an error
-	err   error
-}
-
-// write commits one group.
-func (s *stream) write(ctx context.Context, g ...write) error {
-	return s.commit(ctx, []group{g})[0].err
-}
-
-// writeSeq is write, and returns the sequence of the first message.
-func (s *stream) writeSeq(ctx context.Context, g ...write) (uint64, error) {
-	res := s.commit(ctx, []group{g})[0]
-	return res.first, res.err
 }
 
 // fewWrites is up to how many single messages are quicker than an atomic batch of them,

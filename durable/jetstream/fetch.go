@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	resumeEvery = 120 // closings: a minute or more
 	fetchSize   = 256
 	fetchWait   = time.Second
 	roundEvery  = time.Second // of a queue in which there was nothing more

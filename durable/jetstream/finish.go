@@ -17,21 +17,6 @@ type finisher struct {
 	reconciler *reconciler
 }
 
-// commitEnds is commit; in a full store of one end after the other, each of which makes room for the next.
-func (fn *finisher) commitEnds(ctx context.Context, p *part, ends []group, of func(int) *handle) []result {
-	if !p.admission.isFull() {
-		return p.commit(ctx, ends)
-	}
-	results := make([]result, len(ends))
-	for i := range ends {
-		results[i] = p.commit(ctx, ends[i:i+1])[0]
-		if results[i].err == nil {
-			of(i).leaveFull(ctx)
-		}
-	}
-	return results
-}
-
 // finishKeyed is finish. An end of a job that has left its key may meet a newer job of the key, which is stored
 // or begins: then it is made once more.
 func (fn *finisher) finishKeyed(ctx context.Context, p *part, outs []driver.Completion) []error {
@@ -92,6 +77,21 @@ func (fn *finisher) finish(ctx context.Context, p *part, outs []driver.Completio
 		}
 	}
 	return errs
+}
+
+// commitEnds is commit; in a full store of one end after the other, each of which makes room for the next.
+func (fn *finisher) commitEnds(ctx context.Context, p *part, ends []group, of func(int) *handle) []result {
+	if !p.admission.isFull() {
+		return p.commit(ctx, ends)
+	}
+	results := make([]result, len(ends))
+	for i := range ends {
+		results[i] = p.commit(ctx, ends[i:i+1])[0]
+		if results[i].err == nil {
+			of(i).leaveFull(ctx)
+		}
+	}
+	return results
 }
 
 // endAll is end of each. That of a job with a key reads, and that of an occurrence twice:

@@ -9,54 +9,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
-
-// isLateCopy reports whether a message is that of a first try that came after its bucket was closed, though
-// another try had stored the job there before. Then the job is in that copy, or has ended. The mark is
-// that of the bucket where the message is. Only first tries enter a bucket that is marked.
-func (b *buckets) isLateCopy(ctx context.Context, hd *handle, mark string) (bool, error) {
-	note, err := b.last(ctx, b.repeatedSubject(hd.at.id))
-	if err != nil || note.Seq == 0 {
-		return false, err
-	}
-	closed, err := b.last(ctx, mark)
-	return note.Seq < closed.Seq && closed.Seq < hd.seq, err
-}
-
-// claimTries is how often a claim, or the end of a job that has left its key, is made anew while others write the same.
-const claimTries = 6
-
-// refresh reads the statuses of claims that were written before the stream went back, and returns ErrLeaseLost of those
-// that it has no more: another message may have the sequence.
-func (fi *finder) refresh(ctx context.Context, outs []driver.Completion) []error {
-	errs, backs := make([]error, len(outs)), fi.history.now().backs
-	for i := range outs {
-		hd := outs[i].Delivery.Claim.(*handle)
-		if hd.of == backs {
-			continue
-		}
-		s, err := fi.status(ctx, hd.at)
-		if err == nil && s.token != hd.status.token && s.token != hd.ending {
-			err = driver.ErrLeaseLost
-		}
-		if errs[i] = err; err == nil {
-			hd.status.seq, hd.of = s.seq, backs
-		}
-	}
-	return errs
-}
-
-// largeJob is from which size on a job that has ended is removed by itself from a full store. Others
-// go as far as all before them have ended, and that may need the room of this one.
-const largeJob = 4 << 10
-
-// leaveFull removes the message of a job whose end is stored.
-func (h *handle) leaveFull(ctx context.Context) {
-	if len(h.data) >= largeJob && h.backs == h.p.history.now().backs {
-		h.p.remove(ctx, stored{Seq: h.seq})
-	}
-}
 
 // handle is what the engine has to know of a job that it has handed out.
 type handle struct {
@@ -102,6 +57,57 @@ func (h *handle) stale() bool {
 	return age > h.p.staleAge || h.steps != h.p.clock.Step().Count
 }
 
+func (h *handle) ack() { h.answer("+ACK") }
+
+// nak has the consumer hand the job out again, after a while.
+func (h *handle) nak(after time.Duration) {
+	if after > 0 {
+		h.answer(fmt.Sprintf(`-NAK {"delay": %d}`, after.Nanoseconds()))
+		return
+	}
+	h.answer("-NAK")
+}
+
+// answer tells the consumer, without waiting: if it is lost the job is handed out again. In a stream that
+// went back since, the sequence may be another job's.
+func (h *handle) answer(s string) {
+	if h.acks != "" && h.backs == h.p.history.now().backs {
+		h.p.nc.post(h.acks, []byte(s))
+	}
+}
+
+// largeJob is from which size on a job that has ended is removed by itself from a full store. Others
+// go as far as all before them have ended, and that may need the room of this one.
+const largeJob = 4 << 10
+
+// leaveFull removes the message of a job whose end is stored.
+func (h *handle) leaveFull(ctx context.Context) {
+	if len(h.data) >= largeJob && h.backs == h.p.history.now().backs {
+		h.p.remove(ctx, stored{Seq: h.seq})
+	}
+}
+
+// deliveryOf makes a Delivery of a message of a near bucket.
+func (b *buckets) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
+	r, err := decode(m.Data)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	d := &driver.Delivery{Ref: b.refOf(&r), Record: r}
+	d.Claim = &handle{
+		p: b, at: b.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: b.clock.Step().Count,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, backs: b.history.now().backs, record: &d.Record, data: m.Data,
+	}
+	return d, nil
+}
+
+// heldLong is from when on it is of use to ask whether what is held has ended.
+const heldLong = time.Second
+
 // statusesOf looks up what became of jobs. It may miss what is new; what is final stays so.
 func (b *buckets) statusesOf(ctx context.Context, held []*driver.Delivery) []status {
 	statuses := make([]status, len(held))
@@ -141,9 +147,6 @@ func (b *buckets) statusesAmong(ctx context.Context, held []*driver.Delivery) []
 	}
 	return statuses
 }
-
-// heldLong is from when on it is of use to ask whether what is held has ended.
-const heldLong = time.Second
 
 var errBucketClosed = errors.New("jetstream: the bucket is closed")
 
@@ -188,39 +191,37 @@ func (b *buckets) reopened(ctx context.Context, hd *handle, mark string) (bool, 
 	return m.Seq > 0 && !late && !removed, b.knows(ctx, claim)
 }
 
-func (h *handle) ack() { h.answer("+ACK") }
-
-// nak has the consumer hand the job out again, after a while.
-func (h *handle) nak(after time.Duration) {
-	if after > 0 {
-		h.answer(fmt.Sprintf(`-NAK {"delay": %d}`, after.Nanoseconds()))
-		return
+// isLateCopy reports whether a message is that of a first try that came after its bucket was closed, though
+// another try had stored the job there before. Then the job is in that copy, or has ended. The mark is
+// that of the bucket where the message is. Only first tries enter a bucket that is marked.
+func (b *buckets) isLateCopy(ctx context.Context, hd *handle, mark string) (bool, error) {
+	note, err := b.last(ctx, b.repeatedSubject(hd.at.id))
+	if err != nil || note.Seq == 0 {
+		return false, err
 	}
-	h.answer("-NAK")
+	closed, err := b.last(ctx, mark)
+	return note.Seq < closed.Seq && closed.Seq < hd.seq, err
 }
 
-// answer tells the consumer, without waiting: if it is lost the job is handed out again. In a stream that
-// went back since, the sequence may be another job's.
-func (h *handle) answer(s string) {
-	if h.acks != "" && h.backs == h.p.history.now().backs {
-		h.p.nc.post(h.acks, []byte(s))
-	}
-}
+// claimTries is how often a claim, or the end of a job that has left its key, is made anew while others write the same.
+const claimTries = 6
 
-// deliveryOf makes a Delivery of a message of a near bucket.
-func (b *buckets) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
-	r, err := decode(m.Data)
-	if err != nil {
-		return nil, err
+// refresh reads the statuses of claims that were written before the stream went back, and returns ErrLeaseLost of those
+// that it has no more: another message may have the sequence.
+func (fi *finder) refresh(ctx context.Context, outs []driver.Completion) []error {
+	errs, backs := make([]error, len(outs)), fi.history.now().backs
+	for i := range outs {
+		hd := outs[i].Delivery.Claim.(*handle)
+		if hd.of == backs {
+			continue
+		}
+		s, err := fi.status(ctx, hd.at)
+		if err == nil && s.token != hd.status.token && s.token != hd.ending {
+			err = driver.ErrLeaseLost
+		}
+		if errs[i] = err; err == nil {
+			hd.status.seq, hd.of = s.seq, backs
+		}
 	}
-	meta, err := m.Metadata()
-	if err != nil {
-		return nil, err
-	}
-	d := &driver.Delivery{Ref: b.refOf(&r), Record: r}
-	d.Claim = &handle{
-		p: b, at: b.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: b.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, backs: b.history.now().backs, record: &d.Record, data: m.Data,
-	}
-	return d, nil
+	return errs
 }

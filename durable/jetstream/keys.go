@@ -15,10 +15,48 @@ import (
 // A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
 // It is taken by a compare-and-set of its sequence. A job that ends leaves it with a tombstone
 // in the same commit, and one that begins with FreeWhenBegun with its Ref after "- ". A canceled
-// job does not have the key, though no tombstone is written. order.go says which of several jobs of
-// a key is the newest.
+// job does not have the key, though no tombstone is written. Further below it is said which of
+// several jobs of a key is the newest.
 
-func (ks *keys) keyWrite(r *driver.Record, last uint64) write { return ks.keyWriteAfter(r, last, "") }
+// keys knows which job has a key, and composes what takes and leaves one. It writes nothing, and has no state of its
+// own; a key changes hands only in a commit whose condition is the key's message as it was read.
+type keys struct{ *finder }
+
+// holder is the job that has a key, or had it last.
+type holder struct {
+	key   string     // "" of a job that was read by itself
+	ref   driver.Ref // "" for none
+	after driver.Ref // see keyMessage
+	until time.Time  // when it expires; zero for never
+	seq   uint64     // of the key's message; 0 for none
+	alive bool
+
+	job     address
+	at      location
+	forward uint64
+	s       status
+}
+
+// keyMessage is the message of a key.
+type keyMessage struct {
+	ref   driver.Ref // the newest job of the key; "" for none
+	left  bool       // it has left the key
+	after driver.Ref // the job that had left it before, if ref has not begun; or ""
+	until time.Time  // when ref expires; zero for never
+}
+
+func parseKey(m stored) (k keyMessage) {
+	text, left := strings.CutPrefix(string(m.Data), "- ")
+	f := append(strings.Split(text, " "), ".", "")
+	k = keyMessage{ref: driver.Ref(f[0]), left: left}
+	if f[1] != "." {
+		k.after = driver.Ref(f[1])
+	}
+	if n, err := parseInt(f[2]); err == nil {
+		k.until = fromMicros(n)
+	}
+	return k
+}
 
 // graveTTL is how long a tombstone lasts.
 const graveTTL = time.Minute
@@ -29,23 +67,33 @@ func grave(subject string) write {
 	return write{subject: subject, rollup: true, ttl: graveTTL}
 }
 
-// keys knows which job has a key, and composes what takes and leaves one. It writes nothing, and has no state of its
-// own; a key changes hands only in a commit whose condition is the key's message as it was read.
-type keys struct{ *finder }
+func (ks *keys) keyWrite(r *driver.Record, last uint64) write { return ks.keyWriteAfter(r, last, "") }
 
-// holder is the job that has a key, or had it last.
-type holder struct {
-	key   string     // "" of a job that was read by itself
-	ref   driver.Ref // "" for none
-	after driver.Ref // order.go
-	until time.Time  // when it expires; zero for never
-	seq   uint64     // of the key's message; 0 for none
-	alive bool
+// keyWriteAfter is keyWrite of a job that came after another.
+func (ks *keys) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
+	text := string(ks.refOf(r))
+	switch {
+	case !r.Expires.IsZero():
+		text += " " + string(cmp.Or(after, ".")) + " " + itoa(r.Expires.UnixMicro())
+	case after != "":
+		text += " " + string(after)
+	}
+	return write{subject: ks.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
+}
 
-	job     address
-	at      location
-	forward uint64
-	s       status
+// leftWrite is the message of a key that its newest job has left.
+func (ks *keys) leftWrite(key string, ref driver.Ref, last uint64) write {
+	return write{subject: ks.keySubject(key), data: []byte("- " + string(ref)), last: seq(last), rollup: true}
+}
+
+// unchanged writes a message of a key once more, as it was read.
+func (ks *keys) unchanged(key string, m stored) write {
+	w := grave(ks.keySubject(key))
+	if len(m.Data) > 0 {
+		w = write{subject: w.subject, data: m.Data, rollup: true}
+	}
+	w.last = seq(m.Seq)
+	return w
 }
 
 // keyHolder returns who has a key. A job that begins or ends between the two readings may have
@@ -136,50 +184,130 @@ func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m 
 	return r, m, group{{subject: ks.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
 }
 
-// keyMessage is the message of a key.
-type keyMessage struct {
-	ref   driver.Ref // the newest job of the key; "" for none
-	left  bool       // it has left the key
-	after driver.Ref // the job that had left it before, if ref has not begun; or ""
-	until time.Time  // when ref expires; zero for never
+// With FreeWhenBegun several jobs of one key may run. The key's message names the newest: the one that has
+// the key, or the one that has left it by its begin. So a job that has left its key and no longer finds
+// its own name there was superseded by a newer one: it does not take the key again, and is not taken over.
+// No matter whether the newer one waits, runs, or has ended.
+//
+// A newer job that was canceled, or expired, before it began counts for nothing. So its message also names the job after
+// which it came, until it begins; a job that replaces it takes that over.
+//
+// The conditions of the writes tell whether the message still is as it was read. So a job ends as superseded
+// in a commit that writes the message of the newer one once more.
+
+// newest reads the key of a job that may have left it, and reports whether a newer one has superseded the job.
+func (ks *keys) newest(ctx context.Context, r *driver.Record) (m stored, superseded bool, err error) {
+	for {
+		if m, err = ks.last(ctx, ks.keySubject(r.Key)); err != nil {
+			return m, false, err
+		}
+		k := parseKey(m)
+		if own := ks.refOf(r); k.ref == own || k.after != own {
+			return m, k.ref != own, nil
+		}
+		// The newer one may have been canceled, or begin or be replaced just now: then the key's message is another.
+		h, err := ks.holder(ctx, r.Key)
+		if err != nil || h.seq == m.Seq {
+			return m, h.alive && !h.expired(ks.now()), err
+		}
+	}
 }
 
-func parseKey(m stored) (k keyMessage) {
-	text, left := strings.CutPrefix(string(m.Data), "- ")
-	f := append(strings.Split(text, " "), ".", "")
-	k = keyMessage{ref: driver.Ref(f[0]), left: left}
-	if f[1] != "." {
-		k.after = driver.Ref(f[1])
+// retakeKey is what a job with FreeWhenBegun writes of its key when it waits again, and whether a newer job
+// has superseded it: then it is what tells that this is so still.
+func (ks *keys) retakeKey(ctx context.Context, r *driver.Record) (g group, superseded bool, err error) {
+	m, superseded, err := ks.newest(ctx, r)
+	switch k := parseKey(m); {
+	case err != nil:
+		return nil, false, err
+	case superseded:
+		return group{ks.unchanged(r.Key, m)}, true, nil
+	case k.ref == ks.refOf(r) && !k.left:
+		return nil, false, nil
 	}
-	if n, err := parseInt(f[2]); err == nil {
-		k.until = fromMicros(n)
-	}
-	return k
+	return group{ks.keyWrite(r, m.Seq)}, false, nil
 }
 
-// keyWriteAfter is keyWrite of a job that came after another.
-func (ks *keys) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
-	text := string(ks.refOf(r))
+// leaveAtBegin is what a job with FreeWhenBegun writes of its key when it begins; before is the status of its
+// claim before, if any. If a newer job has superseded it since that claim, it is what retakeKey returns.
+func (ks *keys) leaveAtBegin(ctx context.Context, r *driver.Record, before status) (g group, superseded bool, err error) {
+	m, superseded, err := ks.newest(ctx, r)
 	switch {
-	case !r.Expires.IsZero():
-		text += " " + string(cmp.Or(after, ".")) + " " + itoa(r.Expires.UnixMicro())
-	case after != "":
-		text += " " + string(after)
+	case err != nil || superseded && (before.fate == none || r.Expired(ks.now())): // that dies as expired
+		return nil, false, err
+	case superseded:
+		return group{ks.unchanged(r.Key, m)}, true, nil
 	}
-	return write{subject: ks.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
+	return group{ks.leftWrite(r.Key, ks.refOf(r), m.Seq)}, false, nil
 }
 
-// leftWrite is the message of a key that its newest job has left.
-func (ks *keys) leftWrite(key string, ref driver.Ref, last uint64) write {
-	return write{subject: ks.keySubject(key), data: []byte("- " + string(ref)), last: seq(last), rollup: true}
+// expired reports whether the job that has the key waits and has expired: it has it no longer.
+func (h *holder) expired(now time.Time) bool {
+	r := driver.Record{Job: driver.Job{Expires: h.until}}
+	return h.alive && h.s.fate != claimed && r.Expired(now)
 }
 
-// unchanged writes a message of a key once more, as it was read.
-func (ks *keys) unchanged(key string, m stored) write {
-	w := grave(ks.keySubject(key))
-	if len(m.Data) > 0 {
-		w = write{subject: w.subject, data: m.Data, rollup: true}
+// asideGroup is what tells that a job which has expired still waits, when another takes its key: its status is
+// that of a job which was handed back. It dies when its turn comes.
+func (ks *keys) asideGroup(ctx context.Context, h *holder) (group, error) {
+	s := h.s
+	if s.fate == none {
+		r, _, err := ks.findHeld(ctx, h)
+		if errors.Is(err, driver.ErrNotFound) {
+			err = errBusy // as in cancelGroup
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.attempt, s.crashes = r.Attempt, r.Crashes
 	}
+	aside := status{fate: freed, token: rand.Text(), attempt: s.attempt, crashes: s.crashes}
+	return group{{subject: ks.fateSubject(h.at), data: aside.encode(), last: seq(s.seq)}}, nil
+}
+
+// leaveCanceled is leaveKey of a job that was canceled while it waited: the job after which it came, if that
+// has not ended, is the newest again.
+func (ks *keys) leaveCanceled(ctx context.Context, r *driver.Record) (group, error) {
+	m, err := ks.last(ctx, ks.keySubject(r.Key))
+	k := parseKey(m)
+	if err != nil || k.ref != ks.refOf(r) {
+		return nil, err
+	}
+	w := grave(ks.keySubject(r.Key))
 	w.last = seq(m.Seq)
-	return w
+	if a, err := parseRef(k.after, ks.salt, ks.of); err == nil {
+		h, err := ks.jobOf(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if h.alive {
+			w = ks.leftWrite(r.Key, k.after, m.Seq)
+		}
+	}
+	return group{w}, nil
+}
+
+// tidy removes the key and the forward of a job that was canceled.
+func (ks *keys) tidy(ctx context.Context, r *driver.Record, at location) error {
+	if r.Key == "" && at.version == 0 {
+		return nil
+	}
+	s, err := ks.status(ctx, at)
+	if err != nil || s.fate != canceled {
+		return err
+	}
+	g, err := ks.leaveCanceled(ctx, r)
+	if err != nil {
+		return err
+	}
+	if at.version > 0 {
+		g = append(g, grave(ks.forward(at.id)))
+	}
+	if len(g) == 0 {
+		return nil
+	}
+	if err := ks.write(ctx, g...); !errors.Is(err, errConflict) {
+		return err
+	}
+	return nil // another one has taken the key
 }

@@ -17,6 +17,20 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// heart is a worker as others know it: one message of the subject w.<name> in each partition, which is written anew with
+// every heartbeat. Whoever finds a job claimed looks there whether its worker lives, by the server's time of that
+// message. Mu guards all but c and others. Whether a lease is over is said here, and nowhere else.
+type heart struct {
+	c      driver.WorkConfig
+	others atomic.Int64 // workers beside this one, as far as it is known
+
+	mu         sync.Mutex
+	heartbeats []stored // the last one of each partition, as the server has it
+	over       bool     // a heartbeat has found the lease over, and Heartbeat has not said so yet
+	life       life     // what heartbeats say
+	backs      []int64  // history.backs of the heartbeats
+}
+
 // leases is what this process has seen of the heartbeats in a partition. Mu guards the sightings. The clock of this
 // machine counts here only where the server's cannot: when that was set.
 type leases struct {
@@ -36,60 +50,11 @@ func newLeases(b *buckets) *leases {
 	return l
 }
 
-// heart is a worker as others know it: one message of the subject w.<name> in each partition, which is written anew with
-// every heartbeat. Whoever finds a job claimed looks there whether its worker lives, by the server's time of that
-// message. Mu guards all but c and others. Whether a lease is over is said here, and nowhere else.
-type heart struct {
-	c      driver.WorkConfig
-	others atomic.Int64 // workers beside this one, as far as it is known
-
-	mu         sync.Mutex
-	heartbeats []stored // the last one of each partition, as the server has it
-	over       bool     // a heartbeat has found the lease over, and Heartbeat has not said so yet
-	life       life     // what heartbeats say
-	backs      []int64  // history.backs of the heartbeats
+// sighting is a heartbeat that was seen here first at a time of this machine's clock.
+type sighting struct {
+	seq uint64 // the sequence of its message; 0 for none
+	at  time.Time
 }
-
-// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
-// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
-// the server is behind. With several replicas that is asked as of a heartbeat.
-func (ht *heart) lookBack(ctx context.Context, p *buckets) error {
-	h := &p.history
-	h.mu.Lock()
-	backs, l := h.backs, h.prev
-	h.prev = h.last
-	h.mu.Unlock()
-	if l.seq == 0 {
-		return nil
-	}
-	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
-	m, err := p.directly(ctx, "."+l.subject, nil)
-	if err == nil && older(m) && p.replicas > 1 {
-		var written witness
-		if written, err = ht.writeHeartbeat(ctx, p); err == nil {
-			m, err = p.lastSince(ctx, written, l.subject, false)
-		}
-	}
-	if err == nil && older(m) {
-		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.name, l.seq))
-		return nil
-	}
-	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
-}
-
-// hashOf returns the hash of a kind, or of a set of kinds, which stands for it in subjects, since a kind may be any
-// text. Two kinds that have the same one are handed out together, and given back by a worker
-// that cannot run them.
-func hashOf(text string) string { return hashedTo(text, 5) }
-
-// hashedTo has as many bytes of a hash, as letters and digits where these are a multiple of 5.
-func hashedTo(text string, bytes int) string {
-	sum := sha256.Sum256([]byte(text))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:bytes]))
-}
-
-// maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
-const maxApart = 64
 
 // life is what a heartbeat says: the hashes of the kinds that its worker can run, sorted, and those
 // of them that are apart.
@@ -124,6 +89,9 @@ func (l *life) setApart(hash string) {
 	}
 }
 
+// maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
+const maxApart = 64
+
 // own returns what the worker says of itself, and whether that is something else than
 // before.
 func (ht *heart) own(before life) (now life, changed bool) {
@@ -140,34 +108,6 @@ func (ht *heart) setApart(kind string) {
 	defer ht.mu.Unlock()
 	ht.life.setApart(hashOf(kind))
 }
-
-// lives returns what the heartbeats of all workers say.
-func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
-	heartbeats, err := b.lasts(ctx, []string{b.workerSubject("*")})
-	if err != nil {
-		return nil, nil, err
-	}
-	lives := make(map[string]life, len(heartbeats))
-	for subject, m := range heartbeats {
-		var l life
-		if err := json.Unmarshal(m.Data, &l); err != nil {
-			continue // it is none: leaseOf says so
-		}
-		lives[subject] = l
-	}
-	return lives, heartbeats, nil
-}
-
-// report tells the Queue.
-func (ht *heart) report(n driver.Notice) {
-	if ht.c.Notify != nil {
-		ht.c.Notify(n)
-	}
-}
-
-// soon is the pause between two comparisons, and between two claims of a job that another worker has: that one may
-// find that it does not know the claim, long before its lease is over.
-func (ht *heart) soon() time.Duration { return min(ht.c.Lease/8, 3*time.Second) }
 
 // writeHeartbeat writes the heartbeat of a partition, and returns it as a witness.
 func (ht *heart) writeHeartbeat(ctx context.Context, p *buckets) (witness, error) {
@@ -195,12 +135,6 @@ func (ht *heart) noteHeartbeat(p *buckets, now stored) {
 	}
 	ht.heartbeats[p.number] = now
 	ht.over = ht.over || before.Seq > 0 && now.Time.Sub(before.Time) > ht.c.Lease
-}
-
-// sighting is a heartbeat that was seen here first at a time of this machine's clock.
-type sighting struct {
-	seq uint64 // the sequence of its message; 0 for none
-	at  time.Time
 }
 
 // leaseOf returns for how long a worker's lease is not over. It is over if there is no
@@ -271,6 +205,61 @@ func (l *leases) unchangedFor(worker string, seq uint64) time.Duration {
 	return 0
 }
 
+// lives returns what the heartbeats of all workers say.
+func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
+	heartbeats, err := b.lasts(ctx, []string{b.workerSubject("*")})
+	if err != nil {
+		return nil, nil, err
+	}
+	lives := make(map[string]life, len(heartbeats))
+	for subject, m := range heartbeats {
+		var l life
+		if err := json.Unmarshal(m.Data, &l); err != nil {
+			continue // it is none: leaseOf says so
+		}
+		lives[subject] = l
+	}
+	return lives, heartbeats, nil
+}
+
+// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
+// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
+// the server is behind. With several replicas that is asked as of a heartbeat.
+func (ht *heart) lookBack(ctx context.Context, p *buckets) error {
+	h := &p.history
+	h.mu.Lock()
+	backs, l := h.backs, h.prev
+	h.prev = h.last
+	h.mu.Unlock()
+	if l.seq == 0 {
+		return nil
+	}
+	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
+	m, err := p.directly(ctx, "."+l.subject, nil)
+	if err == nil && older(m) && p.replicas > 1 {
+		var written witness
+		if written, err = ht.writeHeartbeat(ctx, p); err == nil {
+			m, err = p.lastSince(ctx, written, l.subject, false)
+		}
+	}
+	if err == nil && older(m) {
+		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.name, l.seq))
+		return nil
+	}
+	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
+}
+
+// report tells the Queue.
+func (ht *heart) report(n driver.Notice) {
+	if ht.c.Notify != nil {
+		ht.c.Notify(n)
+	}
+}
+
+// soon is the pause between two comparisons, and between two claims of a job that another worker has: that one may
+// find that it does not know the claim, long before its lease is over.
+func (ht *heart) soon() time.Duration { return min(ht.c.Lease/8, 3*time.Second) }
+
 // kindsBy returns the worker's kinds by their hashes.
 func (ht *heart) kindsBy() map[string][]string {
 	kinds := map[string][]string{}
@@ -278,4 +267,15 @@ func (ht *heart) kindsBy() map[string][]string {
 		kinds[hashOf(kind)] = append(kinds[hashOf(kind)], kind)
 	}
 	return kinds
+}
+
+// hashOf returns the hash of a kind, or of a set of kinds, which stands for it in subjects, since a kind may be any
+// text. Two kinds that have the same one are handed out together, and given back by a worker
+// that cannot run them.
+func hashOf(text string) string { return hashedTo(text, 5) }
+
+// hashedTo has as many bytes of a hash, as letters and digits where these are a multiple of 5.
+func hashedTo(text string, bytes int) string {
+	sum := sha256.Sum256([]byte(text))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:bytes]))
 }

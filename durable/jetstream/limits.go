@@ -21,23 +21,16 @@ type claimRequest struct {
 	permits    []string // that its claim has
 	took       []string // those of them that are new
 	key        group    // that leaves the key of a job with FreeWhenBegun
-	superseded bool     // and key is what tells that: order.go
+	superseded bool     // and key is what tells that: see leaveAtBegin
 	seen       bool     // it was looked whether it has ended
 	refused    bool     // its claim: what it was based on is to be read
 }
 
-// draft is the counter of a quota as claims would change it, and the permits that they take.
-type draft struct {
-	of      *quota
-	c       driver.Counter
-	chosen  map[int]bool // permits
-	changed bool         // what its message has
-	written bool         // that is part of what is to be written with claims
-	rated   bool         // tokens are counted
+// basis is the status that a claim replaces, and the attempts and crashes before it.
+type basis struct {
+	replaces       status
+	begun, crashes int
 }
-
-// sweptAtOnce is how many quotas are swept in one claim.
-const sweptAtOnce = 16
 
 // newClaimRequest returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own permit: what became of it is read first.
@@ -60,6 +53,13 @@ func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery) *claimRequest
 	return j
 }
 
+// planner decides which claims limits let through, and with which permits. It writes only to free what dead workers have.
+// The quotas' own lock guards what it plans by; a plan may be wrong, and then the commit is refused.
+type planner struct {
+	*heart
+	notices *notices
+}
+
 func (qs *quotas) readQuotasOf(ctx context.Context, jobs []*claimRequest, alone bool) error {
 	wanted, lanes := map[string]*driver.StoredLimit{}, map[string]string{}
 	for _, j := range jobs {
@@ -70,19 +70,14 @@ func (qs *quotas) readQuotasOf(ctx context.Context, jobs []*claimRequest, alone 
 	return qs.readQuotas(ctx, wanted, lanes, alone)
 }
 
-// sweepFor frees what dead workers have of the quotas that are full, and returns the jobs
-// that may be claimed now.
-func (pn *planner) sweepFor(ctx context.Context, p *part, full map[string][]*claimRequest) (again []*claimRequest) {
-	n := 0
-	for key, jobs := range full {
-		if n++; n > sweptAtOnce {
-			break
-		}
-		if pn.sweepPermits(ctx, p, key) {
-			again = append(again, jobs...)
-		}
-	}
-	return again
+// draft is the counter of a quota as claims would change it, and the permits that they take.
+type draft struct {
+	of      *quota
+	c       driver.Counter
+	chosen  map[int]bool // permits
+	changed bool         // what its message has
+	written bool         // that is part of what is to be written with claims
+	rated   bool         // tokens are counted
 }
 
 func newDraft(q *quota, l *driver.StoredLimit) *draft {
@@ -100,13 +95,6 @@ func (d *draft) differs(alone bool) bool {
 		was.ReservedFor, was.ReservedUntil, was.LastHolder = d.c.ReservedFor, d.c.ReservedUntil, d.c.LastHolder
 	}
 	return was != d.c
-}
-
-// planner decides which claims limits let through, and with which permits. It writes only to free what dead workers have.
-// The quotas' own lock guards what it plans by; a plan may be wrong, and then the commit is refused.
-type planner struct {
-	*heart
-	notices *notices
 }
 
 // planClaims decides which jobs are claimed, and with which permits. Full are the quotas that have
@@ -168,6 +156,14 @@ func (s status) permitAt(quota string) string {
 	return ""
 }
 
+// claimGroup is what is written together.
+type claimGroup struct {
+	group  group
+	jobs   []*claimRequest
+	first  []int // where in the group the messages of each begin: its status, and its permits
+	drafts []*draft
+}
+
 // compose returns the writes of planned claims. The count of a limit is written with all claims
 // that are counted there, so these are written together; where only permits are taken each
 // claim is for itself.
@@ -214,14 +210,6 @@ func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 		}
 	}
 	return is
-}
-
-// claimGroup is what is written together.
-type claimGroup struct {
-	group  group
-	jobs   []*claimRequest
-	first  []int // where in the group the messages of each begin: its status, and its permits
-	drafts []*draft
 }
 
 // add has a claim be written. p.quotas.mu is held.
@@ -271,18 +259,22 @@ func (pl *claimGroup) learn(p *part, res result) {
 	}
 }
 
-// basis is the status that a claim replaces, and the attempts and crashes before it.
-type basis struct {
-	replaces       status
-	begun, crashes int
-}
+// sweptAtOnce is how many quotas are swept in one claim.
+const sweptAtOnce = 16
 
-// claimOf is the status of a claim, after so many attempts and crashes. Nothing is
-// attempt 2 of 1: the claim of a job whose last attempt never ended is there for its
-// burial.
-func (ht *heart) claimOf(h *driver.Delivery, token string, begun, crashes int) status {
-	attempt := min(begun, h.Record.MaxAttempts) + 1
-	return status{fate: claimed, token: h.Claim.(*handle).token(token), worker: ht.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
+// sweepFor frees what dead workers have of the quotas that are full, and returns the jobs
+// that may be claimed now.
+func (pn *planner) sweepFor(ctx context.Context, p *part, full map[string][]*claimRequest) (again []*claimRequest) {
+	n := 0
+	for key, jobs := range full {
+		if n++; n > sweptAtOnce {
+			break
+		}
+		if pn.sweepPermits(ctx, p, key) {
+			again = append(again, jobs...)
+		}
+	}
+	return again
 }
 
 // sweepPermits frees permits whose workers are dead, or which no claim names, of a quota that has
@@ -363,4 +355,12 @@ func (pn *planner) freeDead(ctx context.Context, p *part, name, lane string, s p
 	res := p.commit(ctx, []group{g})
 	pn.notices.freed(p.quotas, []group{g}, res, func(int) string { return lane })
 	return res[0].err == nil
+}
+
+// claimOf is the status of a claim, after so many attempts and crashes. Nothing is
+// attempt 2 of 1: the claim of a job whose last attempt never ended is there for its
+// burial.
+func (ht *heart) claimOf(h *driver.Delivery, token string, begun, crashes int) status {
+	attempt := min(begun, h.Record.MaxAttempts) + 1
+	return status{fate: claimed, token: h.Claim.(*handle).token(token), worker: ht.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
 }

@@ -10,6 +10,50 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// listings list jobs and workers, for people. It writes nothing.
+type listings struct {
+	*finder
+	queues *queues
+}
+
+// page adds what a partition has. A job's cursor is no earlier than its bucket, where it may
+// have come late: so a bucket has none that belongs before.
+func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) error {
+	add := func(jobs iter.Seq2[driver.Info, error], begins time.Time) error {
+		for i, err := range jobs {
+			if err != nil {
+				return err
+			}
+			at := i.Due
+			if at.Before(begins) {
+				at = begins
+			}
+			found.add(listed{i, driver.Cursor{At: at, Ref: i.Ref}})
+		}
+		return nil
+	}
+	if f.State == driver.Dead {
+		return add(ls.deadJobs(ctx, f), time.Time{})
+	}
+	filled, err := ls.filledBuckets(ctx)
+	if err != nil {
+		return err
+	}
+	last, seen := ls.now().Add(claimedAhead), map[location]bool{}
+	for _, b := range filled {
+		if !b.end.After(found.after.At) {
+			continue
+		}
+		if found.isFull(b.start) || f.State == driver.Running && b.start.After(last) {
+			return nil
+		}
+		if err := add(ls.kept(ctx, f, seen, b.filter), b.start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // listed is a job and its cursor in a listing.
 type listed struct {
 	info   driver.Info
@@ -50,12 +94,6 @@ type filledBucket struct {
 	start, end time.Time
 }
 
-// listings list jobs and workers, for people. It writes nothing.
-type listings struct {
-	*finder
-	queues *queues
-}
-
 // filledBuckets returns the buckets that have something, by their start.
 func (ls *listings) filledBuckets(ctx context.Context) ([]filledBucket, error) {
 	far, err := ls.bucketsOf(ctx, "h")
@@ -79,44 +117,6 @@ func (ls *listings) filledBuckets(ctx context.Context) ([]filledBucket, error) {
 
 // claimedAhead is more than the time before it is due when a job may be claimed.
 const claimedAhead = time.Minute
-
-// page adds what a partition has. A job's cursor is no earlier than its bucket, where it may
-// have come late: so a bucket has none that belongs before.
-func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) error {
-	add := func(jobs iter.Seq2[driver.Info, error], begins time.Time) error {
-		for i, err := range jobs {
-			if err != nil {
-				return err
-			}
-			at := i.Due
-			if at.Before(begins) {
-				at = begins
-			}
-			found.add(listed{i, driver.Cursor{At: at, Ref: i.Ref}})
-		}
-		return nil
-	}
-	if f.State == driver.Dead {
-		return add(ls.deadJobs(ctx, f), time.Time{})
-	}
-	filled, err := ls.filledBuckets(ctx)
-	if err != nil {
-		return err
-	}
-	last, seen := ls.now().Add(claimedAhead), map[location]bool{}
-	for _, b := range filled {
-		if !b.end.After(found.after.At) {
-			continue
-		}
-		if found.isFull(b.start) || f.State == driver.Running && b.start.After(last) {
-			return nil
-		}
-		if err := add(ls.kept(ctx, f, seen, b.filter), b.start); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 const (
 	mostOverdue = 100    // kinds that Backlog and Unhandled return

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 

@@ -9,6 +9,30 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
 
+// Option sets up an engine that [Connect] returns.
+type Option func(*options.Options)
+
+// config is the options of one engine, with the defaults.
+type config struct {
+	options.Options
+}
+
+// api returns the prefix of the subjects of the server's API.
+func (c *config) api() string {
+	if c.Domain == "" {
+		return "$JS.API."
+	}
+	return "$JS." + c.Domain + ".API."
+}
+
+// alive returns a context that ends when the server has failed for good.
+func (c *config) alive() context.Context {
+	if c.Own == nil || c.Own.Alive == nil {
+		return context.Background()
+	}
+	return c.Own.Alive
+}
+
 // WithExistingOnly prevents Connect from making the queue: it returns ErrNoQueue if the queue
 // does not exist. Use it in tools, where a mistyped name must not become a queue.
 func WithExistingOnly() Option {
@@ -22,14 +46,6 @@ const (
 	maxBytesName   = "MaxBytes"
 	bucketsName    = "Buckets, in microseconds"
 )
-
-// Option sets up an engine that [Connect] returns.
-type Option func(*options.Options)
-
-// config is the options of one engine, with the defaults.
-type config struct {
-	options.Options
-}
 
 // WithQueue sets the name of the queue: letters, digits, - and _. The default is "default".
 // Queues of one server are independent. Connect panics on another name.
@@ -127,20 +143,4 @@ func WithDomain(name string) Option {
 		}
 		o.Domain = name
 	}
-}
-
-// alive returns a context that ends when the server has failed for good.
-func (c *config) alive() context.Context {
-	if c.Own == nil || c.Own.Alive == nil {
-		return context.Background()
-	}
-	return c.Own.Alive
-}
-
-// api returns the prefix of the subjects of the server's API.
-func (c *config) api() string {
-	if c.Domain == "" {
-		return "$JS.API."
-	}
-	return "$JS." + c.Domain + ".API."
 }

@@ -38,26 +38,6 @@ import (
 // once, in one commit with their statuses, on the condition that it is as it was read if
 // tokens are counted. A turn that is lost costs somebody a while, and each refusal costs all.
 
-// quota is what is known here of a limit, or of one lane of it. Others may have changed it
-// since: the conditions of the writes tell.
-type quota struct {
-	key     driver.LimitKey
-	read    time.Time // when all of it was read; zero: it is to be read
-	swept   time.Time
-	permits map[int]permit // those that have a message
-	used    int            // permits that are taken
-
-	counter driver.Counter // except Taken
-	seq     uint64         // of its message; 0 for none
-}
-
-// permit is a permit.
-type permit struct {
-	seq    uint64   // of its message
-	at     location // the version of a job that has it
-	worker string   // likewise; "": it is free
-}
-
 // quotas are those that were of use lately. It decides nothing: claims and ends write what it composes, on conditions.
 type quotas struct {
 	*buckets
@@ -77,6 +57,26 @@ func newQuotas(b *buckets) *quotas {
 		}
 	})
 	return qs
+}
+
+// quota is what is known here of a limit, or of one lane of it. Others may have changed it
+// since: the conditions of the writes tell.
+type quota struct {
+	key     driver.LimitKey
+	read    time.Time // when all of it was read; zero: it is to be read
+	swept   time.Time
+	permits map[int]permit // those that have a message
+	used    int            // permits that are taken
+
+	counter driver.Counter // except Taken
+	seq     uint64         // of its message; 0 for none
+}
+
+// permit is a permit.
+type permit struct {
+	seq    uint64   // of its message
+	at     location // the version of a job that has it
+	worker string   // likewise; "": it is free
 }
 
 func quotaOf(p driver.LimitKey) string {

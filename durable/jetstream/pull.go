@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
+
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
@@ -227,9 +228,8 @@ func (s *stream) refusedConsumer(err error) {
 }
 
 const (
-	silentAfter = time.Second            // a question to one certain server is not waited for any longer
-	doubtful    = 300 * time.Millisecond // a request to a consumer is late by so much: it is checked whether its server is silent
-	leftAfter   = 200 * time.Millisecond // a consumer was removed: then all servers know it
+	doubtful  = 300 * time.Millisecond // a request to a consumer is late by so much: it is checked whether its server is silent
+	leftAfter = 200 * time.Millisecond // a consumer was removed: then all servers know it
 )
 
 // errAbandoned is that of a request to a consumer that was removed meanwhile.

@@ -16,6 +16,36 @@ type records struct {
 	queues *queues
 }
 
+// recordWrite is the message that stores a version of a job. Was is that of the version
+// before, nil for the first. On a stream of one replica
+// it is refused once the bucket is closed, so that a late copy does not come back to life
+// when nobody remembers that it ran. On several replicas such a condition would have
+// writers wait for one another, so only what may be a copy has it; what comes late is
+// found by the scan for old buckets.
+func (rs *records) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) write {
+	far := rs.toFar(bucket, r.Due, now)
+	w := write{subject: rs.queues.nearSubject(bucket, r.Kind), data: rs.encodeFitting(r, was)}
+	if far {
+		w.subject = rs.farSubject(rs.farOf(bucket))
+	}
+	if guarded || rs.replicas == 1 {
+		w.last, w.guard = seq(0), rs.jobMark(bucket, far)
+	}
+	return w
+}
+
+// elsewhere returns what stores a new job in another bucket than that of its time: as a
+// second version, to which a forward leads.
+func (rs *records) elsewhere(r *driver.Record, bucket int64, guarded bool) group {
+	next := *r
+	next.Version = 1
+	return group{rs.forwardWrite(&next, bucket), rs.recordWrite(&next, nil, bucket, r.Born, guarded)}
+}
+
+func (rs *records) forwardWrite(r *driver.Record, bucket int64) write {
+	return write{subject: rs.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
+}
+
 // moveGroup ends a version as moved, and stores the next; was is its message. The next version of a
 // suspect that was handed back is a suspect, too. Of what it is based on, all is conditional: the
 // status is as it was read, and if there was none, the bucket of the old version is open,
@@ -45,39 +75,9 @@ func (rs *records) versionGroup(next *driver.Record, was []byte, at location, s 
 	return append(g, rs.leave(s)...)
 }
 
-func (rs *records) forwardWrite(r *driver.Record, bucket int64) write {
-	return write{subject: rs.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
-}
-
-// elsewhere returns what stores a new job in another bucket than that of its time: as a
-// second version, to which a forward leads.
-func (rs *records) elsewhere(r *driver.Record, bucket int64, guarded bool) group {
-	next := *r
-	next.Version = 1
-	return group{rs.forwardWrite(&next, bucket), rs.recordWrite(&next, nil, bucket, r.Born, guarded)}
-}
-
-// recordWrite is the message that stores a version of a job. Was is that of the version
-// before, nil for the first. On a stream of one replica
-// it is refused once the bucket is closed, so that a late copy does not come back to life
-// when nobody remembers that it ran. On several replicas such a condition would have
-// writers wait for one another, so only what may be a copy has it; what comes late is
-// found by the scan for old buckets.
-func (rs *records) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) write {
-	far := rs.toFar(bucket, r.Due, now)
-	w := write{subject: rs.queues.nearSubject(bucket, r.Kind), data: rs.encodeFitting(r, was)}
-	if far {
-		w.subject = rs.farSubject(rs.farOf(bucket))
-	}
-	if guarded || rs.replicas == 1 {
-		w.last, w.guard = seq(0), rs.jobMark(bucket, far)
-	}
-	return w
-}
-
-// mostHead is more than a record has beside its payload and its occurrence, as JSON, which may need
-// six bytes for one.
-const mostHead = 6*(driver.MaxKind+driver.MaxKey+driver.MaxLane+driver.MaxMeta) + growth
+// statusLast has the status, with which an end begins, stored after what follows from it. Where a
+// batch meets the limit in its middle the claim is there still, and the end is written once more.
+func statusLast(end group) group { return append(slices.Clone(end[1:]), end[0]) }
 
 // checkRecord returns an error if a record is too large to be added.
 func (rs *records) checkRecord(r *driver.Record) error {
@@ -90,6 +90,10 @@ func (rs *records) checkRecord(r *driver.Record) error {
 
 // mostRecord is how large a record may be that is added.
 func (rs *records) mostRecord() int { return rs.nc.maxPayload() - 2*headersSize - growth }
+
+// mostHead is more than a record has beside its payload and its occurrence, as JSON, which may need
+// six bytes for one.
+const mostHead = 6*(driver.MaxKind+driver.MaxKey+driver.MaxLane+driver.MaxMeta) + growth
 
 // encodeFitting is encode, of a record that has been tried. If it grew too large, the errors of its
 // attempts are cut, the oldest first.
@@ -125,6 +129,70 @@ func cutErrors(r *driver.Record) bool {
 
 func half(s string) string { return strings.ToValidUTF8(s[:len(s)/2], "") }
 
-// statusLast has the status, with which an end begins, stored after what follows from it. Where a
-// batch meets the limit in its middle the claim is there still, and the end is written once more.
-func statusLast(end group) group { return append(slices.Clone(end[1:]), end[0]) }
+// inserts stores new jobs. Turns are locks of this process, each for the keys of some hashes, and taken in one order;
+// they spare conflicts, and decide nothing: the conditions of the commits do.
+type inserts struct {
+	*keys
+	records   *records
+	admission *admission
+	turns     [32]chan struct{} // of inserts that may replace a job, by the hash of their key
+}
+
+func newInserts(k *keys, r *records, a *admission) *inserts {
+	is := &inserts{keys: k, records: r, admission: a}
+	for i := range is.turns {
+		is.turns[i] = make(chan struct{}, 1)
+	}
+	return is
+}
+
+// inserting is a record on its way.
+type inserting struct {
+	r         *driver.Record
+	group     group
+	displaced bool // it goes to another bucket than that of its time, with a forward
+	tried     bool // an earlier try may have stored it
+}
+
+// insertion returns what stores a record for the first time. If the bucket of its time is
+// below the watermark it goes to the first open one, as its second version, but only if it is
+// fresh: otherwise it may have been stored, and run, before that bucket was closed.
+func (is *inserts) insertion(r *driver.Record) *inserting {
+	bucket := is.openFor(r.Due)
+	if bucket == is.nearOf(r.Due) || !is.fresh(r) {
+		return &inserting{r: r, group: group{is.records.recordWrite(r, nil, is.nearOf(r.Due), r.Born, false)}}
+	}
+	in := &inserting{r: r, displaced: true, group: is.records.elsewhere(r, bucket, false)}
+	in.group[0].last = seq(0)
+	return in
+}
+
+// fresh reports whether the bucket of a record's time cannot have been closed since the
+// record was born, but by a clock that was set in between: by the clock as it is now it is
+// too soon for that. So if it is closed, it was so before.
+func (is *inserts) fresh(r *driver.Record) bool {
+	now, margin := is.now(), time.Duration(is.settle/2)*time.Microsecond
+	return r.Born.Before(now.Add(margin)) && now.Add(margin).Before(is.closeAt(is.nearOf(r.Due)))
+}
+
+// guard makes the write of the record, the last one, conditional on its bucket being open.
+func (in *inserting) guard(s *subjects) {
+	w := &in.group[len(in.group)-1]
+	w.last, w.guard = seq(0), s.markOf(w.subject)
+}
+
+// repeat prepares the next try, which may make a copy: it is refused where the bucket is closed. The first
+// try has no such condition on several replicas, and may come after all others: it lies in a server that
+// is frozen, until that goes on. So a note is stored with the copy; see isLateCopy.
+func (in *inserting) repeat(b *buckets) {
+	if in.tried {
+		return
+	}
+	in.tried = true
+	in.guard(&b.subjects)
+	if b.replicas > 1 {
+		in.group = append(in.group, write{subject: b.repeatedSubject(in.r.ID), data: []byte("repeated"), rollup: true, ttl: markTTL})
+	}
+}
+
+var errTooLate = fmt.Errorf("%w: it came too late for its bucket", driver.ErrUncertain)

@@ -26,23 +26,35 @@ type releases struct {
 	deferred []deferred
 }
 
-// takeBack removes a claim of what has ended before. One that has permits leaves them first, in
-// one commit with the claim; if others have removed that meanwhile, sweepPermits finds the permits.
-func (rl *releases) takeBack(ctx context.Context, p *part, hd *handle) error {
-	upTo := hd.status.seq
-	if len(hd.status.permits) > 0 {
-		g := []group{hd.p.freeGroup(hd.at, hd.status, false)}
-		res := hd.p.commit(ctx, g)
-		rl.notices.freed(p.quotas, g, res, func(int) string { return hd.record.Lane })
-		if errors.Is(res[0].err, errConflict) {
-			return nil
+// freeAll gives back those that are claimed. It looks for a claim that is not known to be
+// written: most were refused, and the permits that they name are others'.
+func (rl *releases) freeAll(ctx context.Context, p *part, handles []*handle) error {
+	var known, unknown []*handle
+	for _, hd := range handles {
+		switch {
+		case hd.status.fate != claimed:
+		case hd.status.seq == 0, hd.of != p.history.now().backs:
+			unknown = append(unknown, hd)
+		default:
+			known = append(known, hd)
 		}
-		if res[0].err != nil {
-			return res[0].err
-		}
-		upTo = res[0].first
 	}
-	return hd.p.purge(ctx, hd.p.fateSubject(hd.at), upTo)
+	var errs []error
+	for k, res := range rl.free(ctx, p, known) {
+		if errors.Is(res.err, errConflict) {
+			unknown = append(unknown, known[k])
+			continue
+		}
+		errs = append(errs, res.err)
+	}
+	var mu sync.Mutex
+	inParallel(unknown, func(hd *handle) {
+		err := rl.freeOwn(ctx, p, hd)
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+	})
+	return errors.Join(errs...)
 }
 
 // free gives claims back, with their permits. A job that has left its key takes it again, if no
@@ -69,6 +81,60 @@ func (rl *releases) free(ctx context.Context, p *part, handles []*handle) []resu
 	}
 	rl.notices.freed(p.quotas, groups, results, func(i int) string { return handles[i].record.Lane })
 	return results
+}
+
+// freeOwn gives back a claim whose sequence is not known, if it was written and the answer was
+// lost. Claims of others are not touched, and of the same worker those of another handle.
+func (rl *releases) freeOwn(ctx context.Context, p *part, hd *handle) error {
+	return p.change(ctx, "a claim", func(error) (bool, error) {
+		s, err := p.status(ctx, hd.at)
+		if call, _, _ := strings.Cut(s.token, "."); err != nil || s.fate != claimed || s.worker != rl.c.Name || s.token != hd.token(call) {
+			return true, err // or another one has taken it over, or has it freed, in between
+		}
+		hd.status = s
+		res := rl.free(ctx, p, []*handle{hd})[0]
+		return res.err == nil, res.err
+	})
+}
+
+// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
+// makes the job a suspect.
+func (b *buckets) freeGroup(at location, s status, dead bool) group {
+	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
+	if dead {
+		free.attempt, free.crashes = s.begun()
+	}
+	return append(group{{subject: b.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, b.leave(s)...)
+}
+
+// takeBack removes a claim of what has ended before. One that has permits leaves them first, in
+// one commit with the claim; if others have removed that meanwhile, sweepPermits finds the permits.
+func (rl *releases) takeBack(ctx context.Context, p *part, hd *handle) error {
+	upTo := hd.status.seq
+	if len(hd.status.permits) > 0 {
+		g := []group{hd.p.freeGroup(hd.at, hd.status, false)}
+		res := hd.p.commit(ctx, g)
+		rl.notices.freed(p.quotas, g, res, func(int) string { return hd.record.Lane })
+		if errors.Is(res[0].err, errConflict) {
+			return nil
+		}
+		if res[0].err != nil {
+			return res[0].err
+		}
+		upTo = res[0].first
+	}
+	return hd.p.purge(ctx, hd.p.fateSubject(hd.at), upTo)
+}
+
+// gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
+// its forward away.
+func (rl *releases) gone(ctx context.Context, p *part, h *driver.Delivery) driver.ClaimResult {
+	hd := h.Claim.(*handle)
+	if err := p.tidy(ctx, &h.Record, hd.at); err != nil {
+		return driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
+	}
+	hd.ack()
+	return driver.ClaimResult{Status: driver.Gone}
 }
 
 // maxDeferred bounds the deferred jobs that a worker remembers. Beyond that, the oldest keep their
@@ -109,70 +175,4 @@ func (rl *releases) recall() {
 			o.hd.nak(0)
 		}
 	}
-}
-
-// gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
-// its forward away.
-func (rl *releases) gone(ctx context.Context, p *part, h *driver.Delivery) driver.ClaimResult {
-	hd := h.Claim.(*handle)
-	if err := p.tidy(ctx, &h.Record, hd.at); err != nil {
-		return driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
-	}
-	hd.ack()
-	return driver.ClaimResult{Status: driver.Gone}
-}
-
-// freeAll gives back those that are claimed. It looks for a claim that is not known to be
-// written: most were refused, and the permits that they name are others'.
-func (rl *releases) freeAll(ctx context.Context, p *part, handles []*handle) error {
-	var known, unknown []*handle
-	for _, hd := range handles {
-		switch {
-		case hd.status.fate != claimed:
-		case hd.status.seq == 0, hd.of != p.history.now().backs:
-			unknown = append(unknown, hd)
-		default:
-			known = append(known, hd)
-		}
-	}
-	var errs []error
-	for k, res := range rl.free(ctx, p, known) {
-		if errors.Is(res.err, errConflict) {
-			unknown = append(unknown, known[k])
-			continue
-		}
-		errs = append(errs, res.err)
-	}
-	var mu sync.Mutex
-	inParallel(unknown, func(hd *handle) {
-		err := rl.freeOwn(ctx, p, hd)
-		mu.Lock()
-		defer mu.Unlock()
-		errs = append(errs, err)
-	})
-	return errors.Join(errs...)
-}
-
-// freeOwn gives back a claim whose sequence is not known, if it was written and the answer was
-// lost. Claims of others are not touched, and of the same worker those of another handle.
-func (rl *releases) freeOwn(ctx context.Context, p *part, hd *handle) error {
-	return p.change(ctx, "a claim", func(error) (bool, error) {
-		s, err := p.status(ctx, hd.at)
-		if call, _, _ := strings.Cut(s.token, "."); err != nil || s.fate != claimed || s.worker != rl.c.Name || s.token != hd.token(call) {
-			return true, err // or another one has taken it over, or has it freed, in between
-		}
-		hd.status = s
-		res := rl.free(ctx, p, []*handle{hd})[0]
-		return res.err == nil, res.err
-	})
-}
-
-// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
-// makes the job a suspect.
-func (b *buckets) freeGroup(at location, s status, dead bool) group {
-	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
-	if dead {
-		free.attempt, free.crashes = s.begun()
-	}
-	return append(group{{subject: b.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, b.leave(s)...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
+
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 

@@ -16,8 +16,9 @@ import (
 //   - a connection without an answer is checked and made anew (conn.probe).
 
 const (
-	askAgain = 100 * time.Millisecond // without an answer: then the question is asked again
-	maxAsked = 8                      // times is a question asked
+	silentAfter = time.Second            // a question to one certain server is not waited for any longer
+	askAgain    = 100 * time.Millisecond // without an answer: then the question is asked again
+	maxAsked    = 8                      // times is a question asked
 )
 
 // soonest returns the first answer to a question that one of several servers answers, which the

@@ -52,22 +52,6 @@ type stream struct {
 	trouble trouble
 }
 
-// serverTime is the time of a message of the stream.
-func (s *stream) serverTime(t time.Time) time.Time {
-	if s.shift != nil {
-		return s.shift("", t)
-	}
-	return t
-}
-
-// streamInfo is what is asked for of the server's account of a stream.
-type streamInfo struct {
-	now      time.Time
-	leader   string // the server that has answered; empty where there is but one
-	last     uint64
-	subjects map[string]uint64 // messages of each that the filter selects
-}
-
 // info asks the stream's leader. It returns ErrVersion if the stream has a newer version.
 func (s *stream) info(ctx context.Context, filter string) (streamInfo, error) {
 	total := streamInfo{subjects: map[string]uint64{}}
@@ -118,6 +102,14 @@ func (s *stream) info(ctx context.Context, filter string) (streamInfo, error) {
 	}
 }
 
+// streamInfo is what is asked for of the server's account of a stream.
+type streamInfo struct {
+	now      time.Time
+	leader   string // the server that has answered; empty where there is but one
+	last     uint64
+	subjects map[string]uint64 // messages of each that the filter selects
+}
+
 // age is for how long no answer has shown the stream's version, settings and size.
 func (s *stream) age() time.Duration {
 	s.mu.Lock()
@@ -125,9 +117,54 @@ func (s *stream) age() time.Duration {
 	return time.Since(s.synced)
 }
 
+// checkVersion returns an error before a write if the stream has a version that p does not
+// know. A server that does not answer does not take the write either.
+func (s *stream) checkVersion(ctx context.Context) error {
+	s.mu.Lock()
+	refusal, old := s.refusal, time.Since(s.synced) > versionAge
+	s.mu.Unlock()
+	if old {
+		ctx, cancel := context.WithTimeout(ctx, versionAge)
+		defer cancel()
+		if _, err := s.info(ctx, ""); errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
+			return err
+		}
+		return nil
+	}
+	return refusal
+}
+
+// wrongSettings returns an error while a setting loses jobs, or stops the queue.
+func (s *stream) wrongSettings() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble.settings
+}
+
+// troubled returns it.
+func (s *stream) troubled() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble.settings != nil {
+		return s.trouble.settings
+	}
+	if time.Since(s.trouble.at) < troubleLasts {
+		return s.trouble.consumer
+	}
+	return nil
+}
+
 // now returns the server's time.
 func (s *stream) now() time.Time {
 	t, _ := s.clock.Now()
+	return t
+}
+
+// serverTime is the time of a message of the stream.
+func (s *stream) serverTime(t time.Time) time.Time {
+	if s.shift != nil {
+		return s.shift("", t)
+	}
 	return t
 }
 
@@ -251,41 +288,4 @@ func (s *stream) saw(was moment, created int64, last uint64) {
 	} else if s.replicas == 1 {
 		s.learnSequence(was, last, last)
 	}
-}
-
-// wrongSettings returns an error while a setting loses jobs, or stops the queue.
-func (s *stream) wrongSettings() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.trouble.settings
-}
-
-// troubled returns it.
-func (s *stream) troubled() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.trouble.settings != nil {
-		return s.trouble.settings
-	}
-	if time.Since(s.trouble.at) < troubleLasts {
-		return s.trouble.consumer
-	}
-	return nil
-}
-
-// checkVersion returns an error before a write if the stream has a version that p does not
-// know. A server that does not answer does not take the write either.
-func (s *stream) checkVersion(ctx context.Context) error {
-	s.mu.Lock()
-	refusal, old := s.refusal, time.Since(s.synced) > versionAge
-	s.mu.Unlock()
-	if old {
-		ctx, cancel := context.WithTimeout(ctx, versionAge)
-		defer cancel()
-		if _, err := s.info(ctx, ""); errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
-			return err
-		}
-		return nil
-	}
-	return refusal
 }

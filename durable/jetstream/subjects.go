@@ -19,6 +19,8 @@ type subjects struct {
 	salt   string // of its Refs
 }
 
+func (s *subjects) subject(tokens string) string { return s.root + "." + tokens }
+
 func (s *subjects) backupSubject() string { return s.subject("b") }
 
 func (s *subjects) closingSubject(b int64) string { return s.subject("p." + itoa(b)) }
@@ -27,8 +29,6 @@ func (s *subjects) closingSubject(b int64) string { return s.subject("p." + itoa
 func (s *subjects) emptySubject(mark string) string {
 	return s.subject("e." + strings.TrimPrefix(mark, s.subject("m.")))
 }
-
-func (s *subjects) subject(tokens string) string { return s.root + "." + tokens }
 
 // queueSubject is that of a queue of a near bucket, or with * of all of them; see kinds.go.
 func (s *subjects) queueSubject(bucket int64, queue string) string {

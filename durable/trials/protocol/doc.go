@@ -18,24 +18,24 @@
 //
 // # The moves, and what they are of the engine
 //
-//	add, insert          insert.go: insert, insertGroups, recordWrite; the mark's condition
+//	add, insert          insert.go: insert, insertGroups; record.go: recordWrite; the mark's condition
 //	openFor, isFar       watermark.go: openFor; geometry.go: isFar
 //	call, read           change.go: cancelAs, move; find.go: forwarded, current
 //	open                 find.go: isOpenBy
 //	leaveFar             change.go: leaveFar, and the end of move
-//	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
-//	move                 change.go: moveGroup
+//	confirming, undoing  change.go: confirmCancel; claim.go: confirm; handle.go: reopened
+//	move                 record.go: moveGroup
 //	feed                 fetch.go: startNear, attend, round, fetch; with statusesAmong
-//	claim, seize         worker.go: claim; limits.go: claimAll, commitClaims
-//	settling             limits.go: restand, standing; worker.go: leaseOf
+//	claim, seize         claim.go: claim, claimAll, commitClaims
+//	settling             claim.go: restand, standing; lease.go: leaseOf
 //	begin, live          internal/worker: begin.go, lease.go
-//	finish, acks         worker.go: finish, end, checkEnd; Retry is moveGroup
+//	finish, acks         finish.go: finish, end, checkEnd; Retry is moveGroup
 //	chores, moveDown     cascade.go: cascade, moveDown
 //	moveLate, storeAnew  cascade.go: moveLate
 //	closeFar             cascade.go: closeFar
 //	closeNear, askKind   close.go: closeEmptied, endedOf, closeNear, forget
 //	thinning             close.go: closeNear, purgeEnded
-//	seen, haveEnded      unhandled.go: endedNobodys
+//	seen, haveEnded      close.go: endedNobodys
 //	resume               close.go: resume
 //	clock                the server's clock, TTLs, consumers
 //

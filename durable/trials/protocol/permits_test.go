@@ -22,11 +22,11 @@ import (
 //
 // What the steps are of the engine:
 //
-//	look, claim      limits.go: claimAll, survey, planClaims, commitClaims, standing
-//	unknown          limits.go: restand, standing, after an answer that was lost
-//	confirm, undo    worker.go: confirm; limits.go: takeBack
-//	finish, release  worker.go: end, freeGroup; permits.go: leave
-//	sweep            permits.go: sweepPermits, freeDead
+//	look, claim      claim.go: claimAll, survey, commitClaims, standing; limits.go: planClaims
+//	unknown          claim.go: restand, standing, after an answer that was lost
+//	confirm, undo    claim.go: confirm; release.go: takeBack
+//	finish, release  finish.go: end; release.go: freeGroup; permits.go: leave
+//	sweep            limits.go: sweepPermits, freeDead
 
 const permits = 2 // at most
 

@@ -24,7 +24,7 @@ import (
 //
 //	set      schedules.go: setSchedule, readSchedule, replaceOccurrence;
 //	         internal/recur: Replacement
-//	end      worker.go: end; keys.go: leaveKey; schedules.go: endSchedule
+//	end      finish.go: end; keys.go: leaveKey; schedules.go: endSchedule
 //	again    internal/recur: FollowAgain
 
 const (

@@ -22,12 +22,12 @@ import (
 //
 // What the steps are of the engine:
 //
-//	plan           limits.go: survey, planClaims; package driver: Take
-//	commit, own    limits.go: compose, commitClaims, standing; package driver: TokenValidBy
+//	plan           claim.go: survey; limits.go: planClaims; package driver: Take
+//	commit, own    limits.go: compose; claim.go: commitClaims, standing; package driver: TokenValidBy
 //	lapses         permits.go: counterWrite, whose message has a TTL
-//	call           flowcontrol.go: CancelRunning
-//	requests       flowcontrol.go: notifyCanceled
-//	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted
+//	call           engine.go: CancelRunning
+//	requests       worker.go: notifyCanceled
+//	finish         finish.go: end; release.go: freeGroup; internal/worker: cancel, interrupted
 
 const (
 	gap    = 2 // ticks between two tokens

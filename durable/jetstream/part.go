@@ -2,7 +2,8 @@ package jetstream
 
 import "crypto/rand"
 
-// part is a stream, and what is known of it.
+// part is a partition: one stream, and each story that is told of it. It decides nothing itself, and has no lock. All
+// stories share the buckets, and what a story needs of another it has by name, never of one above it.
 type part struct {
 	*keys
 	admission *admission

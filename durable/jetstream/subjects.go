@@ -9,8 +9,27 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// subjects names the messages of one partition. It is fixed once the partition is open, so it needs no lock; it reads
-// and writes nothing.
+// subjects names the messages of one partition; FORMAT.md says what is in them. It is fixed once the partition is open, so
+// it needs no lock; it reads and writes nothing. A job is in h or q, and what became of it in c; all else leads there, or
+// says what may be. Who writes each:
+//
+//	h.<far>                       inserts, changes, finisher: a job of a far bucket
+//	q.<near>.<queue>              the same; mover; fetcher, of a job that is in the wrong queue
+//	c.<near>.<id>.<version>       claimer, finisher, releases, changes, inserts: the status of a version
+//	f.<id>, f.<id>.repeated       records, inserts: where the newest version is; an Add that may be a repeat
+//	k.<hash>                      keys: the job that has a key
+//	x.<id>                        finisher, changes: a dead job
+//	s.<hash>                      schedules: a recurring job
+//	m.<near>, m.h<far>, t         closer, mover: the marks of closed buckets, and the watermark
+//	e.<near>, e.h<far>, p.<near>  the same, while a bucket is removed
+//	w.<worker>                    heart: a heartbeat
+//	r                             flowControl: the limits and pauses, in partition 0
+//	l.<quota>.<number>            claimer, finisher, releases: a permit
+//	g.<quota>                     planner: the tokens of a limit, and whose turn it is
+//	a.<worker>.<id>               changes: a request to cancel what runs
+//	v.0, v.1                      admission: the reserve
+//	y.<random>                    buckets: a witness
+//	b                             copier: a backup is under way
 type subjects struct {
 	geometry
 	root   string // the stream's name, with which each subject begins

@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"io"
@@ -21,16 +20,6 @@ import (
 // removed (close.go), so each job is read with its status.
 //
 // A backup has the format of the snapshots of servers from version 2.15 on, which restore it.
-
-// backupTTL is the time that statuses stay after the last message b of a backup. No message
-// tells the end of a backup, since another one may be under way.
-const backupTTL = time.Minute
-
-// isBackedUp reports whether a backup may be under way.
-func (b *buckets) isBackedUp(ctx context.Context) (bool, error) {
-	m, err := b.last(ctx, b.backupSubject())
-	return m.Seq > 0, err
-}
 
 // header returns the stored part of a message's header, in the server's format.
 func (m *stored) header() []byte {

@@ -193,18 +193,18 @@ package jetstream
 //
 // The files. Each uses only those below it, and each type is one story, with the lock of that story or with none.
 //
-//	inspect.go, engine.go                what package durable calls
-//	connect.go, options.go, backup.go    opening a queue; its options; copies of it
-//	fetch.go, close.go, cascade.go       a Fetch: reading queues, closing near buckets, moving far ones; consumer.go
-//	worker.go                            joins a worker's stories
-//	claim.go, limits.go                  every claim; the permits and tokens for it
-//	finish.go, release.go, reconcile.go  ends; claims that are given back; claims that the stream and the worker know
-//	part.go                              a partition: all of the following, of one stream
-//	insert.go, keyed.go, schedules.go    jobs, jobs with keys, recurring jobs
-//	change.go, list.go, flowcontrol.go   cancels and moves; listings; limits and pauses; notices.go
-//	record.go, keys.go, permits.go       the messages of a version, of a key, of a limit; stands.go, handle.go
-//	find.go, kinds.go, lease.go          where a job is; which queue a kind has; whose lease is over
-//	admission.go, watermark.go           whether a job still fits; which buckets are closed; archive.go
-//	commit.go, stream.go, back.go        writing; what is known of a stream; whether it went back; pull.go
-//	client.go, conn.go, silent.go        asking; a connection; servers that do not answer; denied.go
-//	subjects.go, wire.go, message.go     what is stored, and under which subjects; geometry.go, settings.go, version.go
+//	engine.go                             what package durable calls
+//	connect.go, options.go, backup.go     opening a queue; its options; copies of it
+//	fetch.go, close.go, cascade.go        a Fetch: reading queues, closing near buckets, moving far ones; consumer.go
+//	worker.go                             joins a worker's stories
+//	claim.go, limits.go                   every claim; the permits and tokens for it
+//	finish.go, release.go, reconcile.go   ends; claims that are given back; claims that the stream and the worker know
+//	part.go                               a partition: all of the following, of one stream
+//	insert.go, keyed.go, schedules.go     jobs, jobs with keys, recurring jobs
+//	change.go, inspect.go, flowcontrol.go cancels and moves; listings; limits and pauses; notices.go
+//	record.go, keys.go, permits.go        the messages of a version, of a key, of a limit; stands.go, handle.go
+//	find.go, kinds.go, lease.go           where a job is; which queue a kind has; whose lease is over
+//	admission.go, watermark.go            whether a job still fits; which buckets are closed; archive.go
+//	commit.go, stream.go, back.go         writing; what is known of a stream; whether it went back; pull.go
+//	client.go, conn.go, silent.go         asking; a connection; servers that do not answer; denied.go
+//	subjects.go, wire.go, message.go      what is stored, and under which subjects; geometry.go, settings.go, version.go

@@ -12,7 +12,7 @@ import (
 //
 //   - a question that any server may answer is asked again beside the earlier ones (soonest);
 //   - a consumer whose server is silent is replaced (abandon);
-//   - an answer of a leader that was deposed is not waited for (part.deposed);
+//   - an answer of a leader that was deposed is not waited for (client.deposed);
 //   - a connection without an answer is checked and made anew (conn.probe).
 
 const (

@@ -194,3 +194,13 @@ func sorted[V any](m map[int64]V) []int64 {
 	slices.Sort(keys)
 	return keys
 }
+
+// backupTTL is the time that statuses stay after the last message b of a backup. No message
+// tells the end of a backup, since another one may be under way.
+const backupTTL = time.Minute
+
+// isBackedUp reports whether a backup may be under way.
+func (b *buckets) isBackedUp(ctx context.Context) (bool, error) {
+	m, err := b.last(ctx, b.backupSubject())
+	return m.Seq > 0, err
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"errors"
-	"iter"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -113,7 +112,7 @@ func (cl *claimer) survey(ctx context.Context, p *part, jobs []*claimRequest, to
 		}
 		j.seen, j.refused = true, false
 	}
-	rest = slices.Concat(cl.restand(ctx, p, refused, token), rest, cl.claimable(ctx, p, unseen, p.statusesAmong(ctx, slices.Collect(deliveriesOf(unseen)))))
+	rest = slices.Concat(cl.restand(ctx, p, refused, token), rest, cl.claimable(ctx, p, unseen, p.statusesAmong(ctx, deliveriesOf(unseen))))
 	wg.Wait()
 	return rest, cmp.Or(err, p.readKeys(ctx, rest))
 }
@@ -166,7 +165,7 @@ func (ks *keys) readKeys(ctx context.Context, jobs []*claimRequest) error {
 // in halves: which these are is looked up.
 func (cl *claimer) commitClaims(ctx context.Context, p *part, drafts map[string]*draft, won []*claimRequest, token string, first bool) (again []*claimRequest) {
 	groups := cl.compose(p, drafts, won, token)
-	cl.reconciler.claims[p.number].begin(p.history.now().backs, deliveriesOf(won))
+	cl.reconciler.claims[p.number].begin(p.history.now().backs, len(won), func(i int) *driver.Delivery { return won[i].h })
 	all, writes := make([]group, len(groups)), 0
 	for i := range groups {
 		all[i] = groups[i].group
@@ -236,7 +235,7 @@ func (cl *claimer) confirm(ctx context.Context, p *part, h *driver.Delivery, ope
 func (cl *claimer) restand(ctx context.Context, p *part, jobs []*claimRequest, token string) (again []*claimRequest) {
 	unknown := map[*claimRequest]bool{}
 	if len(jobs) > 1 {
-		statuses := p.statusesOf(ctx, slices.Collect(deliveriesOf(jobs)))
+		statuses := p.statusesOf(ctx, deliveriesOf(jobs))
 		for i, j := range jobs {
 			unknown[j] = statuses[i].fate == none && j.basis.replaces.fate == none
 		}
@@ -384,12 +383,10 @@ func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequ
 	return rest, again
 }
 
-func deliveriesOf(jobs []*claimRequest) iter.Seq[*driver.Delivery] {
-	return func(yield func(*driver.Delivery) bool) {
-		for _, j := range jobs {
-			if !yield(j.h) {
-				return
-			}
-		}
+func deliveriesOf(jobs []*claimRequest) []*driver.Delivery {
+	held := make([]*driver.Delivery, len(jobs))
+	for i, j := range jobs {
+		held[i] = j.h
 	}
+	return held
 }

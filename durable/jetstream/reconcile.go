@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"strconv"
 	"strings"
@@ -65,10 +64,11 @@ func newReconciler(ht *heart, parts []*part, nt *notices) *reconciler {
 }
 
 // begin notes claims before they are written, when their stream had gone back so often.
-func (c *claims) begin(backs int64, jobs iter.Seq[*driver.Delivery]) {
+func (c *claims) begin(backs int64, n int, of func(i int) *driver.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for d := range jobs {
+	for i := range n {
+		d := of(i)
 		hd := d.Claim.(*handle)
 		hd.of = backs
 		c.all[hd.number] = ownClaim{at: hd.at, ref: d.Ref}

@@ -1,15 +1,10 @@
 package jetstream
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"time"
-
-	"github.com/klauspost/compress/s2"
 )
 
 // A snapshot that a server makes is not of one moment. The server reads message by message
@@ -25,98 +20,6 @@ import (
 // removed (close.go), so each job is read with its status.
 //
 // A backup has the format of the snapshots of servers from version 2.15 on, which restore it.
-
-// backupTTL is the time that statuses stay after the last message b of a backup. No message
-// tells the end of a backup, since another one may be under way.
-const backupTTL = time.Minute
-
-func (p *part) backupSubject() string { return p.subject("b") }
-
-// isBackedUp reports whether a backup may be under way.
-func (p *part) isBackedUp(ctx context.Context) (bool, error) {
-	m, err := p.last(ctx, p.backupSubject())
-	return m.Seq > 0, err
-}
-
-// holdStatuses stores the message b: a backup is under way, and no status is removed.
-func (p *part) holdStatuses(ctx context.Context) (witness, error) {
-	w := write{subject: p.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
-	written, err := p.writeSeq(ctx, w)
-	return witness{w.subject, written}, err
-}
-
-// copyTo writes the stream to an archive, and returns its description.
-func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
-	err = p.ask(ctx, "STREAM.INFO."+p.stream, nil, &b)
-	if isCode(err, codeNoStream) {
-		err = fmt.Errorf("%w: %q", ErrNoQueue, p.stream)
-	}
-	if err == nil {
-		_, err = versionOf(b.metadata(metaVersion), p.version)
-	}
-	if err != nil {
-		return b, err
-	}
-	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
-		p.replicas = int(n)
-	} else {
-		p.replicas = 1
-	}
-	first, err := p.holdStatuses(ctx)
-	if err != nil {
-		return b, err
-	}
-	if _, err := p.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
-		return b, err
-	}
-	compressed := s2.NewWriter(to, s2.WriterBlockSize(blockSize))
-	a := &archive{w: compressed}
-	a.open(b.State)
-	if err := p.copyAll(ctx, a); err != nil {
-		return b, err
-	}
-	a.add("", 0, time.Time{}, nil, nil) // the end
-	return b, errors.Join(a.err, compressed.Close())
-}
-
-// copyAll reads all messages, up to one that it writes itself.
-func (p *part) copyAll(ctx context.Context, a *archive) error {
-	from, until, held := uint64(1), uint64(0), time.Now()
-	for until == 0 || from <= until {
-		for page, err := range p.pages(ctx, p.subject(">"), from, time.Time{}) {
-			if err != nil {
-				return err
-			}
-			for _, m := range page {
-				if from = m.Seq + 1; until > 0 && from > until {
-					return a.err
-				}
-				if m.Subject != p.backupSubject() {
-					a.add(m.Subject, m.Seq, m.Time, m.header(), m.Data)
-				}
-			}
-			if a.err != nil {
-				return a.err
-			}
-			if time.Since(held) > backupTTL/3 {
-				held = time.Now()
-				if _, err := p.holdStatuses(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		if until > 0 {
-			p.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
-			continue
-		}
-		last, err := p.holdStatuses(ctx)
-		if err != nil {
-			return err
-		}
-		until = last.seq
-	}
-	return nil
-}
 
 // header returns the stored part of a message's header, in the server's format.
 func (m *stored) header() []byte {

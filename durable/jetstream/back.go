@@ -1,18 +1,9 @@
 package jetstream
 
 import (
-	"bytes"
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/nats-io/nats.go"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A stream goes back when its servers have lost what they had acknowledged: an earlier copy of the
@@ -29,7 +20,7 @@ import (
 //     at the poll before. That tells of a stream that went back and has grown since, by the writes
 //     of others, beyond where it had been.
 //
-// From then on history.backs is another. All that is cached is dropped (forgetAll), and each worker
+// From then on history.backs is another. All that is cached is dropped (stream.drop), and each worker
 // compares its claims with those in the stream (reconcile.go).
 
 // history is what is known of the past of a stream. The sequences of several replicas are only
@@ -72,36 +63,6 @@ func (h *history) state() (backs int64, how string) {
 	return h.backs, h.how
 }
 
-// learnSequence takes over what an answer says: that the stream had the sequence before at least when the question
-// came, and now has the sequence now.
-func (p *part) learnSequence(was moment, before, now uint64) {
-	if before < was.high {
-		p.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", p.stream, was.high, now))
-		return
-	}
-	h := &p.history
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.backs == was.backs {
-		h.high = max(h.high, now)
-	}
-}
-
-// wentBack notes that the stream went back, and drops what is cached, unless that was done since backs.
-func (p *part) wentBack(backs int64, now uint64, how string) {
-	h := &p.history
-	h.mu.Lock()
-	first := h.backs == backs
-	if first {
-		h.backs++
-		h.how, h.high, h.last, h.prev = how, now, landmark{}, landmark{}
-	}
-	h.mu.Unlock()
-	if first {
-		p.forgetAll()
-	}
-}
-
 // note keeps a message that was written as a landmark: the last status of a commit, by which it is found that
 // claims have ended; before there is one, any message with data, since tombstones are all alike.
 func (h *history) note(backs int64, first uint64, groups []group, status string) {
@@ -122,121 +83,5 @@ func (h *history) note(backs int64, first uint64, groups []group, status string)
 	}
 	if backs == h.backs && l.seq > h.last.seq {
 		h.last = l
-	}
-}
-
-// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
-// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
-// the server is behind. With several replicas that is asked as of a heartbeat.
-func (w *worker) lookBack(ctx context.Context, p *part) error {
-	h := &p.history
-	h.mu.Lock()
-	backs, l := h.backs, h.prev
-	h.prev = h.last
-	h.mu.Unlock()
-	if l.seq == 0 {
-		return nil
-	}
-	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
-	m, err := p.directly(ctx, "."+l.subject, nil)
-	if err == nil && older(m) && p.replicas > 1 {
-		var written witness
-		if written, err = w.writeHeartbeat(ctx, p); err == nil {
-			m, err = p.lastSince(ctx, written, l.subject, false)
-		}
-	}
-	if err == nil && older(m) {
-		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.stream, l.seq))
-		return nil
-	}
-	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
-}
-
-// compareLandmark reads whether a message is as it was written when the stream had gone back so often.
-func (p *part) compareLandmark(ctx context.Context, backs int64, l landmark) error {
-	if l.seq == 0 {
-		return nil
-	}
-	m, err := p.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, l.seq))
-	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
-		return err // none: it was removed, or replaced
-	}
-	p.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", p.stream, l.seq))
-	return nil
-}
-
-// checkPast looks whether the stream went back when the connection was lost: before the next write, since the conditions
-// of a write are sequences. It returns errWentBack if it did.
-func (p *part) checkPast(ctx context.Context) error {
-	losses := p.nc.losses.Load()
-	if p.checked.Load() == losses {
-		return nil
-	}
-	h := &p.history
-	h.mu.Lock()
-	backs, l := h.backs, h.last
-	h.mu.Unlock()
-	_, err := p.info(ctx, "")
-	if err == nil {
-		err = p.compareLandmark(ctx, backs, l)
-	}
-	switch {
-	case isCode(err, codeNoStream): // it may be restored soon
-		return nats.ErrNoResponders
-	case isDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
-		return err
-	case err != nil:
-		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
-	}
-	p.checked.Store(losses)
-	if h.now().backs != backs {
-		return errWentBack
-	}
-	return nil
-}
-
-// wrote learns from a write that was stored, and whose last message has a sequence.
-func (p *part) wrote(was moment, groups []group, last uint64) {
-	writes, bytes := 0, 0
-	for _, g := range groups {
-		writes += len(g)
-		bytes += g.size()
-	}
-	p.mu.Lock()
-	p.bytes += uint64(bytes)
-	p.reserve.account.free -= int64(bytes)
-	p.mu.Unlock()
-	first := last + 1 - uint64(writes)
-	p.learnSequence(was, first-1, last)
-	p.history.note(was.backs, first, groups, p.subject("c."))
-}
-
-// saw learns from what the server says of the stream: when it was made, and its last sequence.
-func (p *part) saw(was moment, created int64, last uint64) {
-	if before := p.created.Swap(created); before != 0 && before != created {
-		p.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", p.stream))
-	} else if p.replicas == 1 {
-		p.learnSequence(was, last, last)
-	}
-}
-
-// forgetAll drops what is cached of a stream that went back. All of it is read again when it is needed.
-func (p *part) forgetAll() {
-	p.mu.Lock()
-	p.synced, p.watermark = time.Time{}, bottom // read before the next poll, job that is added, or after a conflict
-	clear(p.sightings)
-	p.mu.Unlock()
-	p.quotas.mu.Lock()
-	for _, q := range p.quotas.all {
-		q.read, q.swept = time.Time{}, time.Time{}
-	}
-	p.quotas.mu.Unlock()
-	if fl := p.fleet.Load(); fl != nil {
-		old := *fl
-		old.read = time.Time{}
-		p.fleet.CompareAndSwap(fl, &old)
-	}
-	if p.forgetFlow != nil {
-		p.forgetFlow()
 	}
 }

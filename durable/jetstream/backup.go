@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -49,7 +50,7 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 	c := backupConfig("Backup", nc, opts)
 	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
+		stream := streamName(c.Queue, i)
 		b, err := c.backUp(ctx, d, stream, filepath.Join(dir, stream))
 		if err != nil {
 			return fmt.Errorf("jetstream: Backup: stream %s: %w", stream, err)
@@ -73,7 +74,7 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) err
 	}
 	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := fmt.Sprintf("TW_%s_%d", c.Queue, i)
+		stream := streamName(c.Queue, i)
 		b, err := c.restore(ctx, d, stream, filepath.Join(dir, stream))
 		if err != nil {
 			return fmt.Errorf("jetstream: Restore: stream %s: %w", stream, err)
@@ -121,8 +122,9 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, stream: stream, version: wireVersion, closed: ctx, batches: make(chan struct{}, maxBatches)}
-	if b, err = p.copyTo(ctx, f); err != nil {
+	p := c.newPart(newConn(d.nc, ctx), d, stream, 0)
+	p.version = wireVersion
+	if b, err = (&copier{p.buckets}).copyTo(ctx, f); err != nil {
 		return b, denied(ctx, err)
 	}
 	meta, err := json.MarshalIndent(b, "", "  ")
@@ -221,4 +223,87 @@ func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, bod
 		return fmt.Errorf("%w: %q", ErrNoQueue, c.Queue)
 	}
 	return err
+}
+
+// copier writes a stream to an archive. It has no lock: one goroutine copies.
+type copier struct{ *buckets }
+
+// holdStatuses stores the message b: a backup is under way, and no status is removed.
+func (c *copier) holdStatuses(ctx context.Context) (witness, error) {
+	w := write{subject: c.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
+	written, err := c.writeSeq(ctx, w)
+	return witness{w.subject, written}, err
+}
+
+// copyTo writes the stream to an archive, and returns its description.
+func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
+	err = c.ask(ctx, "STREAM.INFO."+c.name, nil, &b)
+	if isCode(err, codeNoStream) {
+		err = fmt.Errorf("%w: %q", ErrNoQueue, c.name)
+	}
+	if err == nil {
+		_, err = versionOf(b.metadata(metaVersion), c.version)
+	}
+	if err != nil {
+		return b, err
+	}
+	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
+		c.replicas = int(n)
+	} else {
+		c.replicas = 1
+	}
+	first, err := c.holdStatuses(ctx)
+	if err != nil {
+		return b, err
+	}
+	if _, err := c.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
+		return b, err
+	}
+	compressed := s2.NewWriter(to, s2.WriterBlockSize(blockSize))
+	a := &archive{w: compressed}
+	a.open(b.State)
+	if err := c.copyAll(ctx, a); err != nil {
+		return b, err
+	}
+	a.add("", 0, time.Time{}, nil, nil) // the end
+	return b, errors.Join(a.err, compressed.Close())
+}
+
+// copyAll reads all messages, up to one that it writes itself.
+func (c *copier) copyAll(ctx context.Context, a *archive) error {
+	from, until, held := uint64(1), uint64(0), time.Now()
+	for until == 0 || from <= until {
+		for page, err := range c.pages(ctx, c.subject(">"), from, time.Time{}) {
+			if err != nil {
+				return err
+			}
+			for _, m := range page {
+				if from = m.Seq + 1; until > 0 && from > until {
+					return a.err
+				}
+				if m.Subject != c.backupSubject() {
+					a.add(m.Subject, m.Seq, m.Time, m.header(), m.Data)
+				}
+			}
+			if a.err != nil {
+				return a.err
+			}
+			if time.Since(held) > backupTTL/3 {
+				held = time.Now()
+				if _, err := c.holdStatuses(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		if until > 0 {
+			c.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
+			continue
+		}
+		last, err := c.holdStatuses(ctx)
+		if err != nil {
+			return err
+		}
+		until = last.seq
+	}
+	return nil
 }

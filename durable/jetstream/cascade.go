@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,21 +12,31 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// mover moves the far buckets of a partition to their near ones. Mu guards far. A job is acknowledged in its far bucket
+// only when it is stored in the near one, and the mark of a far bucket is written when it has nothing left.
+type mover struct {
+	*consumers
+	running *sync.WaitGroup // of the Fetch
+
+	mu  sync.Mutex
+	far map[int64]bool // being moved
+}
+
 // startFar begins to move the far buckets whose time has come, the oldest first and one
 // at a time. Workers share its consumer as they share those of near buckets.
-func (f *fetcher) startFar(ctx context.Context, far map[int64]uint64, now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (mv *mover) startFar(ctx context.Context, far map[int64]uint64, now time.Time) {
+	mv.mu.Lock()
+	defer mv.mu.Unlock()
 	for _, h := range sorted(far) {
-		if len(f.far) > 0 || now.Before(f.cascadeAt(h)) {
+		if len(mv.far) > 0 || now.Before(mv.cascadeAt(h)) {
 			return
 		}
-		f.far[h] = true
-		f.readers.Go(func() {
-			f.cascade(ctx, h)
-			f.mu.Lock()
-			delete(f.far, h)
-			f.mu.Unlock()
+		mv.far[h] = true
+		mv.running.Go(func() {
+			mv.cascade(ctx, h)
+			mv.mu.Lock()
+			delete(mv.far, h)
+			mv.mu.Unlock()
 		})
 	}
 }
@@ -33,91 +44,91 @@ func (f *fetcher) startFar(ctx context.Context, far map[int64]uint64, now time.T
 // cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged
 // when they are stored in the near bucket, so that a crash leaves copies but no gap;
 // copies have one claim between them.
-func (f *fetcher) cascade(ctx context.Context, h int64) {
-	err := f.consumer(ctx, farConsumer(h), f.farSubject(h))
-	f.refusedConsumer(err)
+func (mv *mover) cascade(ctx context.Context, h int64) {
+	err := mv.consumer(ctx, farConsumer(h), mv.farSubject(h))
+	mv.refusedConsumer(err)
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
 		var got int
-		if got, err = f.movePage(ctx, h); err != nil {
+		if got, err = mv.movePage(ctx, h); err != nil {
 			break
 		}
 		if got > 0 {
-			if n%purgeEvery == 0 || f.pressed() {
-				err = f.purgeMoved(ctx, h)
+			if n%purgeEvery == 0 || mv.part.admission.pressed() {
+				err = mv.purgeMoved(ctx, h)
 			}
 			continue
 		}
-		done, closeErr := f.closeFar(ctx, h)
+		done, closeErr := mv.closeFar(ctx, h)
 		if done || closeErr != nil {
 			return // or another poll begins anew
 		}
-		f.wait(ctx, pollEvery)
+		mv.wait(ctx, pollEvery)
 	}
 }
 
 // movePage moves what one request brings, and returns how many that is.
-func (f *fetcher) movePage(ctx context.Context, h int64) (int, error) {
-	if !f.w.move.take(ctx, readSize, h) {
+func (mv *mover) movePage(ctx context.Context, h int64) (int, error) {
+	if !mv.w.move.take(ctx, readSize, h) {
 		return 0, ctx.Err()
 	}
-	defer f.w.move.give(readSize)
+	defer mv.w.move.give(readSize)
 	var page []*nats.Msg
-	got, err := f.pull(farConsumer(h), pullRequest{Batch: pageSize, MaxBytes: readSize, NoWait: true}, func(msgs []*nats.Msg) {
+	got, err := mv.pull(farConsumer(h), pullRequest{Batch: pageSize, MaxBytes: readSize, NoWait: true}, func(msgs []*nats.Msg) {
 		page = append(page, msgs...)
 	})
 	if err != nil || got == 0 {
 		return got, err
 	}
-	return got, f.moveDown(ctx, page)
+	return got, mv.moveDown(ctx, page)
 }
 
 // purgeEvery is after how many pages what was moved is removed, so that a cascade needs
 // room for some ten thousand jobs rather than for all a second time.
 const purgeEvery = 20
 
-func (f *fetcher) purgeMoved(ctx context.Context, h int64) error {
-	upTo, _, err := f.ended(ctx, farConsumer(h))
+func (mv *mover) purgeMoved(ctx context.Context, h int64) error {
+	upTo, _, err := mv.ended(ctx, farConsumer(h))
 	if err != nil || upTo == 0 {
 		return err
 	}
-	return f.purge(ctx, f.farSubject(h), upTo)
+	return mv.purge(ctx, mv.farSubject(h), upTo)
 }
 
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
 // has ended is left behind.
-func (f *fetcher) moveDown(ctx context.Context, msgs []*nats.Msg) error {
+func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	held := make([]*driver.Delivery, 0, len(msgs))
 	for _, m := range msgs {
-		h, err := f.deliveryOf(m)
+		h, err := mv.deliveryOf(m)
 		if err != nil {
 			continue
 		}
 		h.Claim.(*handle).again = true // it may have ended long ago
 		held = append(held, h)
 	}
-	statuses := f.statusesAmong(ctx, held)
+	statuses := mv.statusesAmong(ctx, held)
 	var groups []group
 	var moving []*driver.Delivery
 	for i, h := range held {
 		hd := h.Claim.(*handle)
 		if statuses[i].fate.final() {
-			if f.tidy(ctx, &h.Record, hd.at) == nil {
+			if mv.tidy(ctx, &h.Record, hd.at) == nil {
 				hd.ack()
 			}
 			continue
 		}
 		groups = append(groups, group{{
-			subject: f.nearSubject(hd.at.bucket, h.Record.Kind), data: hd.data, last: seq(0), guard: f.nearMark(hd.at.bucket),
+			subject: mv.part.queues.nearSubject(hd.at.bucket, h.Record.Kind), data: hd.data, last: seq(0), guard: mv.nearMark(hd.at.bucket),
 		}})
 		moving = append(moving, h)
 	}
-	for i, res := range f.commit(ctx, groups) {
+	for i, res := range mv.commit(ctx, groups) {
 		hd := moving[i].Claim.(*handle)
 		switch {
 		case res.err == nil:
 			hd.ack()
 		case errors.Is(res.err, errConflict):
-			if err := f.moveLate(ctx, hd, &moving[i].Record); err != nil {
+			if err := mv.moveLate(ctx, hd, &moving[i].Record); err != nil {
 				return err
 			}
 		default:
@@ -139,35 +150,35 @@ func (f *fetcher) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 // ended are removed after that. And as long as that status is there it has not ended since.
 // A cascade that was frozen until all was forgotten would bring back to life what has run,
 // or was canceled.
-func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) error {
+func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) error {
 	for range maxTries {
-		if err := f.readWatermark(ctx); err != nil {
+		if err := mv.readWatermark(ctx); err != nil {
 			return err
 		}
-		forward, replaced, err := f.replaced(ctx, hd.at)
+		forward, replaced, err := mv.replaced(ctx, hd.at)
 		if err != nil {
 			return err
 		}
-		s, err := f.status(ctx, hd.at)
+		s, err := mv.status(ctx, hd.at)
 		if err != nil {
 			return err
 		}
 		if replaced || s.fate.final() {
-			if err := f.tidy(ctx, r, hd.at); err != nil {
+			if err := mv.tidy(ctx, r, hd.at); err != nil {
 				return err
 			}
 			hd.ack()
 			return nil
 		}
 		if s.fate == claimed {
-			if left, err := f.w.leaseOf(ctx, f.part, s.worker); err != nil || left > 0 {
+			if left, err := mv.w.leaseOf(ctx, mv.leases, s.worker); err != nil || left > 0 {
 				return err
 			}
 			r.Attempt = s.attempt
 		}
 		if s.fate == none {
 			s = status{fate: freed, token: rand.Text(), attempt: r.Attempt}
-			s.seq, err = f.writeSeq(ctx, write{subject: f.fateSubject(hd.at), data: s.encode(), last: seq(0), ttl: markTTL})
+			s.seq, err = mv.writeSeq(ctx, write{subject: mv.fateSubject(hd.at), data: s.encode(), last: seq(0), ttl: markTTL})
 			if errors.Is(err, errConflict) || errors.Is(err, errBusy) {
 				continue
 			}
@@ -176,22 +187,22 @@ func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) er
 			}
 		}
 		hd.status = s
-		if there, err := f.reopened(ctx, hd, f.farMark(f.farOf(hd.at.bucket))); err != nil {
+		if there, err := mv.reopened(ctx, hd, mv.farMark(mv.farOf(hd.at.bucket))); err != nil {
 			return err
 		} else if !there { // another one was done with it: it has ended, or is on its way
 			if s.fate == claimed {
 				return nil
 			}
-			err := f.purge(ctx, f.fateSubject(hd.at), s.seq)
+			err := mv.purge(ctx, mv.fateSubject(hd.at), s.seq)
 			if err == nil {
 				hd.ack() // a late copy is there still
 			}
 			return err
 		}
-		g := f.moveGroup(r, hd.data, hd.at, s, rand.Text(), r.Due, f.now())
+		g := mv.part.records.moveGroup(r, hd.data, hd.at, s, rand.Text(), r.Due, mv.now())
 		g[0].ttl = markTTL // nobody closes this bucket again
 		g[1].last, g[1].guard = seq(forward), ""
-		err = f.write(ctx, g...)
+		err = mv.write(ctx, g...)
 		if err == nil {
 			hd.ack()
 			return nil
@@ -205,8 +216,8 @@ func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) er
 
 // replaced reports whether a newer version of a job is there, or was and has ended, and
 // returns the sequence of the forward: 0 if there is none.
-func (p *part) replaced(ctx context.Context, at location) (uint64, bool, error) {
-	m, err := p.last(ctx, p.forward(at.id))
+func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error) {
+	m, err := mv.last(ctx, mv.forward(at.id))
 	switch {
 	case err != nil:
 		return 0, false, err
@@ -221,28 +232,28 @@ func (p *part) replaced(ctx context.Context, at location) (uint64, bool, error) 
 
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
 // ones are closed, and for the same reasons.
-func (f *fetcher) closeFar(ctx context.Context, h int64) (bool, error) {
-	backs := f.history.now().backs
-	upTo, ok, err := f.ended(ctx, farConsumer(h))
+func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
+	backs := mv.history.now().backs
+	upTo, ok, err := mv.ended(ctx, farConsumer(h))
 	if err != nil || !ok {
 		return false, err
 	}
 	if upTo == 0 {
 		return true, nil // another worker was faster
 	}
-	ok, err = f.markClosed(ctx, f.farMark(h), func(fl *watermark) { fl.far = max(fl.far, h) })
-	if err != nil || !ok || f.history.now().backs != backs {
+	ok, err = mv.markClosed(ctx, mv.farMark(h), func(fl *watermark) { fl.far = max(fl.far, h) })
+	if err != nil || !ok || mv.history.now().backs != backs {
 		return false, err
 	}
-	if err := f.purge(ctx, f.farSubject(h), upTo); err != nil {
+	if err := mv.purge(ctx, mv.farSubject(h), upTo); err != nil {
 		return false, err
 	}
-	info, err := f.info(ctx, f.farSubject(h))
+	info, err := mv.info(ctx, mv.farSubject(h))
 	if err != nil || len(info.subjects) > 0 {
 		return false, err
 	}
-	if err := f.noteEmpty(ctx, f.farMark(h), info.last); err != nil {
+	if err := mv.noteEmpty(ctx, mv.farMark(h), info.last); err != nil {
 		return false, err
 	}
-	return true, f.deleteConsumer(ctx, farConsumer(h))
+	return true, mv.deleteConsumer(ctx, farConsumer(h))
 }

@@ -41,7 +41,7 @@ func connectPart(t testing.TB, srv nats.InProcessConnProvider, opts ...Option) *
 }
 
 func (p *part) insertOne(ctx context.Context, r driver.Record) error {
-	_, errs := p.insert(ctx, []driver.Record{r})
+	_, errs := p.inserts.insert(ctx, []driver.Record{r})
 	return errs[0]
 }
 
@@ -56,18 +56,18 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 		require.NoError(t, p.insertOne(t.Context(), r))
 		if closed {
 			require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
-			require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
+			require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 		}
 		at := location{id: a.id, bucket: a.bucket}
 		late := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode(), last: seq(0)}
 		require.NoError(t, p.write(t.Context(), late))
-		ok, err := p.cancelAs(t.Context(), a, "t")
+		ok, err := p.changes.cancelAs(t.Context(), a, "t")
 		require.NoError(t, err)
 		require.Equal(t, want, ok, "closed: %v", closed)
 		s, err := p.status(t.Context(), at)
 		require.NoError(t, err)
 		require.Equal(t, want, s.fate == canceled, "what it has written is removed")
-		ok, err = p.cancelAs(t.Context(), a, "another")
+		ok, err = p.changes.cancelAs(t.Context(), a, "another")
 		require.NoError(t, err)
 		require.False(t, ok)
 	}
@@ -81,9 +81,7 @@ func TestLeavesFarBucket(t *testing.T) {
 	size := func() uint64 {
 		_, err := p.info(t.Context(), "")
 		require.NoError(t, err)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.bytes
+		return p.bytes.Load()
 	}
 	has := func(level string) int {
 		info, err := p.info(t.Context(), p.subject(level)+".>")
@@ -98,17 +96,17 @@ func TestLeavesFarBucket(t *testing.T) {
 	}
 	moved, stays := add("moved", ""), add("stays", "")
 	for i := range 20 {
-		ok, err := p.move(t.Context(), moved, now.Add(time.Duration(31+i)*24*time.Hour))
+		ok, err := p.changes.move(t.Context(), moved, now.Add(time.Duration(31+i)*24*time.Hour))
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
 	for i := range 20 {
 		a := add(fmt.Sprint("canceled", i), fmt.Sprint("key", i))
 		if i%2 == 0 {
-			_, err := p.move(t.Context(), a, now.Add(40*24*time.Hour))
+			_, err := p.changes.move(t.Context(), a, now.Add(40*24*time.Hour))
 			require.NoError(t, err)
 		}
-		ok, err := p.cancel(t.Context(), a)
+		ok, err := p.changes.cancel(t.Context(), a)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
@@ -139,7 +137,7 @@ func TestMovesLeaveTheReserve(t *testing.T) {
 	var err error
 	for n := 0; err == nil; n++ {
 		require.Less(t, n, most/len(r.Payload), "moves fill the store")
-		_, err = p.move(t.Context(), a, r.Due.Add(time.Duration(n)*time.Millisecond))
+		_, err = p.changes.move(t.Context(), a, r.Due.Add(time.Duration(n)*time.Millisecond))
 	}
 	require.ErrorIs(t, err, driver.ErrFull)
 	for range 2 {

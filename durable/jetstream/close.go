@@ -2,16 +2,9 @@ package jetstream
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
-
-	natsjs "github.com/nats-io/nats.go/jetstream"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
+	"time"
 )
 
 // A near bucket is closed in this order, and by any worker:
@@ -33,56 +26,37 @@ import (
 // block that has become empty if tombstones of older blocks are in it, writes none for the messages of the block
 // itself, and reads them again when it starts. The note tells such a job from one that has come late.
 
-// mark is the message that says that a bucket is closed.
-func (p *part) mark(subject string) write {
-	return write{subject: subject, data: []byte("closed"), rollup: true, ttl: markTTL}
+// resumeEvery is how many closings, a minute or more, are between two looks for those that were left.
+const resumeEvery = 120
+
+// closer closes near buckets in which all has ended, and removes their statuses. One goroutine uses it, so it has no lock
+// but that of the readers. It never marks a bucket in which a job waits, nor purges by sequences of before the stream
+// went back.
+type closer struct {
+	*consumers
+	readers *readers
+	closing int64              // the history.backs of what is known of the buckets that are being closed
+	swept   map[spot]time.Time // when endedNobodys has checked it
 }
 
-// emptied returns up to which sequence of the stream a consumer's messages have ended, 0 if it
-// has more, or is not there: then its readers make it anew.
-func (f *fetcher) emptied(ctx context.Context, consumer string) (last uint64, err error) {
-	last, all, err := f.ended(ctx, consumer)
-	if !all {
-		return 0, err
-	}
-	return last, err
-}
-
-// ended is the same though a consumer has more, and all says whether it has none. A consumer on a server that is
-// behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
-func (f *fetcher) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
-	var info natsjs.ConsumerInfo
-	try, cancel := context.WithTimeout(ctx, silentAfter)
-	defer cancel()
-	err = f.ask(try, "CONSUMER.INFO."+f.stream+"."+consumer, nil, &info)
-	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) { // its readers make it anew
-		return 0, false, nil
-	}
-	if err != nil {
-		return 0, false, err
-	}
-	return f.endedBy(ctx, &info)
-}
-
-// endedBy is ended by what a server says of the consumer.
-func (f *fetcher) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
-	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
-	if !all || f.replicas == 1 {
-		return last, all, nil
-	}
-	next, err := f.ofLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
-	return last, err == nil && next.Seq == 0, err
+// view is the result of a poll: how many messages each bucket has, and each queue of a near
+// one.
+type view struct {
+	near map[int64]map[string]uint64
+	far  map[int64]uint64
+	now  time.Time
+	all  bool // else near is empty
 }
 
 // closeBuckets closes what has ended, as the polls show it. It is not part of a poll: it
 // takes several commits and questions a bucket.
-func (f *fetcher) closeBuckets(ctx context.Context, views <-chan view) error {
+func (c *closer) closeBuckets(ctx context.Context, views <-chan view) error {
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case v := <-views:
-			err := f.closeOnce(ctx, v, n%resumeEvery == 0)
+			err := c.closeOnce(ctx, v, n%resumeEvery == 0)
 			if err != nil && ctx.Err() == nil && !isUnanswered(err) { // jobs are read, though buckets stay
 				return err
 			}
@@ -90,49 +64,49 @@ func (f *fetcher) closeBuckets(ctx context.Context, views <-chan view) error {
 	}
 }
 
-func (f *fetcher) closeOnce(ctx context.Context, v view, resume bool) error {
+func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	f.closing = f.history.now().backs
-	if f.pressed() {
-		if err := f.removeEnded(ctx, v.near); err != nil {
+	c.closing = c.history.now().backs
+	if c.part.admission.pressed() {
+		if err := c.removeEnded(ctx, v.near); err != nil {
 			return err
 		}
 	}
-	if is, err := f.isBackedUp(ctx); is || err != nil {
+	if is, err := c.isBackedUp(ctx); is || err != nil {
 		return err
 	}
-	if err := f.closeEmptied(ctx, v); err != nil || !resume {
+	if err := c.closeEmptied(ctx, v); err != nil || !resume {
 		return err
 	}
-	return f.resume(ctx)
+	return c.resume(ctx)
 }
 
 // closeEmptied closes the near buckets that have ended, and of which this worker reads
 // something, or nobody does. Of those that have not, because other jobs wait there, it removes
 // what has ended.
-func (f *fetcher) closeEmptied(ctx context.Context, v view) error {
-	fl, past := f.fleet.Load(), map[int64]bool{}
-	isPast := func(b int64) bool { return v.now.After(f.closeAt(b)) && v.far[f.farOf(b)] == 0 }
+func (c *closer) closeEmptied(ctx context.Context, v view) error {
+	fl, past := c.part.queues.fleet.Load(), map[int64]bool{}
+	isPast := func(b int64) bool { return v.now.After(c.closeAt(b)) && v.far[c.farOf(b)] == 0 }
 	for b, had := range v.near { // what nobody reads
 		if isPast(b) && !slices.ContainsFunc(slices.Collect(maps.Keys(had)), func(q string) bool { return !fl.isNobodys(q) }) {
 			past[b] = true
 		}
 	}
-	f.mu.Lock()
-	for at := range f.near {
+	c.readers.mu.Lock()
+	for at := range c.readers.near {
 		if isPast(at.bucket) {
 			past[at.bucket] = true
 		}
 	}
-	for at, r := range f.near {
+	for at, r := range c.readers.near {
 		if r.busy {
 			delete(past, at.bucket)
 		}
 	}
-	f.mu.Unlock()
+	c.readers.mu.Unlock()
 	for _, b := range sorted(past) {
-		if err := f.closeNear(ctx, b, v.near[b]); err != nil {
+		if err := c.closeNear(ctx, b, v.near[b]); err != nil {
 			return err
 		}
 	}
@@ -140,14 +114,14 @@ func (f *fetcher) closeEmptied(ctx context.Context, v view) error {
 }
 
 // endedOf finds out up to where each queue of a bucket has ended; all is false if one has not.
-func (f *fetcher) endedOf(ctx context.Context, b int64, had map[string]uint64) (upTo map[string]uint64, all bool, err error) {
-	upTo, fl := map[string]uint64{}, f.fleet.Load()
+func (c *closer) endedOf(ctx context.Context, b int64, had map[string]uint64) (upTo map[string]uint64, all bool, err error) {
+	upTo, fl := map[string]uint64{}, c.part.queues.fleet.Load()
 	for queue := range had {
 		var last uint64
 		if fl.isNobodys(queue) {
-			last, err = f.endedNobodys(ctx, spot{b, queue})
+			last, err = c.endedNobodys(ctx, spot{b, queue})
 		} else {
-			last, err = f.emptied(ctx, spot{b, queue}.consumer())
+			last, err = c.emptied(ctx, spot{b, queue}.consumer())
 		}
 		if err != nil {
 			return nil, false, err
@@ -162,21 +136,21 @@ func (f *fetcher) endedOf(ctx context.Context, b int64, had map[string]uint64) (
 // closeNear closes a bucket in which all has ended, and ends the reading of it. If some has not
 // it removes what has, and ends the reading of queues in which there was nothing. The statuses
 // stay then, so a copy that comes after that is known to have ended.
-func (f *fetcher) closeNear(ctx context.Context, b int64, had map[string]uint64) error {
-	upTo, all, err := f.endedOf(ctx, b, had)
+func (c *closer) closeNear(ctx context.Context, b int64, had map[string]uint64) error {
+	upTo, all, err := c.endedOf(ctx, b, had)
 	if err != nil {
 		return err
 	}
 	used := len(had) > 0
 	if !used {
-		used, err = f.hasStatuses(ctx, b)
+		used, err = c.hasStatuses(ctx, b)
 	}
 	if !all {
-		err = f.purgeEnded(ctx, b, upTo)
+		err = c.purgeEnded(ctx, b, upTo)
 	} else if used && err == nil {
 		var closed bool
-		if closed, err = f.stillEnded(ctx, b, had, upTo); err == nil && closed {
-			closed, err = f.markAndForget(ctx, b, upTo)
+		if closed, err = c.stillEnded(ctx, b, had, upTo); err == nil && closed {
+			closed, err = c.markAndForget(ctx, b, upTo)
 		}
 		if !closed {
 			return err
@@ -185,21 +159,21 @@ func (f *fetcher) closeNear(ctx context.Context, b int64, had map[string]uint64)
 	if err != nil {
 		return err
 	}
-	return f.leave(ctx, b, func(queue string) bool { return all || had[queue] == 0 })
+	return c.leave(ctx, b, func(queue string) bool { return all || had[queue] == 0 })
 }
 
 // hasStatuses reports whether a bucket in which nothing is has statuses: jobs that leave a far
 // bucket never come to the near one, and their statuses stay until that is over.
-func (f *fetcher) hasStatuses(ctx context.Context, b int64) (bool, error) {
-	info, err := f.info(ctx, f.subject("c."+itoa(b)+".>"))
+func (c *closer) hasStatuses(ctx context.Context, b int64) (bool, error) {
+	info, err := c.info(ctx, c.subject("c."+itoa(b)+".>"))
 	return len(info.subjects) > 0, err
 }
 
 // stillEnded looks once more at a bucket in which all has ended that it had. A job that is set
 // aside is in its new queue before it is acknowledged in the one where it was. So if that one was
 // found to have ended, the other one shows now.
-func (f *fetcher) stillEnded(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
-	now, err := f.contents(ctx, "q."+itoa(b)+".*")
+func (c *closer) stillEnded(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
+	now, err := c.contents(ctx, "q."+itoa(b)+".*")
 	if err != nil {
 		return false, err
 	}
@@ -207,10 +181,10 @@ func (f *fetcher) stillEnded(ctx context.Context, b int64, had, upTo map[string]
 		if upTo[queue] == 0 || n > had[queue] {
 			return false, nil
 		}
-		if f.fleet.Load().isNobodys(queue) {
+		if c.part.queues.fleet.Load().isNobodys(queue) {
 			continue
 		}
-		if last, err := f.emptied(ctx, spot{b, queue}.consumer()); err != nil || last == 0 {
+		if last, err := c.emptied(ctx, spot{b, queue}.consumer()); err != nil || last == 0 {
 			return false, err
 		}
 	}
@@ -218,25 +192,25 @@ func (f *fetcher) stillEnded(ctx context.Context, b int64, had, upTo map[string]
 }
 
 // markAndForget is what closes a bucket. False: it is not closed yet.
-func (f *fetcher) markAndForget(ctx context.Context, b int64, upTo map[string]uint64) (bool, error) {
-	closing := write{subject: f.closingSubject(b), rollup: true}
-	ok, err := f.markClosed(ctx, f.nearMark(b), func(fl *watermark) { fl.near = max(fl.near, b) }, closing)
+func (c *closer) markAndForget(ctx context.Context, b int64, upTo map[string]uint64) (bool, error) {
+	closing := write{subject: c.closingSubject(b), rollup: true}
+	ok, err := c.markClosed(ctx, c.nearMark(b), func(fl *watermark) { fl.near = max(fl.near, b) }, closing)
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := f.purgeEnded(ctx, b, upTo); err != nil {
+	if err := c.purgeEnded(ctx, b, upTo); err != nil {
 		return false, err
 	}
-	return f.forget(ctx, b)
+	return c.forget(ctx, b)
 }
 
 // purgeEnded removes jobs that have ended: of each queue up to where its consumer says so.
-func (f *fetcher) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
+func (c *closer) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
 	for queue, last := range upTo {
-		if f.history.now().backs != f.closing {
+		if c.history.now().backs != c.closing {
 			return errWentBack
 		}
-		if err := f.purge(ctx, f.queueSubject(b, queue), last); err != nil {
+		if err := c.purge(ctx, c.queueSubject(b, queue), last); err != nil {
 			return err
 		}
 	}
@@ -245,83 +219,57 @@ func (f *fetcher) purgeEnded(ctx context.Context, b int64, upTo map[string]uint6
 
 // leave ends the reading of some queues of a bucket, and their consumers. Those of others lapse,
 // if their workers do not delete them.
-func (f *fetcher) leave(ctx context.Context, b int64, of func(queue string) bool) error {
+func (c *closer) leave(ctx context.Context, b int64, of func(queue string) bool) error {
 	var done []spot
-	f.mu.Lock()
-	for at, r := range f.near {
+	c.readers.mu.Lock()
+	for at, r := range c.readers.near {
 		if at.bucket == b && of(at.queue) {
 			r.cancel()
-			delete(f.near, at)
+			delete(c.readers.near, at)
 			done = append(done, at)
 		}
 	}
-	f.mu.Unlock()
+	c.readers.mu.Unlock()
 	for _, at := range done {
-		if err := f.deleteConsumer(ctx, at.consumer()); err != nil {
+		if err := c.deleteConsumer(ctx, at.consumer()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *part) closingSubject(b int64) string { return p.subject("p." + itoa(b)) }
-
 // forget removes the statuses of a marked bucket, if that is empty. So must be its far
 // bucket: a cascade that was cut off between its copy and the acknowledgment has left a
 // job in there, too, that may have ended since.
-func (f *fetcher) forget(ctx context.Context, b int64) (bool, error) {
-	far, err := f.info(ctx, f.farSubject(f.farOf(b)))
+func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
+	far, err := c.info(ctx, c.farSubject(c.farOf(b)))
 	if err != nil || len(far.subjects) > 0 {
 		return false, err
 	}
-	near, err := f.info(ctx, f.queueSubject(b, "*"))
+	near, err := c.info(ctx, c.queueSubject(b, "*"))
 	if err != nil || len(near.subjects) > 0 {
 		return false, err
 	}
-	if is, err := f.isBackedUp(ctx); is || err != nil {
+	if is, err := c.isBackedUp(ctx); is || err != nil {
 		return false, err // it has read the jobs, maybe, and not the statuses
 	}
-	if err := f.noteEmpty(ctx, f.nearMark(b), near.last); err != nil {
+	if err := c.noteEmpty(ctx, c.nearMark(b), near.last); err != nil {
 		return false, err
 	}
-	if err := f.purge(ctx, f.subject("c."+itoa(b)+".>"), near.last); err != nil {
+	if err := c.purge(ctx, c.subject("c."+itoa(b)+".>"), near.last); err != nil {
 		return false, err
 	}
-	return true, f.purge(ctx, f.closingSubject(b), 0)
-}
-
-// emptySubject is that of the note that a bucket was empty, by the subject of its mark.
-func (p *part) emptySubject(mark string) string {
-	return p.subject("e." + strings.TrimPrefix(mark, p.subject("m.")))
-}
-
-// noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
-func (p *part) noteEmpty(ctx context.Context, mark string, last uint64) error {
-	return p.write(ctx, write{subject: p.emptySubject(mark), data: []byte(strconv.FormatUint(last, 10)), rollup: true, ttl: markTTL})
-}
-
-// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
-// that back.
-func (p *part) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
-	note, err := p.ofLeader(ctx, map[string]any{"last_by_subj": p.emptySubject(mark)})
-	if err != nil || note.Seq == 0 {
-		return false, err
-	}
-	last, err := strconv.ParseUint(string(note.Data), 10, 64)
-	if err != nil {
-		return false, fmt.Errorf("%w: cannot read when a bucket was empty: %w", driver.ErrStorage, err)
-	}
-	return message <= last, nil
+	return true, c.purge(ctx, c.closingSubject(b), 0)
 }
 
 // resume ends what closings of workers that died have left.
-func (f *fetcher) resume(ctx context.Context) error {
-	closing, err := f.buckets(ctx, "p")
+func (c *closer) resume(ctx context.Context) error {
+	closing, err := c.bucketsOf(ctx, "p")
 	if err != nil {
 		return err
 	}
 	for b := range closing {
-		if _, err := f.forget(ctx, b); err != nil {
+		if _, err := c.forget(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -330,21 +278,46 @@ func (f *fetcher) resume(ctx context.Context) error {
 
 // removeEnded removes jobs that have ended from buckets that are still open, but for the
 // last one, by which the bucket is known to be there when it is to be closed.
-func (f *fetcher) removeEnded(ctx context.Context, near map[int64]map[string]uint64) error {
-	f.mu.Lock()
-	read := slices.Collect(maps.Keys(f.near))
-	f.mu.Unlock()
+func (c *closer) removeEnded(ctx context.Context, near map[int64]map[string]uint64) error {
+	c.readers.mu.Lock()
+	read := slices.Collect(maps.Keys(c.readers.near))
+	c.readers.mu.Unlock()
 	for _, at := range read {
 		if near[at.bucket][at.queue] == 0 {
 			continue
 		}
-		last, _, err := f.ended(ctx, at.consumer())
+		last, _, err := c.ended(ctx, at.consumer())
 		if err != nil || last <= 1 {
 			continue
 		}
-		if err := f.purge(ctx, f.queueSubject(at.bucket, at.queue), last-1); err != nil {
+		if err := c.purge(ctx, c.queueSubject(at.bucket, at.queue), last-1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// A job that no worker can run is in a queue that has no consumer, and costs nothing while it
+// waits. Its bucket is not closed. A look now and then finds those that were canceled meanwhile.
+
+// endedNobodys returns up to where the jobs of a kind have ended that no worker can run, 0
+// if one of them waits. It looks once in a while.
+func (c *closer) endedNobodys(ctx context.Context, at spot) (last uint64, err error) {
+	if time.Since(c.swept[at]) < sweepEvery {
+		return 0, nil
+	}
+	maps.DeleteFunc(c.swept, func(_ spot, when time.Time) bool { return time.Since(when) > sweepEvery })
+	c.swept[at] = time.Now()
+	for v, err := range c.versions(ctx, c.queueSubject(at.bucket, at.queue)) {
+		if err != nil || !v.s.fate.final() {
+			return 0, err
+		}
+		if err := c.tidy(ctx, &v.r, v.at); err != nil {
+			return 0, err
+		}
+		last = v.seq
+	}
+	return last, nil
+}
+
+const sweepEvery = 5 * time.Minute

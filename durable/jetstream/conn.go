@@ -13,6 +13,9 @@ import (
 	"github.com/tickwheel/tickwheel/internal/stack"
 )
 
+// answerTimeout is for how long the answer to a question is awaited.
+const answerTimeout = 5 * time.Second
+
 // conn is a connection none of whose calls outlasts its context.
 //
 // A nats.Conn holds a lock while it writes, and a write to a peer that reads nothing lasts

@@ -13,7 +13,151 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
+)
+
+// Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12.7 or later),
+// and makes the queue's streams if they are not there; see [WithExistingOnly]. An option that is
+// not given takes the stored value, and one that contradicts it is an error. While the
+// servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
+// or for a minute if ctx has no deadline. A server's refusal is an error at once, and so is
+// durable.ErrVersion: a newer version of this package has stored the queue.
+//
+// Connect refuses a stream whose settings lose jobs, and names them, such as a max_age. If
+// somebody changes them later, Add and Health return such an error, and it is in the log, until they
+// are right again. A server with fewer than 16 consumers for the stream (max_consumers) is refused,
+// too. If they do not suffice for all sets of kinds (see above, Kinds), Health and the log say so.
+//
+// If the server denies a request of the connection's user, in Connect or later, the error
+// wraps nats.ErrPermissionViolation and names the subject. For this Connect wraps the
+// connection's error handler; a handler that is set later must call the earlier one.
+// NATS.md says which rights a user needs.
+//
+// A job that is larger than the server's max_payload, as it is stored, is durable.ErrInvalid: with
+// the default of 1 MiB every job fits. Connect returns an error if max_payload is less than 16 KiB.
+//
+// The connection stays the caller's: Close of the engine leaves it open. It must
+// reconnect for ever: make it with nats.MaxReconnects(-1). Any other connection is an
+// error, since the queue would stand still once it gave up. Connect panics on nil.
+func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine, error) {
+	if nc == nil {
+		panic("jetstream: Connect: nil connection")
+	}
+	c := config{options.Options{Queue: "default", Replicas: 1, Partitions: 1, Buckets: defaultBuckets, StaleAge: staleAge, Version: wireVersion}}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("jetstream: Connect: nil Option")
+		}
+		opt(&c.Options)
+	}
+	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
+		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
+	}
+	if n := nc.MaxPayload(); n < leastMaxPayload {
+		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, leastMaxPayload)
+	}
+	if c.Domain == "" {
+		if err := checkServer(nc, leastServer); err != nil {
+			return nil, fmt.Errorf("jetstream: Connect: %w", err)
+		}
+	}
+	closed, cancel := context.WithCancelCause(c.alive())
+	bound := newConn(nc, closed)
+	denials := watchDenials(nc)
+	if err := c.noJetStream(ctx, bound); err != nil {
+		cancel(driver.ErrClosed)
+		return nil, fmt.Errorf("jetstream: Connect: %w", err)
+	}
+	var parts []*part
+	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
+		err := patiently(ctx, func(try context.Context) error {
+			p, err := openPart(try, &c, denials, i, bound)
+			if err == nil {
+				parts = append(parts, p)
+			}
+			return err
+		})
+		if err != nil {
+			cancel(driver.ErrClosed)
+			return nil, fmt.Errorf("jetstream: Connect: %w", err)
+		}
+	}
+	for _, p := range parts {
+		if !p.admission.local {
+			if err := p.admission.readAccount(ctx); err != nil {
+				cancel(driver.ErrClosed)
+				return nil, fmt.Errorf("jetstream: Connect: %w", err)
+			}
+		}
+		if p.made {
+			p.admission.keepReserve(ctx)
+		}
+	}
+	return newEngine(c.Queue, parts, cancel), nil
+}
+
+// openPart finds or makes a partition's stream. The first one to make it decides its
+// geometry.
+func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
+	p := c.newPart(nc, d, streamName(c.Queue, i), i)
+	ctx, stop := d.during(ctx, api(p.name))
+	defer stop()
+	err := p.open(ctx, c)
+	if err != nil {
+		err = denied(ctx, err)
+	}
+	return p, err
+}
+
+func (p *part) open(ctx context.Context, c *config) error {
+	info, err := p.findOrMake(ctx, c)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", p.name, err)
+	}
+	version, err := versionOf(info.Config.Metadata[metaVersion], p.version) // before anything else is read
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", p.name, err)
+	}
+	if err := c.compare(&info.Config); err != nil {
+		return fmt.Errorf("stream %s: %w", p.name, err)
+	}
+	atomic := info.Config.AllowAtomicPublish
+	p.made = info.Config.Metadata[metaComplete] == ""
+	if info, err = p.updateStream(ctx, c, info, version); err != nil {
+		return fmt.Errorf("stream %s: %w", p.name, err)
+	}
+	if !atomic && !info.Config.AllowAtomicPublish {
+		return tooOld(p.nc.nc, leastServer)
+	}
+	if err := checkSettings(&info.Config, p.name, p.nc.maxPayload()); err != nil {
+		return err
+	}
+	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
+		return err
+	}
+	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
+	WithPartitions(n)(&c.Options)                              // all partitions have to agree with the first
+	p.of = n
+	p.salt, p.replicas = c.Queue, info.Config.Replicas
+	p.admission.maxBytes = max(0, info.Config.MaxBytes)
+	if c.Own != nil {
+		p.free = c.Own.Free
+	}
+	if p.clock, err = clock.New(ctx, p.admission.readServer); err == nil {
+		err = p.readWatermark(ctx)
+	}
+	if err == nil && c.Own != nil {
+		err = p.purge(ctx, p.workerSubject("*"), 0)
+	}
+	return err
+}
+
+// The names in a stream's metadata.
+const (
+	metaBuckets    = "tickwheel-buckets"
+	metaPartitions = "tickwheel-partitions"
+	metaComplete   = "tickwheel-complete"
 )
 
 // ErrNoQueue is the error of Connect with [WithExistingOnly] if the queue does not exist.
@@ -21,20 +165,6 @@ var ErrNoQueue = errors.New("jetstream: the queue does not exist")
 
 // errDiffers: an option contradicts the queue that is there.
 var errDiffers = errors.New("jetstream: the queue exists and differs")
-
-// WithExistingOnly prevents Connect from making the queue: it returns ErrNoQueue if the queue
-// does not exist. Use it in tools, where a mistyped name must not become a queue.
-func WithExistingOnly() Option {
-	return func(o *options.Options) { o.Existing = true }
-}
-
-// The options that a queue stores. Connect compares those that it is called with.
-const (
-	replicasName   = "Replicas"
-	partitionsName = "Partitions"
-	maxBytesName   = "MaxBytes"
-	bucketsName    = "Buckets, in microseconds"
-)
 
 // compare returns an error if an option that was given contradicts a stream. A process that has
 // its own server may change the limit of a stream; see limit.
@@ -59,7 +189,7 @@ func (c *config) compare(s *natsjs.StreamConfig) error {
 // findOrMake returns what the server says of a partition's stream, which it makes if it is not there.
 func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, error) {
 	info := &natsjs.StreamInfo{}
-	err := p.ask(ctx, "STREAM.INFO."+p.stream, nil, info)
+	err := p.ask(ctx, "STREAM.INFO."+p.name, nil, info)
 	if !isCode(err, codeNoStream) {
 		return info, err
 	}
@@ -70,8 +200,8 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 	if maxBytes == 0 {
 		maxBytes = -1
 	}
-	err = p.ask(ctx, "STREAM.CREATE."+p.stream, natsjs.StreamConfig{
-		Name: p.stream, Subjects: []string{p.stream + ".>"}, Storage: natsjs.FileStorage,
+	err = p.ask(ctx, "STREAM.CREATE."+p.name, natsjs.StreamConfig{
+		Name: p.name, Subjects: []string{p.name + ".>"}, Storage: natsjs.FileStorage,
 		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.Replicas, MaxBytes: maxBytes,
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
@@ -80,7 +210,7 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 		},
 	}, info)
 	if isCode(err, codeNameInUse) { // another one was faster
-		err = p.ask(ctx, "STREAM.INFO."+p.stream, nil, info)
+		err = p.ask(ctx, "STREAM.INFO."+p.name, nil, info)
 	}
 	return info, err
 }
@@ -101,7 +231,7 @@ func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamI
 	s.Metadata = maps.Clone(s.Metadata)
 	s.Metadata[metaComplete], s.Metadata[metaVersion] = "1", strconv.Itoa(p.version)
 	updated := &natsjs.StreamInfo{}
-	return updated, p.ask(ctx, "STREAM.UPDATE."+p.stream, s, updated)
+	return updated, p.ask(ctx, "STREAM.UPDATE."+p.name, s, updated)
 }
 
 // limit returns how large a stream may get. A process that has the queue alone says so anew
@@ -146,25 +276,23 @@ func patiently(ctx context.Context, f func(try context.Context) error) error {
 	}
 }
 
-// unanswered are the errors of a question that nobody has answered.
-var unanswered = []error{
-	context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
-	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, driver.ErrUncertain,
-}
-
-// isRefusal reports whether asking again is of no use: the server has said no, and does
-// not say so because it has just started, or is without a leader; or what it has said
-// cannot be worked with.
-func isRefusal(err error) bool {
-	refusal, said := errors.AsType[*apiError](err)
-	if !said {
-		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
+// noJetStream returns an error if nobody answers on a connection to a server without JetStream, or in the domain.
+// Where that server has one, it may be starting, or electing a leader.
+func (c *config) noJetStream(ctx context.Context, nc *conn) error {
+	if has, _ := nc.nc.ConnectedServerJetStream(); has && c.Domain == "" || !nc.nc.IsConnected() {
+		return nil
 	}
-	switch refusal.ErrCode {
-	case 10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202:
-		// No leader, not a member yet, not heard of the stream yet, or too few servers for
-		// so many replicas: those that are missing may be starting.
-		return false
+	for range 3 {
+		try, cancel := context.WithTimeout(ctx, answerTimeout)
+		_, err := nc.request(try, nil, &nats.Msg{Subject: c.api() + "INFO"})
+		cancel()
+		if !errors.Is(err, nats.ErrNoResponders) {
+			return nil
+		}
+		time.Sleep(tryAgainAfter) // a leaf node's hub may have just connected
 	}
-	return true
+	if c.Domain != "" {
+		return fmt.Errorf("no JetStream answers in the domain %q", c.Domain)
+	}
+	return fmt.Errorf("the server %s has no JetStream, and reaches none", nc.nc.ConnectedServerName())
 }

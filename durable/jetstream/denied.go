@@ -112,17 +112,6 @@ func api(stream string) func(string) bool {
 	}
 }
 
-// working returns a function that matches a worker's requests that no single caller waits for:
-// subjects c, w, m, p and t of the stream, and its API. Adds of the same process may be denied
-// without harm to the worker.
-func (p *part) working() func(string) bool {
-	asked := api(p.stream)
-	return func(denied string) bool {
-		below, found := strings.CutPrefix(denied, p.stream+".")
-		return asked(denied) || found && below != "" && strings.Contains("cwmpt", below[:1])
-	}
-}
-
 // denied returns the denial that has ended ctx, or err if there is none.
 func denied(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); isDenial(cause) {

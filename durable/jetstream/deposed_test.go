@@ -204,16 +204,16 @@ func deposedLeader(t *testing.T) error {
 	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *watermark) { f.near = max(f.near, b) })
 	if err == nil {
 		require.True(t, ok)
-		err = p.purge(t.Context(), p.nearSubject(b, "k"), 0)
+		err = p.purge(t.Context(), p.queues.nearSubject(b, "k"), 0)
 	}
 	if err != nil {
 		return err
 	}
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
-	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 30 * time.Second}}
-	hd := &handle{p: p, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
+	e := newEngine("default", []*part{p}, nil)
+	w := newWorker(e, driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k"}), Lease: 30 * time.Second})
+	hd := &handle{p: p.buckets, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := location{id: "canceled", bucket: b}
 	res := p.commit(t.Context(), []group{
@@ -224,15 +224,15 @@ func deposedLeader(t *testing.T) error {
 		return err
 	}
 	hd.status.seq = res[0].first
-	hd.p = deposed
+	hd.p = deposed.buckets
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
 	held := &driver.Delivery{Record: recordAt("claimed", now, now), Claim: hd}
-	result := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
-	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
+	result := w.claimer.confirm(ctx, deposed, held, deposed.stillOpen(ctx, hd))
+	ok, _ = deposed.changes.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
 	}
@@ -240,9 +240,9 @@ func deposedLeader(t *testing.T) error {
 	require.False(t, ok, "it has ended")
 
 	// Where the connection goes to the others, it is told.
-	hd.p = p
-	require.Equal(t, driver.Gone, w.confirm(t.Context(), held, p.stillOpen(t.Context(), hd)).Status)
-	ok, err = p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
+	hd.p = p.buckets
+	require.Equal(t, driver.Gone, w.claimer.confirm(t.Context(), p, held, p.stillOpen(t.Context(), hd)).Status)
+	ok, err = p.changes.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	require.NoError(t, err)
 	require.False(t, ok)
 	return nil
@@ -273,7 +273,7 @@ func deposedAnswers(t *testing.T) error {
 	deposed, p := d.open(t, old), d.open(t, (old+1)%3)
 	now := p.now().Truncate(time.Microsecond)
 	ctx := t.Context()
-	_, errs := p.insert(ctx, []driver.Record{
+	_, errs := p.inserts.insert(ctx, []driver.Record{
 		keyedAt(now, "ends", "ends", driver.KeyRefuse, false), keyedAt(now, "deaf", "replaced", driver.KeyRefuse, false), keyedAt(now, "runs", "", driver.KeyRefuse, false),
 	})
 	bucket := p.nearOf(now.Add(time.Hour))
@@ -286,8 +286,8 @@ func deposedAnswers(t *testing.T) error {
 	if err := p.awaitLeader(t, old); err != nil {
 		return err
 	}
-	_, err = p.cancel(ctx, ends)
-	_, errs = p.insert(ctx, []driver.Record{keyedAt(now, "hears", "replaced", driver.KeyReplace, true), keyedAt(now, "new", "free before", driver.KeyRefuse, false)})
+	_, err = p.changes.cancel(ctx, ends)
+	_, errs = p.inserts.insert(ctx, []driver.Record{keyedAt(now, "hears", "replaced", driver.KeyReplace, true), keyedAt(now, "new", "free before", driver.KeyRefuse, false)})
 	freedBy := p.write(ctx, write{subject: p.fateSubject(runs), data: status{fate: freed, token: "t2"}.encode(), last: seq(claim)})
 	if err := errors.Join(append(errs, err, freedBy)...); err != nil {
 		return err
@@ -311,14 +311,14 @@ func deposedAnswers(t *testing.T) error {
 
 	// The others know.
 	for _, onKey := range []driver.OnKey{driver.KeyKeep, driver.KeyRefuse} {
-		_, errs := p.insert(ctx, []driver.Record{keyedAt(now, "last"+fmt.Sprint(onKey), "ends", onKey, false)})
+		_, errs := p.inserts.insert(ctx, []driver.Record{keyedAt(now, "last"+fmt.Sprint(onKey), "ends", onKey, false)})
 		if onKey == driver.KeyKeep {
 			require.NoError(t, errs[0])
 		} else {
 			require.ErrorIs(t, errs[0], driver.ErrExists)
 		}
 	}
-	ok, err := p.signal(ctx, "replaced", nil, now)
+	ok, err := p.changes.signal(ctx, "replaced", nil, now)
 	require.NoError(t, err)
 	require.True(t, ok)
 	return nil
@@ -333,19 +333,19 @@ func keyedAt(now time.Time, id, key string, onKey driver.OnKey, signals bool) dr
 
 // askAll asks a leader that was deposed, all at once, and returns its answers: nil for one that is taken for true.
 func (p *part) askAll(ctx context.Context, now time.Time) map[string]error {
-	e := &engine{parts: []*part{p}, salt: p.salt}
+	e := newEngine("default", []*part{p}, nil)
 	runs := address{bucket: p.nearOf(now.Add(time.Hour)), born: now.UnixMicro(), id: "runs"}
 	add := func(onKey driver.OnKey) error {
-		_, errs := p.insert(ctx, []driver.Record{keyedAt(now, "another"+fmt.Sprint(onKey), "ends", onKey, false)})
+		_, errs := p.inserts.insert(ctx, []driver.Record{keyedAt(now, "another"+fmt.Sprint(onKey), "ends", onKey, false)})
 		return errs[0]
 	}
 	calls := map[string]func() error{
 		"Keep of a job that was canceled": func() error { return add(driver.KeyKeep) },
 		"ErrExists of a key that is free": func() error { return cmp.Or(add(driver.KeyRefuse), errors.New("stored")) },
-		"Signal of a job that waits":      func() error { _, err := p.signal(ctx, "replaced", nil, now); return err },
+		"Signal of a job that waits":      func() error { _, err := p.changes.signal(ctx, "replaced", nil, now); return err },
 		"Lookup of a job that waits":      func() error { _, err := e.Lookup(ctx, "free before"); return err },
-		"Cancel of a job that waits":      func() error { _, err := p.cancel(ctx, runs); return err },
-		"Move of a job that waits":        func() error { _, err := p.move(ctx, runs, now); return err },
+		"Cancel of a job that waits":      func() error { _, err := p.changes.cancel(ctx, runs); return err },
+		"Move of a job that waits":        func() error { _, err := p.changes.move(ctx, runs, now); return err },
 	}
 	answers := map[string]error{}
 	var mu sync.Mutex
@@ -364,11 +364,11 @@ func (p *part) askAll(ctx context.Context, now time.Time) map[string]error {
 
 // insertAndFind inserts records of a near bucket, and returns their messages by ID.
 func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Record) (map[string]stored, error) {
-	if _, errs := p.insert(ctx, records); errors.Join(errs...) != nil {
+	if _, errs := p.inserts.insert(ctx, records); errors.Join(errs...) != nil {
 		return nil, errors.Join(errs...)
 	}
 	found := map[string]stored{}
-	for page, err := range p.pages(ctx, p.nearSubject(b, "k"), 1, time.Time{}) {
+	for page, err := range p.pages(ctx, p.queues.nearSubject(b, "k"), 1, time.Time{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -389,7 +389,7 @@ func (p *part) behind(t *testing.T) {
 	p.api, p.replicas = "behind.", 3
 	_, err := p.nc.nc.Subscribe("behind.>", func(m *nats.Msg) {
 		what := strings.TrimPrefix(m.Subject, "behind.")
-		if what == "DIRECT.GET."+p.stream {
+		if what == "DIRECT.GET."+p.name {
 			m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"No Results"}}})
 			return
 		}
@@ -414,7 +414,7 @@ func TestServerBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, h.alive)
 
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(b, "k"), 0))
+	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(b, "k"), 0))
 	h, err = p.keyHolder(t.Context(), "key")
 	require.NoError(t, err)
 	require.False(t, h.alive)
@@ -431,13 +431,13 @@ func TestConsumerBehind(t *testing.T) {
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(b-9)))) // sequence 1
 	require.NoError(t, p.insertOne(t.Context(), r))
 	late := &natsjs.ConsumerInfo{AckFloor: natsjs.SequenceInfo{Stream: 1}}
-	late.Config.FilterSubject, p.replicas = p.nearSubject(b, "k"), 3
-	f := &fetcher{part: p}
+	late.Config.FilterSubject, p.replicas = p.queues.nearSubject(b, "k"), 3
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	_, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
 	require.False(t, all)
 
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(b, "k"), 0))
+	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(b, "k"), 0))
 	last, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
 	require.True(t, all)

@@ -160,7 +160,7 @@ package jetstream
 //     before the mark, the message f.<id>.repeated says so, and the late one is no job. A worker that has created a status reads the mark after that, and
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
-//     deposed leader that does not know it answers with old data (stream.go, lastSince). An
+//     deposed leader that does not know it answers with old data (client.go, lastSince). An
 //     answer that writes nothing rests on what was read before, and a witness confirms it
 //     (stands.go).
 //   - A sequence that was read before the stream went back is no condition of a write after that, and nothing
@@ -174,8 +174,37 @@ package jetstream
 //     position is right, since only ended messages are acknowledged, and only those are
 //     removed.
 //
-// Read it in this order: FORMAT.md (what is stored), geometry.go and watermark.go (time), wire.go (its texts),
-// stream.go (writing on conditions, reading), change.go (changes, cancel, move, signal,
-// redrive), silent.go (servers that do not answer), insert.go, keys.go, keyed.go (inserts with keys), fetch.go, worker.go
-// (claim and end), back.go and reconcile.go (a stream that went back), permits.go, limits.go and flowcontrol.go (limits,
-// pauses, and cancels of what runs), schedules.go, cascade.go, close.go, find.go, archive.go and backup.go.
+// One job, by its messages. The buckets are 5 s and an hour, the lead is 10 minutes and the settling time 10 s. At 9:00 on
+// January 1, 2026, in UTC, a job is added that is due at 12:00:03. Its near bucket is 353453760, the number of its 5 s
+// since 1970, and its far one is 490908, the number of its hour.
+//
+//	 9:00:00  h.490908               the record; the hour begins to be moved at 11:50
+//	11:50:00  q.353453760.<queue>    the record once more, unless m.353453760 is there; then that of h is acknowledged
+//	          m.h490908, t           the far bucket has nothing left: its mark, and the watermark that says so
+//	12:00:03  c.353453760.<id>.0     claimed: there was no such message, and after it there is no m.353453760
+//	12:00:04  f.<id>                 the attempt has failed, and the next is in 30 s: 353453766 1, its bucket and version
+//	          q.353453766.<queue>    the record, of version 1
+//	          c.353453760.<id>.0     moved; the three are one commit
+//	12:00:15  m.353453760, t         all in the near bucket has ended, and 10 s are over; then its q and c are removed
+//	12:00:34  c.353453766.<id>.1     claimed
+//	12:00:35  f.<id>                 a tombstone
+//	          c.353453766.<id>.1     done; both are one commit, and the Ref finds nothing from now on
+//	12:00:45  m.353453766, t         as before, and nothing is left of the job
+//
+// The files. Each uses only those below it, and each type is one story, with the lock of that story or with none.
+//
+//	engine.go                             what package durable calls
+//	connect.go, options.go, backup.go     opening a queue; its options; copies of it
+//	fetch.go, close.go, cascade.go        a Fetch: reading queues, closing near buckets, moving far ones; consumer.go
+//	worker.go                             joins a worker's stories
+//	claim.go, limits.go                   every claim; the permits and tokens for it
+//	finish.go, release.go, reconcile.go   ends; claims that are given back; claims that the stream and the worker know
+//	part.go                               a partition: all of the following, of one stream
+//	insert.go, keyed.go, schedules.go     jobs, jobs with keys, recurring jobs
+//	change.go, inspect.go, flowcontrol.go cancels and moves; listings; limits and pauses; notices.go
+//	record.go, keys.go, permits.go        the messages of a version, of a key, of a limit; stands.go, handle.go
+//	find.go, kinds.go, lease.go           where a job is; which queue a kind has; whose lease is over
+//	admission.go, watermark.go            whether a job still fits; which buckets are closed; archive.go
+//	commit.go, stream.go, back.go         writing; what is known of a stream; whether it went back; pull.go
+//	client.go, conn.go, silent.go         asking; a connection; servers that do not answer; denied.go
+//	subjects.go, wire.go, message.go      what is stored, and under which subjects; geometry.go, settings.go, version.go

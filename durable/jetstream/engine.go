@@ -3,596 +3,36 @@ package jetstream
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"iter"
-	"strconv"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
-
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/clock"
-	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 )
-
-// Option sets up an engine that [Connect] returns.
-type Option func(*options.Options)
-
-// config is the options of one engine, with the defaults.
-type config struct {
-	options.Options
-}
-
-// WithQueue sets the name of the queue: letters, digits, - and _. The default is "default".
-// Queues of one server are independent. Connect panics on another name.
-func WithQueue(name string) Option {
-	return func(o *options.Options) {
-		if !validName(name) || len(name) > maxQueue {
-			panic(fmt.Sprintf("jetstream: WithQueue(%.300q): use letters, digits, - and _, at most %d of them", name, maxQueue))
-		}
-		o.Queue = name
-	}
-}
-
-// maxQueue is the largest length of a queue's name. The server takes 255 bytes for that of a stream, and a
-// file system for that of a folder.
-const maxQueue = 200
-
-func validName(name string) bool {
-	for _, r := range name {
-		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' {
-			return false
-		}
-	}
-	return name != ""
-}
-
-// WithReplicas sets on how many servers of a cluster each partition is kept when it is made:
-// 1, the default, 3 or 5. Connect returns an error if the queue exists with another
-// number. It panics on less than 1.
-func WithReplicas(n int) Option {
-	return func(o *options.Options) {
-		if n < 1 {
-			panic(fmt.Sprintf("jetstream: WithReplicas(%d): less than 1", n))
-		}
-		o.Replicas = n
-		o.Given = append(o.Given, replicasName)
-	}
-}
-
-// WithPartitions sets the number of streams over which the queue is spread when it is made;
-// the default is one. It cannot be changed later: Connect with another number returns an
-// error, and without this option it takes the stored number. A partition carries some
-// 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
-func WithPartitions(n int) Option {
-	return func(o *options.Options) {
-		if n < 1 || n > maxPartitions {
-			panic(fmt.Sprintf("jetstream: WithPartitions(%d): not from 1 to %d", n, maxPartitions))
-		}
-		o.Partitions = n
-		o.Given = append(o.Given, partitionsName)
-	}
-}
-
-const maxPartitions = 1000
-
-// WithMaxBytes sets how large each partition may get on a server's disk when it is made. A
-// fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
-// rest is full. The default, 0, leaves only the limits of the account and the server, which
-// NATS.md describes under "A full store". Connect returns an error
-// if the queue exists with another limit. It panics on less than 1 MiB.
-func WithMaxBytes(n int64) Option {
-	return func(o *options.Options) {
-		if n != 0 && n < 1<<20 {
-			panic(fmt.Sprintf("jetstream: WithMaxBytes(%d): less than 1 MiB", n))
-		}
-		o.MaxBytes = n
-		o.Given = append(o.Given, maxBytesName)
-	}
-}
-
-// Buckets are the buckets of time of a queue: the widths of near and far buckets; how long
-// before its begin a far bucket is moved to its near ones; and how long after its end a near
-// one is closed at the earliest. A field that is 0 has its default: 5s, 1h, 10m and 10s.
-type Buckets struct{ Near, Far, Lead, Settle time.Duration }
-
-// WithBuckets sets the buckets of time when the queue is made. A kind with a limit of its own
-// has a consumer in each near bucket, so a queue with many such kinds wants wider ones: with
-// 64 kinds, and a job of each in a second, buckets of 12s took 0.8 of the processor time, and
-// buckets of 1s 2.3 times as much. Narrower buckets keep less of the jobs that have just
-// ended. A near bucket, the Queue's WithAhead, half a second and the time of a commit have to
-// be less than half a lease, and less than Lead. Connect returns an error if the queue exists
-// with other values. It panics if one is negative, Near is less than a millisecond, or Far is
-// not a multiple of Near.
-func WithBuckets(b Buckets) Option {
-	return func(o *options.Options) {
-		d := defaultBuckets
-		all := options.Buckets{
-			Near: cmp.Or(b.Near, d.Near), Far: cmp.Or(b.Far, d.Far), Lead: cmp.Or(b.Lead, d.Lead), Settle: cmp.Or(b.Settle, d.Settle),
-		}
-		if all.Near < time.Millisecond || all.Far <= 0 || all.Far%all.Near != 0 || all.Lead <= 0 || all.Settle <= 0 {
-			panic(fmt.Sprintf("jetstream: WithBuckets(%+v)", b))
-		}
-		o.Buckets = all
-		o.Given = append(o.Given, bucketsName)
-	}
-}
-
-// WithDomain sets the JetStream domain that has the queue, for a connection to a server outside
-// of it, such as a leaf node that has a JetStream of its own. By default it is that of the
-// server. Connect panics on a name that is not of letters, digits, - and _.
-func WithDomain(name string) Option {
-	return func(o *options.Options) {
-		if !validName(name) {
-			panic(fmt.Sprintf("jetstream: WithDomain(%q): use letters, digits, - and _", name))
-		}
-		o.Domain = name
-	}
-}
 
 // engine is a [driver.Engine] on one or more streams.
 type engine struct {
-	parts []*part
-	queue string
-	salt  string
-	close context.CancelCauseFunc
-	flow  atomic.Pointer[knownFlowControl]
-
-	mu      sync.Mutex
-	workers []*worker // whose Fetch is under way: they are notified
+	*flowControl
+	parts   []*part
+	salt    string
+	close   context.CancelCauseFunc
+	notices *notices
 }
 
-// part is a stream, and what is known of it.
-type part struct {
-	geometry
-	nc           *conn
-	api          string // what the server's API is called
-	denials      *denials
-	stream       string
-	name         string // random: of the witnesses
-	number       int
-	of           int
-	salt         string
-	replicas     int
-	mayNotRemove atomic.Bool // messages, as the server has said
-	mayNotPurge  atomic.Bool
-	makingRoom   sync.Mutex
-	created      atomic.Int64 // when the stream was made, or restored from a backup
-	local        bool
-	made         bool                  // by this engine
-	closed       context.Context       // its cause is the error of all that is asked later
-	maxBytes     int64                 // 0: none
-	free         func() (int64, error) // on the disk; may be nil
-
-	history    history
-	checked    atomic.Int64 // the losses of the connection after which the past was looked at
-	forgetFlow func()       // drops the limits and pauses that were read; of the first partition
-	reigns     atomic.Pointer[reign]
-	clock      *clock.Clock
-	batches    chan struct{}     // has one for each batch under way
-	turns      [32]chan struct{} // of inserts that may replace a job, by the hash of their key
-	quotas     quotas
-
-	mu        sync.Mutex // guards what the last poll of the stream has shown
-	synced    time.Time
-	refusal   error // nil: the stream has a version that this engine knows
-	bytes     uint64
-	reserve   reserve
-	trouble   trouble
-	watermark watermark
-	sightings map[string]sighting // of other workers
-
-	fleet      atomic.Pointer[fleet] // nil: not read yet
-	consulting sync.Mutex
-
-	staleAge time.Duration
-	version  int                                        // wireVersion, but in tests
-	shift    func(leader string, t time.Time) time.Time // nil but in tests
-}
-
-// Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12.7 or later),
-// and makes the queue's streams if they are not there; see [WithExistingOnly]. An option that is
-// not given takes the stored value, and one that contradicts it is an error. While the
-// servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
-// or for a minute if ctx has no deadline. A server's refusal is an error at once, and so is
-// durable.ErrVersion: a newer version of this package has stored the queue.
-//
-// Connect refuses a stream whose settings lose jobs, and names them, such as a max_age. If
-// somebody changes them later, Add and Health return such an error, and it is in the log, until they
-// are right again. A server with fewer than 16 consumers for the stream (max_consumers) is refused,
-// too. If they do not suffice for all sets of kinds (see above, Kinds), Health and the log say so.
-//
-// If the server denies a request of the connection's user, in Connect or later, the error
-// wraps nats.ErrPermissionViolation and names the subject. For this Connect wraps the
-// connection's error handler; a handler that is set later must call the earlier one.
-// NATS.md says which rights a user needs.
-//
-// A job that is larger than the server's max_payload, as it is stored, is durable.ErrInvalid: with
-// the default of 1 MiB every job fits. Connect returns an error if max_payload is less than 16 KiB.
-//
-// The connection stays the caller's: Close of the engine leaves it open. It must
-// reconnect for ever: make it with nats.MaxReconnects(-1). Any other connection is an
-// error, since the queue would stand still once it gave up. Connect panics on nil.
-func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine, error) {
-	if nc == nil {
-		panic("jetstream: Connect: nil connection")
+func newEngine(queue string, parts []*part, end context.CancelCauseFunc) *engine {
+	first := parts[0]
+	e := &engine{parts: parts, salt: first.salt, close: end, notices: &notices{nc: first.nc, queue: queue}}
+	e.flowControl = &flowControl{notices: e.notices}
+	for _, p := range parts {
+		p.salt = first.salt
+		e.flowControl.parts = append(e.flowControl.parts, p.quotas)
 	}
-	c := config{options.Options{Queue: "default", Replicas: 1, Partitions: 1, Buckets: defaultBuckets, StaleAge: staleAge, Version: wireVersion}}
-	for _, opt := range opts {
-		if opt == nil {
-			panic("jetstream: Connect: nil Option")
-		}
-		opt(&c.Options)
-	}
-	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
-		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
-	}
-	if n := nc.MaxPayload(); n < leastMaxPayload {
-		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, leastMaxPayload)
-	}
-	if c.Domain == "" {
-		if err := checkServer(nc, leastServer); err != nil {
-			return nil, fmt.Errorf("jetstream: Connect: %w", err)
-		}
-	}
-	closed, cancel := context.WithCancelCause(c.alive())
-	bound := newConn(nc, closed)
-	denials := watchDenials(nc)
-	if err := c.noJetStream(ctx, bound); err != nil {
-		cancel(driver.ErrClosed)
-		return nil, fmt.Errorf("jetstream: Connect: %w", err)
-	}
-	e := &engine{queue: c.Queue, close: cancel}
-	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
-		err := patiently(ctx, func(try context.Context) error {
-			p, err := openPart(try, &c, denials, i, bound)
-			if err == nil {
-				e.parts = append(e.parts, p)
-			}
-			return err
-		})
-		if err != nil {
-			cancel(driver.ErrClosed)
-			return nil, fmt.Errorf("jetstream: Connect: %w", err)
-		}
-	}
-	e.salt = e.parts[0].salt
-	e.parts[0].forgetFlow = func() { e.flow.Store(nil) }
-	for _, p := range e.parts {
-		p.salt = e.salt
-		if !p.local {
-			if err := p.readAccount(ctx); err != nil {
-				cancel(driver.ErrClosed)
-				return nil, fmt.Errorf("jetstream: Connect: %w", err)
-			}
-		}
-		if p.made {
-			p.keepReserve(ctx)
-		}
-	}
-	return e, nil
-}
-
-// alive returns a context that ends when the server has failed for good.
-func (c *config) alive() context.Context {
-	if c.Own == nil || c.Own.Alive == nil {
-		return context.Background()
-	}
-	return c.Own.Alive
-}
-
-// api returns the prefix of the subjects of the server's API.
-func (c *config) api() string {
-	if c.Domain == "" {
-		return "$JS.API."
-	}
-	return "$JS." + c.Domain + ".API."
-}
-
-// openPart finds or makes a partition's stream. The first one to make it decides its
-// geometry.
-func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
-	p := &part{
-		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.Queue, i), name: rand.Text(), local: c.Own != nil, closed: nc.ended, batches: make(chan struct{}, maxBatches),
-		sightings: map[string]sighting{}, staleAge: c.StaleAge, version: c.Version, shift: c.Shift, quotas: quotas{all: map[string]*quota{}},
-	}
-	for i := range p.turns {
-		p.turns[i] = make(chan struct{}, 1)
-	}
-	ctx, stop := d.during(ctx, api(p.stream))
-	defer stop()
-	err := p.open(ctx, c)
-	if err != nil {
-		err = denied(ctx, err)
-	}
-	return p, err
-}
-
-func (p *part) open(ctx context.Context, c *config) error {
-	info, err := p.findOrMake(ctx, c)
-	if err != nil {
-		return fmt.Errorf("stream %s: %w", p.stream, err)
-	}
-	version, err := versionOf(info.Config.Metadata[metaVersion], p.version) // before anything else is read
-	if err != nil {
-		return fmt.Errorf("stream %s: %w", p.stream, err)
-	}
-	if err := c.compare(&info.Config); err != nil {
-		return fmt.Errorf("stream %s: %w", p.stream, err)
-	}
-	atomic := info.Config.AllowAtomicPublish
-	p.made = info.Config.Metadata[metaComplete] == ""
-	if info, err = p.updateStream(ctx, c, info, version); err != nil {
-		return fmt.Errorf("stream %s: %w", p.stream, err)
-	}
-	if !atomic && !info.Config.AllowAtomicPublish {
-		return tooOld(p.nc.nc, leastServer)
-	}
-	if err := p.checkSettings(&info.Config); err != nil {
-		return err
-	}
-	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
-		return err
-	}
-	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
-	WithPartitions(n)(&c.Options)                              // all partitions have to agree with the first
-	p.of = n
-	p.salt, p.replicas = c.Queue, info.Config.Replicas
-	p.maxBytes = max(0, info.Config.MaxBytes)
-	if c.Own != nil {
-		p.free = c.Own.Free
-	}
-	if p.clock, err = clock.New(ctx, p.readServer); err == nil {
-		err = p.readWatermark(ctx)
-	}
-	if err == nil && c.Own != nil {
-		err = p.purge(ctx, p.workerSubject("*"), 0)
-	}
-	return err
-}
-
-// The names in a stream's metadata.
-const (
-	metaBuckets    = "tickwheel-buckets"
-	metaPartitions = "tickwheel-partitions"
-	metaComplete   = "tickwheel-complete"
-)
-
-// readServer reads the server's clock, and how full the stream is.
-func (p *part) readServer(ctx context.Context) (time.Time, time.Duration, error) {
-	if p.closed.Err() != nil {
-		return time.Time{}, 0, p.closedBy()
-	}
-	info, err := p.info(ctx, p.subject("v.*"))
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	p.mu.Lock()
-	p.reserve.seen(info.subjects[p.reserveFlag()], info.subjects[p.reservePieces()])
-	p.mu.Unlock()
-	if p.local {
-		info.now = time.Now()
-	}
-	if p.shift != nil {
-		info.now = p.shift(info.leader, info.now)
-	}
-	return info.now, 0, nil
-}
-
-// serverTime is the time of a message of the stream.
-func (p *part) serverTime(t time.Time) time.Time {
-	if p.shift != nil {
-		return p.shift("", t)
-	}
-	return t
-}
-
-// streamInfo is what is asked for of the server's account of a stream.
-type streamInfo struct {
-	now      time.Time
-	leader   string // the server that has answered; empty where there is but one
-	last     uint64
-	subjects map[string]uint64 // messages of each that the filter selects
-}
-
-// info asks the stream's leader. It returns ErrVersion if the stream has a newer version.
-func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
-	total := streamInfo{subjects: map[string]uint64{}}
-	for {
-		var answer struct {
-			Total   int       `json:"total"`
-			Now     time.Time `json:"ts"`
-			Created time.Time `json:"created"`
-			Cluster struct {
-				Leader string `json:"leader"`
-				Since  string `json:"leader_since"`
-			} `json:"cluster"`
-			Config natsjs.StreamConfig `json:"config"`
-			State  struct {
-				Bytes    uint64            `json:"bytes"`
-				LastSeq  uint64            `json:"last_seq"`
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
-		}
-		request := map[string]any{}
-		if filter != "" {
-			request["subjects_filter"], request["offset"] = filter, len(total.subjects)
-		}
-		was := p.history.now()
-		if err := p.ask(ctx, "STREAM.INFO."+p.stream, request, &answer); err != nil {
-			return total, err
-		}
-		p.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
-		p.noteLeader(answer.Cluster.Leader + " " + answer.Cluster.Since)
-		p.mu.Lock()
-		p.synced, p.bytes = time.Now(), answer.State.Bytes
-		_, p.refusal = versionOf(answer.Config.Metadata[metaVersion], p.version)
-		refusal := p.refusal
-		p.trouble.settings = p.checkSettings(&answer.Config)
-		p.mu.Unlock()
-		if refusal != nil {
-			return total, refusal
-		}
-		total.now, total.leader = answer.Now, answer.Cluster.Leader
-		total.last = answer.State.LastSeq
-		for s, n := range answer.State.Subjects {
-			total.subjects[s] = n
-		}
-		if len(answer.State.Subjects) == 0 || len(total.subjects) >= answer.Total {
-			return total, nil
-		}
-	}
-}
-
-// closedBy is the error of a call to an engine that has ended.
-func (p *part) closedBy() error { return context.Cause(p.closed) }
-
-// now returns the server's time.
-func (p *part) now() time.Time {
-	t, _ := p.clock.Now()
-	return t
-}
-
-// A full store must have room for claims and ends, or nothing ends and it stays full. So
-// the last fifth takes no new jobs; and from seven tenths on what has ended is removed at
-// once, instead of with its bucket.
-
-// most returns how large the stream can get, 0 for no limit. The disk is asked each time,
-// since others may fill it at any moment. p.mu is held.
-func (p *part) most() int64 {
-	limit := p.maxBytes
-	atMost := func(free int64) {
-		if all := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > all {
-			limit = all
-		}
-	}
-	if p.free == nil {
-		if a := &p.reserve.account; a.limited {
-			atMost(a.free)
-		}
-		return limit
-	}
-	if free, err := p.free(); err == nil || errors.Is(err, driver.ErrFull) {
-		atMost(free)
-	}
-	return limit
-}
-
-// syncAge is how old what the server has said may be when a job is added.
-const syncAge = 500 * time.Millisecond
-
-// admit returns ErrFull in the last fifth. It asks the server twice a second at most, and before
-// that last fifth more often, and adds up what is written from here in between.
-func (p *part) admit(ctx context.Context) error {
-	age := syncAge
-	if p.pressed() {
-		age = 20 * time.Millisecond
-	}
-	p.mu.Lock()
-	old := time.Since(p.synced) > age
-	p.mu.Unlock()
-	if old {
-		if err := p.syncRoom(ctx); err != nil {
-			return err
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trouble.settings != nil {
-		return p.trouble.settings
-	}
-	if p.reserve.used {
-		return fmt.Errorf("%w: what is free is for the ends of jobs", driver.ErrFull)
-	}
-	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
-		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, p.bytes, most)
-	}
-	return nil
-}
-
-// checkDisk returns ErrFull while the disk has no room. The server must not be asked for a write
-// then: one that fails for want of room is the last that the stream takes.
-func (p *part) checkDisk() error {
-	if p.free == nil {
-		return nil
-	}
-	if _, err := p.free(); errors.Is(err, driver.ErrFull) {
-		return err
-	}
-	return nil
-}
-
-// pressed reports whether seven tenths are full.
-func (p *part) pressed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	most := p.most()
-	return p.reserve.isFull() || most > 0 && p.bytes >= uint64(most/10*7)
-}
-
-func (p *part) subject(tokens string) string { return p.stream + "." + tokens }
-
-// nearSubject is where a job of a kind is stored in a near bucket.
-func (p *part) nearSubject(bucket int64, kind string) string {
-	return p.queueSubject(bucket, p.fleet.Load().queueOf(kind))
-}
-
-// queueSubject is that of a queue of a near bucket, or with * of all of them; see kinds.go.
-func (p *part) queueSubject(bucket int64, queue string) string {
-	return p.subject("q." + itoa(bucket) + "." + queue)
-}
-
-func (p *part) farSubject(far int64) string   { return p.subject("h." + itoa(far)) }
-func (p *part) nearMark(bucket int64) string  { return p.subject("m." + itoa(bucket)) }
-func (p *part) farMark(far int64) string      { return p.subject("m.h" + itoa(far)) }
-func (p *part) forward(id string) string      { return p.subject("f." + id) }
-func (p *part) deadSubject(id string) string  { return p.subject("x." + id) }
-func (p *part) workerSubject(n string) string { return p.subject("w." + n) }
-
-func (p *part) fateSubject(at location) string {
-	return p.subject("c." + itoa(at.bucket) + "." + at.id + "." + strconv.Itoa(at.version))
-}
-
-// jobMark is the mark whose absence says that a bucket is open still.
-func (p *part) jobMark(bucket int64, far bool) string {
-	if far {
-		return p.farMark(p.farOf(bucket))
-	}
-	return p.nearMark(bucket)
-}
-
-// refOf returns the Ref of a record, whatever its version.
-func (p *part) refOf(r *driver.Record) driver.Ref {
-	return address{part: p.number, bucket: p.nearOf(r.At), born: r.Born.UnixMicro(), id: r.ID}.ref(p.salt)
-}
-
-// locationOf returns the location of a version that was read under a subject: the bucket is that
-// of a near subject, which may be later than that of its time, and the latter in a far
-// one.
-func (p *part) locationOf(subject string, r *driver.Record) location {
-	at := location{id: r.ID, bucket: p.nearOf(r.Due), version: r.Version}
-	if b, _, near := p.parseNear(subject); near {
-		at.bucket = b
-	}
-	return at
-}
-
-// parseNear returns the bucket and the queue of a near bucket's subject.
-func (p *part) parseNear(subject string) (bucket int64, queue string, ok bool) {
-	rest, ok := strings.CutPrefix(subject, p.subject("q."))
-	if !ok {
-		return 0, "", false
-	}
-	number, queue, ok := strings.Cut(rest, ".")
-	bucket, err := strconv.ParseInt(number, 10, 64)
-	return bucket, queue, ok && err == nil
+	first.drop = append(first.drop, func() { e.known.Store(nil) })
+	return e
 }
 
 // of returns the partition of a key, or else of an ID.
@@ -633,18 +73,10 @@ func spread(e *engine, n int, of func(i int) *part, f func(p *part, indices []in
 	wg.Wait()
 }
 
-func pick[T any](s []T, indices []int) []T {
-	picked := make([]T, len(indices))
-	for k, i := range indices {
-		picked[k] = s[i]
-	}
-	return picked
-}
-
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	spread(e, len(recs), func(i int) *part { return e.of(recs[i].Key, recs[i].ID) }, func(p *part, indices []int) {
-		stored, failed := p.insert(ctx, pick(recs, indices))
+		stored, failed := p.inserts.insert(ctx, pick(recs, indices))
 		for k, i := range indices {
 			refs[i], errs[i] = stored[k], failed[k]
 		}
@@ -660,7 +92,7 @@ func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error
 		return p
 	}, func(p *part, indices []int) {
 		for _, i := range indices {
-			oks[i], errs[i] = p.cancel(ctx, addresses[i])
+			oks[i], errs[i] = p.changes.cancel(ctx, addresses[i])
 		}
 	})
 	return oks, errs
@@ -671,11 +103,11 @@ func (e *engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, 
 	if err != nil {
 		return false, err
 	}
-	return p.move(ctx, a, at)
+	return p.changes.move(ctx, a, at)
 }
 
 func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error) {
-	return e.of(key, "").signal(ctx, key, payload, at)
+	return e.of(key, "").changes.signal(ctx, key, payload, at)
 }
 
 func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
@@ -683,7 +115,7 @@ func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) erro
 	if err != nil {
 		return err
 	}
-	return p.redrive(ctx, a, at)
+	return p.changes.redrive(ctx, a, at)
 }
 
 func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
@@ -691,7 +123,7 @@ func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 	if err != nil {
 		return err
 	}
-	return p.deleteDead(ctx, a)
+	return p.changes.deleteDead(ctx, a)
 }
 
 func (e *engine) Lookup(ctx context.Context, key string) (driver.Ref, error) {
@@ -709,6 +141,18 @@ func (e *engine) Lookup(ctx context.Context, key string) (driver.Ref, error) {
 		return h.ref, err
 	}
 	return h.ref, nil
+}
+
+// CancelRunning stores a request for the worker that runs a job.
+func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
+	p, a, err := e.find(ref)
+	if err != nil {
+		return false, err
+	}
+	return p.changes.cancelRunning(ctx, a, ref, func(worker string) {
+		e.notices.publish("cancel."+worker, []byte(ref))
+		e.notices.notifyWorker(ctx, worker)
+	})
 }
 
 func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
@@ -736,4 +180,187 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 func (e *engine) Close() error {
 	e.close(driver.ErrClosed)
 	return nil
+}
+
+// inParts yields what the partitions yield, one after the other, up to the first error.
+func inParts[T any](e *engine, of func(*part) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, p := range e.parts {
+			for v, err := range of(p) {
+				if !yield(v, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+	return e.of(driver.OccurrenceKey(s.Name), "").schedules.setSchedule(ctx, was, s, replace)
+}
+
+func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
+	s, m, err := e.of(driver.OccurrenceKey(name), "").schedules.readSchedule(ctx, name)
+	if err == nil && m.Seq == 0 {
+		err = driver.ErrNotFound
+	}
+	return s, err
+}
+
+// Schedules reads the last message of each subject that there is. A reading in the stream's
+// order would find those again and again whose occurrences end meanwhile.
+func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+	return inParts(e, func(p *part) iter.Seq2[driver.Schedule, error] { return p.schedules.list(ctx) })
+}
+
+// Health is for durable.Queue: it returns an error while a setting of the server or a stream loses
+// jobs or keeps them from running.
+func (e *engine) Health(context.Context) error {
+	for _, p := range e.parts {
+		if err := p.troubled(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handled returns the hashes of the kinds that workers can run which live. It returns errBehind if a worker of this process
+// is not among them: its heartbeat is late, and those of others may be, or the server that answers was frozen
+// and has old ones.
+func (e *engine) handled(ctx context.Context, p *part, now time.Time) (map[string]bool, error) {
+	lives, heartbeats, err := p.queues.lives(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hashes, alive := map[string]bool{}, map[string]bool{}
+	for subject, l := range lives {
+		if p.serverTime(heartbeats[subject].Time).Add(l.Lease).After(now) {
+			alive[subject] = true
+			for _, hash := range l.Kinds {
+				hashes[hash] = true
+			}
+		}
+	}
+	for _, l := range e.notices.all() {
+		if !alive[p.workerSubject(l.name)] {
+			return nil, errBehind
+		}
+	}
+	return hashes, nil
+}
+
+// Page reads the buckets in their order, and all dead jobs.
+func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
+	found := &firsts{after: after, n: n + 1}
+	for _, p := range e.parts {
+		if err := p.listings.page(ctx, f, found); err != nil {
+			return nil, driver.Cursor{}, err
+		}
+	}
+	found.cut()
+	var next driver.Cursor
+	if len(found.jobs) > n {
+		next = found.jobs[n-1].cursor
+		found.jobs = found.jobs[:n]
+	}
+	infos := make([]driver.Info, len(found.jobs))
+	for i, m := range found.jobs {
+		infos[i] = m.info
+	}
+	return infos, next, nil
+}
+
+// Backlog reads due jobs until it has read enough. The server counts the rest, including
+// ended jobs in a bucket that is not closed yet. For queues of several kinds, Backlog
+// divides the rest among kinds as the jobs that it has read.
+func (e *engine) Backlog(ctx context.Context) (driver.Backlog, error) {
+	b := &backlog{}
+	kinds, err := e.overdue(ctx, b)
+	return driver.Backlog{Waiting: b.waiting, Kinds: kinds[:min(len(kinds), mostOverdue)]}, err
+}
+
+// Unhandled reads what is due of the kinds that no worker can run.
+func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
+	kinds, err := e.overdue(ctx, &backlog{unhandled: true})
+	var all []driver.Unhandled
+	for _, o := range kinds {
+		if !o.Handled && len(all) < mostOverdue {
+			all = append(all, driver.Unhandled{Kind: o.Kind, Oldest: o.Oldest, Due: o.Due})
+		}
+	}
+	return all, err
+}
+
+// overdue returns the kinds that have jobs that are due, those that wait longest first.
+func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, error) {
+	b.kinds, b.hashes, b.mixed = map[string]*driver.Overdue{}, map[string]string{}, map[*driver.Overdue]int64{}
+	for _, p := range e.parts {
+		if err := e.backlog(ctx, p, b); err != nil {
+			return nil, err
+		}
+	}
+	all := make([]driver.Overdue, 0, len(b.kinds))
+	for _, o := range b.kinds {
+		o.Jobs += b.mixed[o] * b.unread / max(1, b.due)
+		all = append(all, *o)
+	}
+	slices.SortFunc(all, func(a, b driver.Overdue) int {
+		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Kind, b.Kind))
+	})
+	return all, nil
+}
+
+func (e *engine) backlog(ctx context.Context, p *part, b *backlog) error {
+	now := p.now()
+	far, err := p.bucketsOf(ctx, "h")
+	if err != nil {
+		return err
+	}
+	for _, n := range far {
+		b.waiting += int64(n)
+	}
+	near, err := p.contents(ctx, "q.>")
+	if err != nil {
+		return err
+	}
+	handled, err := e.handled(ctx, p, now)
+	if err != nil {
+		return err
+	}
+	for _, bucket := range sorted(near) {
+		seen := map[location]bool{} // copies count once
+		for queue, n := range near[bucket] {
+			kind, known := b.hashes[queue]
+			switch {
+			// While a worker lives, what it cannot run is in the queues of one kind.
+			case b.unhandled && (handled[queue] || known || !isOneKind(queue) && len(handled) > 0):
+			case p.start(bucket).After(now):
+				b.waiting += int64(n)
+			case b.read < mostRead || isOneKind(queue) && !known && len(b.hashes) < 4*mostOverdue:
+				if err := p.listings.backlogOf(ctx, b, spot{bucket, queue}, int64(n), now, handled, seen); err != nil {
+					return err
+				}
+			default:
+				b.count(b.kinds[kind], isOneKind(queue), int64(n))
+			}
+		}
+	}
+	return nil
+}
+
+// Workers reads the heartbeats, and the statuses of due jobs.
+func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
+	all := map[string]*driver.WorkerInfo{}
+	for _, p := range e.parts {
+		if err := p.listings.workers(ctx, all); err != nil {
+			return nil, err
+		}
+	}
+	var sorted []driver.WorkerInfo
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if w := all[name]; w.Jobs > 0 || w.Until.After(e.parts[0].now()) {
+			sorted = append(sorted, *w)
+		}
+	}
+	return sorted, nil
 }

@@ -4,22 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 const (
-	pollEvery   = 500 * time.Millisecond
-	resumeEvery = 120 // closings: a minute or more
 	fetchSize   = 256
 	fetchWait   = time.Second
 	roundEvery  = time.Second // of a queue in which there was nothing more
@@ -41,52 +37,44 @@ const (
 // The worker's own queues of the buckets that are current are attended: a goroutine waits at
 // each for what comes. All others, in whatever number, are read in rounds, until they have
 // nothing more, some at a time and the oldest bucket first.
+//
+// Of it, mu guards near, todo and rounds; the goroutine of run alone uses viewed, viewTook, regrouped and said.
 type fetcher struct {
-	*part
-	w       *worker
+	*consumers
+	*readers
+	taking  *taking
+	mover   *mover
+	closer  *closer
 	give    func([]*driver.Delivery)
-	kinds   map[string][]string // of this worker, by hash
-	ctx     context.Context     // ends with the Fetch
-	readers sync.WaitGroup
+	ctx     context.Context // ends with the Fetch
+	running sync.WaitGroup
 
 	viewed    time.Time // when a poll has shown all buckets
 	viewTook  time.Duration
 	regrouped time.Time
-	said      life  // as of then
-	closing   int64 // the history.backs of what is known of the buckets that are being closed
+	said      life // as of then
 
-	mu     sync.Mutex
-	near   map[spot]*reader
-	todo   []spot             // what is to be read in rounds, until the next poll
-	rounds int                // under way
-	far    map[int64]bool     // being moved
-	swept  map[spot]time.Time // when endedNobodys has checked it
+	todo   []spot // what is to be read in rounds, until the next poll
+	rounds int    // under way
 }
 
-// spot is what one reader reads: a queue of a near bucket.
-type spot struct {
-	bucket int64
-	queue  string
-}
-
-func (at spot) consumer() string { return "q" + itoa(at.bucket) + "_" + at.queue }
-
-type reader struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	busy   bool      // a goroutine reads
-	ended  time.Time // when the last one has ended
-	made   bool      // the consumer is there; for the goroutine
-	again  bool      // it was lost once, so that jobs that have ended come again; for the goroutine
+func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
+	cs, rs := &consumers{p, w}, &readers{near: map[spot]*reader{}}
+	f := &fetcher{
+		consumers: cs, readers: rs, taking: &taking{w.heart, p.queues, w.kindsBy()}, give: give,
+		closer: &closer{consumers: cs, readers: rs, swept: map[spot]time.Time{}},
+	}
+	f.mover = &mover{consumers: cs, running: &f.running, far: map[int64]bool{}}
+	return f
 }
 
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
-	defer w.e.listen(ctx, w)()
+	defer w.e.notices.listen(ctx, &listener{w.c.Name, w.c.Notify, w.releases.recall, w.notifyAllCanceled, w.receive})()
 	return w.each(func(p *part) error {
-		f := &fetcher{part: p, w: w, give: give, kinds: w.kindsBy(), near: map[spot]*reader{}, far: map[int64]bool{}, swept: map[spot]time.Time{}}
+		f := newFetcher(p, w, give)
 		ctx, stop := p.denials.during(ctx, p.working())
 		defer stop()
 		err := f.run(ctx)
@@ -104,15 +92,15 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 }
 
 func (f *fetcher) run(ctx context.Context) error {
-	defer f.readers.Wait()
+	defer f.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.ctx = ctx
 	views, failed := make(chan view), make(chan error, 1)
-	f.readers.Go(func() { failed <- f.closeBuckets(ctx, views) })
-	f.readers.Go(func() {
+	f.running.Go(func() { failed <- f.closer.closeBuckets(ctx, views) })
+	f.running.Go(func() {
 		for ; ctx.Err() == nil; f.wait(ctx, pollEvery) {
-			f.keepReserve(ctx)
+			f.part.admission.keepReserve(ctx)
 		}
 	})
 	for {
@@ -126,7 +114,7 @@ func (f *fetcher) run(ctx context.Context) error {
 		if f.w.c.Polled != nil {
 			f.w.c.Polled()
 		}
-		f.w.reconcile(f.part)
+		f.w.reconciler.reconcile(f.part)
 		f.report()
 		if v.all {
 			select {
@@ -147,21 +135,12 @@ func (f *fetcher) run(ctx context.Context) error {
 	}
 }
 
-// view is the result of a poll: how many messages each bucket has, and each queue of a near
-// one.
-type view struct {
-	near map[int64]map[string]uint64
-	far  map[int64]uint64
-	now  time.Time
-	all  bool // else near is empty
-}
-
 // poll finds out what is due, and has it read or moved. It does no more than that:
 // while a poll takes long, jobs that come due are late.
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	if err := f.w.lookBack(try, f.part); err != nil {
+	if err := f.w.lookBack(try, f.part.buckets); err != nil {
 		return v, err
 	}
 	if err := f.sync(try); err != nil {
@@ -170,7 +149,7 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	if err := f.regroup(try); err != nil {
 		return v, err
 	}
-	if v.far, err = f.buckets(try, "h"); err != nil {
+	if v.far, err = f.bucketsOf(try, "h"); err != nil {
 		return v, err
 	}
 	if v.all = time.Since(f.viewed) >= idleFactor*f.viewTook; v.all {
@@ -181,7 +160,7 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 		f.viewed, f.viewTook = time.Now(), time.Since(began)
 	}
 	v.now = f.now()
-	f.startFar(ctx, v.far, v.now)
+	f.mover.startFar(ctx, v.far, v.now)
 	f.startNear(&v)
 	return v, nil
 }
@@ -190,52 +169,6 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 // begins to be moved, whose lead may be short.
 func (f *fetcher) untilPoll(now time.Time) time.Duration {
 	return min(pollEvery, f.nextCascade(now).Sub(now))
-}
-
-// buckets returns the numbers of the buckets of a level that have something.
-func (p *part) buckets(ctx context.Context, level string) (map[int64]uint64, error) {
-	prefix := p.subject(level) + "."
-	info, err := p.info(ctx, prefix+"*")
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[int64]uint64, len(info.subjects))
-	for s, n := range info.subjects {
-		number, err := strconv.ParseInt(strings.TrimPrefix(s, prefix), 10, 64)
-		if err == nil {
-			found[number] = n
-		}
-	}
-	return found, nil
-}
-
-// contents returns what the near buckets have that a filter selects.
-func (p *part) contents(ctx context.Context, filter string) (map[int64]map[string]uint64, error) {
-	info, err := p.info(ctx, p.subject(filter))
-	if err != nil {
-		return nil, err
-	}
-	found := map[int64]map[string]uint64{}
-	for s, n := range info.subjects {
-		b, queue, ok := p.parseNear(s)
-		if !ok {
-			continue
-		}
-		if found[b] == nil {
-			found[b] = map[string]uint64{}
-		}
-		found[b][queue] = n
-	}
-	return found, nil
-}
-
-func sorted[V any](m map[int64]V) []int64 {
-	keys := make([]int64, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // maxAhead is how many buckets ahead are attended at most: each is a consumer of the server. With a
@@ -248,7 +181,7 @@ const maxAhead = 60
 // the watermark may have what is due now, if the clock was set back.
 func (f *fetcher) startNear(v *view) {
 	current, ahead, first := f.nearOf(v.now), f.nearOf(v.now.Add(f.w.c.Ahead+pollEvery)), f.openFor(v.now)
-	own := f.own()
+	own := f.taking.own()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, queue := range own[:min(len(own), maxAttended)] {
@@ -274,7 +207,7 @@ func (f *fetcher) planRounds(v *view, last int64) {
 		for queue := range v.near[b] {
 			at := spot{b, queue}
 			switch r := f.near[at]; {
-			case !f.reads(queue):
+			case !f.taking.reads(queue):
 			case r == nil:
 				f.todo = append(f.todo, at)
 			case !r.busy && (time.Since(r.ended) >= roundEvery || !v.now.After(f.closeAt(b))):
@@ -307,7 +240,7 @@ func (f *fetcher) start(at spot, read func(context.Context, spot, *reader)) bool
 		return false
 	}
 	r.busy = true
-	f.readers.Go(func() {
+	f.running.Go(func() {
 		read(r.ctx, at, r)
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -322,7 +255,7 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 	defer f.w.wait.join(-1)
 	for left := f.closeAt(at.bucket).Sub(f.now()); left > 0; left = f.closeAt(at.bucket).Sub(f.now()) {
 		open, cancel := context.WithTimeout(ctx, min(left, f.w.c.Lease)) // the clock may be set
-		is := f.awaitOpen(open, at.queue)
+		is := f.taking.awaitOpen(open, at.queue)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -338,7 +271,7 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 
 // round hands out what is in a queue, and what was handed out and not acknowledged for a lease.
 func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
-	for is, _ := f.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.isOpen(at.queue) {
+	for is, _ := f.taking.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.taking.isOpen(at.queue) {
 		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, pullRequest{MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
 			break
 		}
@@ -348,50 +281,6 @@ func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 	f.rounds--
 	f.startRounds()
 }
-
-// consumerLife is how long the server keeps a consumer that nobody reads. A Fetch that fails leaves
-// those of empty buckets behind, and the next one does not know of them. So it is a number of
-// buckets, and not of minutes: with buckets of 250 ms, 10 minutes and a starved machine a server
-// had 8,000 consumers, and did nothing else.
-func (g geometry) consumerLife() time.Duration {
-	return min(max(100*time.Duration(g.near)*time.Microsecond, 30*time.Second), 10*time.Minute)
-}
-
-// consumer makes a consumer of a subject, if it is not there; anew, if its server is silent.
-func (f *fetcher) consumer(ctx context.Context, name, filter string) error {
-	since, patience := f.now(), silentAfter/2
-	if f.replicas == 1 {
-		patience = answerTimeout
-	}
-	for ; ; patience *= 2 {
-		err := f.createConsumer(ctx, patience, name, filter)
-		if !timedOut(ctx, err) || patience >= answerTimeout {
-			return err
-		}
-		f.abandon(ctx, name, since)
-	}
-}
-
-func (f *fetcher) createConsumer(ctx context.Context, patience time.Duration, name, filter string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return f.ask(ctx, "CONSUMER.CREATE."+f.stream+"."+name+"."+filter, map[string]any{"stream_name": f.stream, "config": natsjs.ConsumerConfig{
-		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
-		AckPolicy: natsjs.AckExplicitPolicy, AckWait: f.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: f.consumerLife(),
-	}}, nil)
-}
-
-// deleteConsumer removes a consumer, if it is there. One whose server is silent is removed, too, without an answer.
-func (f *fetcher) deleteConsumer(ctx context.Context, name string) error {
-	err := f.removeConsumer(ctx, name, silentAfter)
-	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) {
-		return nil
-	}
-	return err
-}
-
-func farConsumer(h int64) string { return "h" + itoa(h) }
 
 // fetch hands out what comes as it comes, and waits a while for it. If the server says that a job does
 // not fit, it reads that job with readSize. It does not do so unasked: on a slow machine the
@@ -475,7 +364,7 @@ func (f *fetcher) early(h *driver.Delivery) time.Duration {
 func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delivery) {
 	var groups []group
 	var moving []*handle
-	fl, closed := f.fleet.Load(), false
+	fl, closed := f.part.queues.fleet.Load(), false
 	if len(held) > 0 && from.bucket <= f.lowest().near {
 		mark, err := f.last(ctx, f.nearMark(from.bucket))
 		closed = err != nil || mark.Seq > 0
@@ -510,3 +399,38 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 
 // giveBack leaves a job to others. It does not come again in step with theirs.
 func (f *fetcher) giveBack(hd *handle) { hd.nak(f.w.c.Lease/8 + rand.N(f.w.c.Lease/4)) }
+
+// report tells the worker of a trouble, so that it is in the log.
+func (f *fetcher) report() {
+	if err := f.troubled(); err != nil && f.w.c.Trouble != nil {
+		f.w.c.Trouble(err)
+	}
+}
+
+// regroupEvery is how often a worker reads the heartbeats of others.
+const regroupEvery = 2 * time.Second
+
+// regroup finds out which queues there are, now and then.
+func (f *fetcher) regroup(ctx context.Context) error {
+	own, changed := f.w.own(f.said)
+	if !changed && time.Since(f.regrouped) < regroupEvery {
+		return nil
+	}
+	lives, _, err := f.part.queues.lives(ctx)
+	if err != nil {
+		return err
+	}
+	f.regrouped, f.said = time.Now(), own
+	lives[f.workerSubject(f.w.c.Name)] = own
+	f.w.others.Store(int64(len(lives)) - 1)
+	f.part.queues.fleet.Store(fleetOf(slices.Collect(maps.Values(lives))))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for at, r := range f.near {
+		if !f.taking.reads(at.queue) {
+			r.cancel() // what it has handed out is acknowledged all the same
+			delete(f.near, at)
+		}
+	}
+	return nil
+}

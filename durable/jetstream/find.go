@@ -13,13 +13,17 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// finder reads jobs: where the newest version of one is, its record, and what became of it. It writes nothing, and has
+// no state of its own. What it says was so when it was read; the conditions of a write tell whether it still is.
+type finder struct{ *buckets }
+
 // status returns what became of a version of a job.
-func (p *part) status(ctx context.Context, at location) (status, error) {
-	return p.statusBy(at, p.lastNow(ctx))
+func (fi *finder) status(ctx context.Context, at location) (status, error) {
+	return fi.statusBy(at, fi.lastNow(ctx))
 }
 
-func (p *part) statusBy(at location, last lastRead) (status, error) {
-	m, err := last(p.fateSubject(at))
+func (fi *finder) statusBy(at location, last lastRead) (status, error) {
+	m, err := last(fi.fateSubject(at))
 	if err != nil || m.Seq == 0 {
 		return status{}, err
 	}
@@ -30,12 +34,12 @@ func (p *part) statusBy(at location, last lastRead) (status, error) {
 // a job is moved, or else where it was stored first. Forwards have no message while a job
 // has not been moved. The sequence is that of the message, before which the record is
 // not.
-func (p *part) forwarded(ctx context.Context, a address) (location, uint64, error) {
-	return p.forwardedBy(a, p.lastNow(ctx))
+func (fi *finder) forwarded(ctx context.Context, a address) (location, uint64, error) {
+	return fi.forwardedBy(a, fi.lastNow(ctx))
 }
 
-func (p *part) forwardedBy(a address, last lastRead) (location, uint64, error) {
-	m, err := last(p.forward(a.id))
+func (fi *finder) forwardedBy(a address, last lastRead) (location, uint64, error) {
+	m, err := last(fi.forward(a.id))
 	if err != nil || len(m.Data) == 0 {
 		return location{id: a.id, bucket: a.bucket}, 0, err
 	}
@@ -55,41 +59,37 @@ func parseForward(id string, data []byte) (at location, err error) {
 	return at, nil
 }
 
-func (p *part) forwardWrite(r *driver.Record, bucket int64) write {
-	return write{subject: p.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
-}
-
 // current returns where the newest version of a job is, the sequence of the forward to it, and its
 // status: final if it has ended. A job whose bucket is closed has left nothing, and counts
 // as done, too.
-func (p *part) current(ctx context.Context, a address) (location, uint64, status, error) {
+func (fi *finder) current(ctx context.Context, a address) (location, uint64, status, error) {
 	first := location{id: a.id, bucket: a.bucket}
-	last, err := p.lastOf(ctx, p.forward(a.id), p.fateSubject(first), p.nearMark(a.bucket))
+	last, err := fi.lastOf(ctx, fi.forward(a.id), fi.fateSubject(first), fi.nearMark(a.bucket))
 	if err != nil {
 		return first, 0, status{}, err
 	}
 	for {
-		at, forward, err := p.forwardedBy(a, last)
+		at, forward, err := fi.forwardedBy(a, last)
 		if err != nil {
 			return at, forward, status{}, err
 		}
-		s, err := p.statusBy(at, last)
+		s, err := fi.statusBy(at, last)
 		if err != nil || s.fate != none && s.fate != moved && s.fate != dead {
 			return at, forward, s, err
 		}
 		if s.fate == none {
-			mark, err := last(p.nearMark(at.bucket))
+			mark, err := last(fi.nearMark(at.bucket))
 			if err != nil {
 				return at, forward, s, err
 			}
-			if open, err := p.isOpenBy(ctx, a, at, forward, mark); err != nil || open {
+			if open, err := fi.isOpenBy(ctx, a, at, forward, mark); err != nil || open {
 				return at, forward, s, err
 			}
 		}
 		// The forward is written with the status, so it is newer if the job was moved or
 		// redriven just now, and gone if it has ended since.
-		last = p.lastNow(ctx)
-		again, _, err := p.forwardedBy(a, last)
+		last = fi.lastNow(ctx)
+		again, _, err := fi.forwardedBy(a, last)
 		if err != nil || again == at {
 			if s.fate != dead {
 				s = status{fate: done, seq: s.seq} // so that a reading can be compared
@@ -99,26 +99,23 @@ func (p *part) current(ctx context.Context, a address) (location, uint64, status
 	}
 }
 
-// markTTL is for how long it is remembered that a bucket was closed.
-const markTTL = 24 * time.Hour
-
 // isOpenBy reports whether a version that has no status waits, by the mark of its near bucket, which
 // says for a day that the bucket was closed.
 // After that, and below the watermark, where a clock that was set may have passed over the mark's
 // time or over the bucket, what counts is whether the job is there. That others are in its
 // bucket says nothing: it may have been stored elsewhere, and have ended.
-func (p *part) isOpenBy(ctx context.Context, a address, at location, forward uint64, mark stored) (bool, error) {
+func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward uint64, mark stored) (bool, error) {
 	if mark.Seq > 0 {
 		return false, nil
 	}
-	if at.bucket > p.lowest().near && p.now().Before(p.closeAt(at.bucket).Add(markTTL/2)) {
+	if at.bucket > fi.lowest().near && fi.now().Before(fi.closeAt(at.bucket).Add(markTTL/2)) {
 		return true, nil
 	}
-	_, m, err := p.find(ctx, a, at, forward)
+	_, m, err := fi.find(ctx, a, at, forward)
 	if err == nil {
-		m, err = p.ofLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
-	} else if errors.Is(err, driver.ErrNotFound) && p.replicas > 1 {
-		return p.leaderHas(ctx, at)
+		m, err = fi.ofLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
+	} else if errors.Is(err, driver.ErrNotFound) && fi.replicas > 1 {
+		return fi.leaderHas(ctx, at)
 	}
 	if errors.Is(err, driver.ErrNotFound) {
 		return false, nil
@@ -128,10 +125,10 @@ func (p *part) isOpenBy(ctx context.Context, a address, at location, forward uin
 
 // leaderHas reports whether the leader has the message of a version. It reads one message of the bucket at a
 // time, since only another server, which may be behind, answers for many at once.
-func (p *part) leaderHas(ctx context.Context, at location) (bool, error) {
-	for _, filter := range p.filtersOf(at.bucket) {
+func (fi *finder) leaderHas(ctx context.Context, at location) (bool, error) {
+	for _, filter := range fi.filtersOf(at.bucket) {
 		for from := uint64(1); ; {
-			m, err := p.ofLeader(ctx, map[string]any{"next_by_subj": filter, "seq": from})
+			m, err := fi.ofLeader(ctx, map[string]any{"next_by_subj": filter, "seq": from})
 			if err != nil {
 				return false, err
 			}
@@ -148,29 +145,23 @@ func (p *part) leaderHas(ctx context.Context, at location) (bool, error) {
 	return false, nil
 }
 
-// filtersOf select all messages in which a version of a near bucket may be. The far bucket comes first: a job
-// that is being moved is in both before it leaves that.
-func (p *part) filtersOf(bucket int64) []string {
-	return []string{p.farSubject(p.farOf(bucket)), p.queueSubject(bucket, "*")}
-}
-
 // find finds the message of a version of a job, and what it says. It was
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
-func (p *part) find(ctx context.Context, a address, at location, forward uint64) (driver.Record, stored, error) {
+func (fi *finder) find(ctx context.Context, a address, at location, forward uint64) (driver.Record, stored, error) {
 	if forward > 0 { // they are written together
-		if r, m, err := p.versionAt(ctx, forward+1, at); err != nil || m.Seq > 0 {
+		if r, m, err := fi.versionAt(ctx, forward+1, at); err != nil || m.Seq > 0 {
 			return r, m, err
 		}
 	}
-	return p.findIn(ctx, a, at, forward, p.filtersOf(at.bucket)...)
+	return fi.findIn(ctx, a, at, forward, fi.filtersOf(at.bucket)...)
 }
 
 // versionAt returns the message with a sequence, if it is that of a version; see direct.
-func (p *part) versionAt(ctx context.Context, n uint64, at location) (r driver.Record, m stored, err error) {
-	m, err = p.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, n))
-	b, _, near := p.parseNear(m.Subject)
-	if err != nil || m.Subject != p.farSubject(p.farOf(at.bucket)) && !(near && b == at.bucket) {
+func (fi *finder) versionAt(ctx context.Context, n uint64, at location) (r driver.Record, m stored, err error) {
+	m, err = fi.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, n))
+	b, _, near := fi.parseNear(m.Subject)
+	if err != nil || m.Subject != fi.farSubject(fi.farOf(at.bucket)) && !(near && b == at.bucket) {
 		return r, stored{}, err
 	}
 	if r, err = decode(m.Data); err != nil || r.ID != at.id || r.Version != at.version {
@@ -180,7 +171,7 @@ func (p *part) versionAt(ctx context.Context, n uint64, at location) (r driver.R
 }
 
 // findIn is find among the messages of some filters.
-func (p *part) findIn(ctx context.Context, a address, at location, forward uint64, filters ...string) (r driver.Record, found stored, err error) {
+func (fi *finder) findIn(ctx context.Context, a address, at location, forward uint64, filters ...string) (r driver.Record, found stored, err error) {
 	if at.version > 0 && forward == 0 {
 		return r, found, driver.ErrNotFound
 	}
@@ -193,7 +184,7 @@ func (p *part) findIn(ctx context.Context, a address, at location, forward uint6
 			from = max(from, 1)
 		}
 		for _, filter := range filters {
-			for page, err := range p.pages(ctx, filter, from, since) {
+			for page, err := range fi.pages(ctx, filter, from, since) {
 				for _, m := range page {
 					if r, err = decode(m.Data); err != nil {
 						break
@@ -212,26 +203,26 @@ func (p *part) findIn(ctx context.Context, a address, at location, forward uint6
 }
 
 // describe returns what is known of a job that is kept.
-func (p *part) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
+func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
 	var info driver.Info
 	for try := 0; ; try++ {
-		if m, err := p.last(ctx, p.deadSubject(a.id)); err != nil || len(m.Data) > 0 {
+		if m, err := fi.last(ctx, fi.deadSubject(a.id)); err != nil || len(m.Data) > 0 {
 			if err != nil {
 				return info, err
 			}
 			return deadInfo(ref, m.Data)
 		}
-		at, forward, err := p.forwarded(ctx, a)
+		at, forward, err := fi.forwarded(ctx, a)
 		if err != nil {
 			return info, err
 		}
-		s, err := p.status(ctx, at)
+		s, err := fi.status(ctx, at)
 		if err != nil {
 			return info, err
 		}
 		r, err := driver.Record{}, driver.ErrNotFound
 		if !s.fate.final() {
-			r, _, err = p.find(ctx, a, at, forward)
+			r, _, err = fi.find(ctx, a, at, forward)
 		}
 		if err == nil {
 			return infoOf(ref, &r, s), nil
@@ -244,7 +235,7 @@ func (p *part) describe(ctx context.Context, ref driver.Ref, a address) (driver.
 		if try == 0 {
 			continue // it may be among the dead now
 		}
-		if again, _, err := p.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || p.replicas == 1) {
+		if again, _, err := fi.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || fi.replicas == 1) {
 			if err == nil {
 				err = driver.ErrNotFound
 			}
@@ -279,11 +270,11 @@ const mostPasses = 20
 // a near bucket to a far one, or from the dead to a bucket. Then its new message is newer than the begin of
 // that pass, so another pass reads what came since. The scan ends when nothing has moved, or when two
 // passes one after the other have found only what moves all the time and was listed.
-func (p *part) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+func (fi *finder) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		again, quiet := map[driver.Ref]bool{}, 0
 		for from, pass := uint64(1), 0; pass < mostPasses; pass++ {
-			before, err := p.info(ctx, p.subject("v.*"))
+			before, err := fi.info(ctx, fi.subject("v.*"))
 			if err != nil {
 				yield(driver.Info{}, err)
 				return
@@ -301,7 +292,7 @@ func (p *part) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info,
 				return is && f.Match(i)
 			}
 			for _, jobs := range []iter.Seq2[found, error]{
-				p.keptIn(ctx, span{from, before.last}, map[location]bool{}, p.subject("h.*"), p.subject("q.>")), p.deadIn(ctx, span{from, before.last}),
+				fi.keptIn(ctx, span{from, before.last}, map[location]bool{}, fi.subject("h.*"), fi.subject("q.>")), fi.deadIn(ctx, span{from, before.last}),
 			} {
 				for j, err := range jobs {
 					if err != nil {
@@ -331,9 +322,9 @@ type span struct{ from, upTo uint64 }
 var everything = span{1, math.MaxUint64}
 
 // pagesIn is pages in a span.
-func (p *part) pagesIn(ctx context.Context, filter string, in span) iter.Seq2[[]stored, error] {
+func (fi *finder) pagesIn(ctx context.Context, filter string, in span) iter.Seq2[[]stored, error] {
 	return func(yield func([]stored, error) bool) {
-		for page, err := range p.pages(ctx, filter, in.from, time.Time{}) {
+		for page, err := range fi.pages(ctx, filter, in.from, time.Time{}) {
 			n := 0
 			for n < len(page) && page[n].Seq <= in.upTo {
 				n++
@@ -363,14 +354,14 @@ func matching(f driver.Filter, jobs iter.Seq2[found, error]) iter.Seq2[driver.In
 }
 
 // deadJobs yields the dead jobs that match.
-func (p *part) deadJobs(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
-	return matching(f, p.deadIn(ctx, everything))
+func (fi *finder) deadJobs(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+	return matching(f, fi.deadIn(ctx, everything))
 }
 
 // deadIn yields the dead jobs in a span.
-func (p *part) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
+func (fi *finder) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
-		for page, err := range p.pagesIn(ctx, p.subject("x.*"), in) {
+		for page, err := range fi.pagesIn(ctx, fi.subject("x.*"), in) {
 			for _, m := range page {
 				if len(m.Data) == 0 {
 					continue
@@ -379,7 +370,7 @@ func (p *part) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 				if r, err = decode(m.Data); err != nil {
 					break
 				}
-				if !yield(found{r.Info(p.refOf(&r), driver.Dead), r.Version}, nil) {
+				if !yield(found{r.Info(fi.refOf(&r), driver.Dead), r.Version}, nil) {
 					return
 				}
 			}
@@ -392,26 +383,26 @@ func (p *part) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 }
 
 // kept yields the jobs of some filters that wait or run, and that match.
-func (p *part) kept(ctx context.Context, f driver.Filter, seen map[location]bool, filters ...string) iter.Seq2[driver.Info, error] {
-	return matching(f, p.keptIn(ctx, everything, seen, filters...))
+func (fi *finder) kept(ctx context.Context, f driver.Filter, seen map[location]bool, filters ...string) iter.Seq2[driver.Info, error] {
+	return matching(f, fi.keptIn(ctx, everything, seen, filters...))
 }
 
 // keptIn yields the jobs of some filters that wait or run, in a span. While a far bucket is
 // being moved its jobs are in it and in their near buckets, so these are remembered in seen.
-func (p *part) keptIn(ctx context.Context, in span, seen map[location]bool, filters ...string) iter.Seq2[found, error] {
+func (fi *finder) keptIn(ctx context.Context, in span, seen map[location]bool, filters ...string) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
-		for v, err := range p.versionsIn(ctx, in, filters...) {
+		for v, err := range fi.versionsIn(ctx, in, filters...) {
 			if err != nil {
 				yield(found{}, err)
 				return
 			}
-			if far := p.farOf(p.nearOf(v.r.Due)); far <= p.lowest().far || !p.now().Before(p.cascadeAt(far)) {
+			if far := fi.farOf(fi.nearOf(v.r.Due)); far <= fi.lowest().far || !fi.now().Before(fi.cascadeAt(far)) {
 				if seen[v.at] {
 					continue
 				}
 				seen[v.at] = true
 			}
-			if !v.s.fate.final() && !yield(found{infoOf(p.refOf(&v.r), &v.r, v.s), v.r.Version}, nil) {
+			if !v.s.fate.final() && !yield(found{infoOf(fi.refOf(&v.r), &v.r, v.s), v.r.Version}, nil) {
 				return
 			}
 		}
@@ -427,18 +418,18 @@ type version struct {
 }
 
 // versions yields those that are stored under some filters.
-func (p *part) versions(ctx context.Context, filters ...string) iter.Seq2[version, error] {
-	return p.versionsIn(ctx, everything, filters...)
+func (fi *finder) versions(ctx context.Context, filters ...string) iter.Seq2[version, error] {
+	return fi.versionsIn(ctx, everything, filters...)
 }
 
 // versionsIn is versions in a span.
-func (p *part) versionsIn(ctx context.Context, in span, filters ...string) iter.Seq2[version, error] {
+func (fi *finder) versionsIn(ctx context.Context, in span, filters ...string) iter.Seq2[version, error] {
 	return func(yield func(version, error) bool) {
 		for _, filter := range filters {
-			for page, err := range p.pagesIn(ctx, filter, in) {
+			for page, err := range fi.pagesIn(ctx, filter, in) {
 				var all []version
 				if err == nil {
-					all, err = p.versionsOf(ctx, page)
+					all, err = fi.versionsOf(ctx, page)
 				}
 				if err != nil {
 					yield(version{}, err)
@@ -455,17 +446,17 @@ func (p *part) versionsIn(ctx context.Context, in span, filters ...string) iter.
 }
 
 // versionsOf returns those of a page.
-func (p *part) versionsOf(ctx context.Context, page []stored) ([]version, error) {
+func (fi *finder) versionsOf(ctx context.Context, page []stored) ([]version, error) {
 	all, subjects := make([]version, len(page)), make([]string, len(page))
 	for i, m := range page {
 		r, err := decode(m.Data)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = version{r: r, seq: m.Seq, at: p.locationOf(m.Subject, &r)}
-		subjects[i] = p.fateSubject(all[i].at)
+		all[i] = version{r: r, seq: m.Seq, at: fi.locationOf(m.Subject, &r)}
+		subjects[i] = fi.fateSubject(all[i].at)
 	}
-	found, err := p.lasts(ctx, subjects)
+	found, err := fi.lasts(ctx, subjects)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
@@ -67,5 +66,3 @@ func parseGeometry(s string) (g geometry, err error) {
 	}
 	return g, nil
 }
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }

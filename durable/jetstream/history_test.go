@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Each sign that a stream went back is seen once, and drops what is cached; a stream that stays as it was gives none.
@@ -16,7 +18,7 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 		return n
 	}
 	look := func(p *part) {
-		require.NoError(t, (&worker{}).lookBack(t.Context(), p))
+		require.NoError(t, (&heart{}).lookBack(t.Context(), p.buckets))
 		require.NoError(t, p.sync(t.Context()))
 	}
 	signs := map[string]func(p *part){
@@ -50,18 +52,17 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 			}
 			put(p)
 			require.Zero(t, p.history.now().backs)
-			p.forgetFlow = nil
 			p.mu.Lock()
-			p.sightings["w"] = sighting{seq: 1, at: time.Now()}
+			p.leases.sightings["w"] = sighting{seq: 1, at: time.Now()}
 			p.mu.Unlock()
 			p.quotas.all["1.-"] = &quota{read: time.Now(), swept: time.Now()}
-			p.fleet.Store(&fleet{read: time.Now(), queues: map[string]string{"a": "b"}})
+			p.queues.fleet.Store(&fleet{read: time.Now(), queues: map[string]string{"a": "b"}})
 			sign(p)
 			require.EqualValues(t, 1, p.history.now().backs)
-			require.Empty(t, p.sightings)
+			require.Empty(t, p.leases.sightings)
 			require.Zero(t, p.quotas.all["1.-"].read)
 			require.Zero(t, p.quotas.all["1.-"].swept)
-			require.True(t, p.fleet.Load().isOld())
+			require.True(t, p.queues.fleet.Load().isOld())
 			put(p)
 			look(p)
 			put(p)
@@ -90,11 +91,12 @@ func TestAnswerOfBefore(t *testing.T) {
 func TestNoPurgeBySequencesOfBefore(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	f := &fetcher{part: p, closing: p.history.now().backs}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
+	f.closer.closing = p.history.now().backs
 	_, err := p.writeSeq(t.Context(), write{subject: p.queueSubject(7, "_"), data: []byte("a job")})
 	require.NoError(t, err)
-	p.wentBack(f.closing, 0, "a test")
-	require.ErrorIs(t, f.purgeEnded(t.Context(), 7, map[string]uint64{"_": 100}), errWentBack)
+	p.wentBack(f.closer.closing, 0, "a test")
+	require.ErrorIs(t, f.closer.purgeEnded(t.Context(), 7, map[string]uint64{"_": 100}), errWentBack)
 	m, err := p.last(t.Context(), p.queueSubject(7, "_"))
 	require.NoError(t, err)
 	require.NotZero(t, m.Seq)

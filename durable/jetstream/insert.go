@@ -5,21 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // insert stores records. A retried one keeps its id and its bucket, so that copies have
 // one claim between them.
-func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+func (is *inserts) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
-	p.consult(ctx)
-	err := p.admit(ctx)
+	is.records.queues.consult(ctx)
+	err := is.admission.admit(ctx)
 	ctx = withoutReserve(ctx)
-	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
-		err = p.sync(ctx) // the clock was set back, maybe just now
+	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return is.openFor(r.Due) != is.nearOf(r.Due) }) {
+		err = is.sync(ctx) // the clock was set back, maybe just now
 	}
 	if err != nil {
 		for i := range errs {
@@ -30,60 +28,23 @@ func (p *part) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, 
 	var groups []*inserting
 	var of, keyed []int // which record a group is of
 	for i := range recs {
-		if errs[i] = p.checkRecord(&recs[i]); errs[i] != nil {
+		if errs[i] = is.records.checkRecord(&recs[i]); errs[i] != nil {
 			continue
 		}
 		if recs[i].Key != "" {
 			keyed = append(keyed, i)
 			continue
 		}
-		groups = append(groups, p.insertion(&recs[i]))
+		groups = append(groups, is.insertion(&recs[i]))
 		of = append(of, i)
 	}
-	p.insertKeys(ctx, recs, keyed, refs, errs)
-	for k, err := range p.insertGroups(ctx, groups) {
+	is.insertKeys(ctx, recs, keyed, refs, errs)
+	for k, err := range is.insertGroups(ctx, groups) {
 		if errs[of[k]] = err; err == nil {
-			refs[of[k]] = p.refOf(&recs[of[k]])
+			refs[of[k]] = is.refOf(&recs[of[k]])
 		}
 	}
 	return refs, errs
-}
-
-// inserting is a record on its way.
-type inserting struct {
-	r         *driver.Record
-	group     group
-	displaced bool // it goes to another bucket than that of its time, with a forward
-	tried     bool // an earlier try may have stored it
-}
-
-// insertion returns what stores a record for the first time. If the bucket of its time is
-// below the watermark it goes to the first open one, as its second version, but only if it is
-// fresh: otherwise it may have been stored, and run, before that bucket was closed.
-func (p *part) insertion(r *driver.Record) *inserting {
-	bucket := p.openFor(r.Due)
-	if bucket == p.nearOf(r.Due) || !p.fresh(r) {
-		return &inserting{r: r, group: group{p.recordWrite(r, nil, p.nearOf(r.Due), r.Born, false)}}
-	}
-	in := &inserting{r: r, displaced: true, group: p.elsewhere(r, bucket, false)}
-	in.group[0].last = seq(0)
-	return in
-}
-
-// elsewhere returns what stores a new job in another bucket than that of its time: as a
-// second version, to which a forward leads.
-func (p *part) elsewhere(r *driver.Record, bucket int64, guarded bool) group {
-	next := *r
-	next.Version = 1
-	return group{p.forwardWrite(&next, bucket), p.recordWrite(&next, nil, bucket, r.Born, guarded)}
-}
-
-// fresh reports whether the bucket of a record's time cannot have been closed since the
-// record was born, but by a clock that was set in between: by the clock as it is now it is
-// too soon for that. So if it is closed, it was so before.
-func (p *part) fresh(r *driver.Record) bool {
-	now, margin := p.now(), time.Duration(p.settle/2)*time.Microsecond
-	return r.Born.Before(now.Add(margin)) && now.Add(margin).Before(p.closeAt(p.nearOf(r.Due)))
 }
 
 // insertTries bounds how often a record is stored anew because a bucket was closed, or
@@ -93,7 +54,7 @@ const insertTries = 20
 // insertGroups writes records, and repeats those whose answer was lost until there is one
 // or ctx ends. A record that is refused because its bucket is closed may have been stored, and
 // run, by an earlier try.
-func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
+func (is *inserts) insertGroups(ctx context.Context, all []*inserting) []error {
 	errs := make([]error, len(all))
 	trying := make([]int, len(all))
 	for i := range trying {
@@ -105,7 +66,7 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 			groups[k] = all[i].group
 		}
 		var again, refused []int
-		for k, res := range p.commit(ctx, groups) {
+		for k, res := range is.commit(ctx, groups) {
 			i := trying[k]
 			errs[i] = res.err
 			switch {
@@ -114,16 +75,16 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
 				errs[i] = errTooLate
 				refused = append(refused, i)
-			case isLost(res.err) && ctx.Err() == nil && p.closed.Err() == nil:
-				all[i].repeat(p)
+			case isLost(res.err) && ctx.Err() == nil && is.closed.Err() == nil:
+				all[i].repeat(is.buckets)
 				again = append(again, i)
 			}
 		}
-		if len(refused) > 0 && refusals < insertTries && p.sync(ctx) == nil {
+		if len(refused) > 0 && refusals < insertTries && is.sync(ctx) == nil {
 			refusals++
 			for _, i := range refused {
 				var more bool
-				if more, errs[i] = p.refused(ctx, all[i]); more {
+				if more, errs[i] = is.refused(ctx, all[i]); more {
 					again = append(again, i)
 				}
 			}
@@ -138,80 +99,18 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 	return errs
 }
 
-var errTooLate = fmt.Errorf("%w: it came too late for its bucket", driver.ErrUncertain)
-
-// repeat prepares the next try, which may make a copy: it is refused where the bucket is closed. The first
-// try has no such condition on several replicas, and may come after all others: it lies in a server that
-// is frozen, until that goes on. So a note is stored with the copy; see isLateCopy.
-func (in *inserting) repeat(p *part) {
-	if in.tried {
-		return
-	}
-	in.tried = true
-	in.guard(p)
-	if p.replicas > 1 {
-		in.group = append(in.group, write{subject: p.repeatedSubject(in.r.ID), data: []byte("repeated"), rollup: true, ttl: markTTL})
-	}
-}
-
-func (p *part) repeatedSubject(id string) string { return p.subject("f." + id + ".repeated") }
-
-// guard makes the write of the record, the last one, conditional on its bucket being open.
-func (in *inserting) guard(p *part) {
-	w := &in.group[len(in.group)-1]
-	w.last, w.guard = seq(0), p.markOf(w.subject)
-}
-
-// isLateCopy reports whether a message is that of a first try that came after its bucket was closed, though
-// another try had stored the job there before. Then the job is in that copy, or has ended. The mark is
-// that of the bucket where the message is. Only first tries enter a bucket that is marked.
-func (p *part) isLateCopy(ctx context.Context, hd *handle, mark string) (bool, error) {
-	note, err := p.last(ctx, p.repeatedSubject(hd.at.id))
-	if err != nil || note.Seq == 0 {
-		return false, err
-	}
-	closed, err := p.last(ctx, mark)
-	return note.Seq < closed.Seq && closed.Seq < hd.seq, err
-}
-
 // refused finds out why a record was not stored, once the watermark has been read, and
 // whether it is to be tried again, perhaps elsewhere.
-func (p *part) refused(ctx context.Context, in *inserting) (again bool, err error) {
+func (is *inserts) refused(ctx context.Context, in *inserting) (again bool, err error) {
 	if in.displaced {
-		m, err := p.last(ctx, p.forward(in.r.ID))
+		m, err := is.last(ctx, is.forward(in.r.ID))
 		if err != nil || m.Seq > 0 {
 			return false, err // nil: an earlier try has stored it; it may have ended since
 		}
 	}
-	if in.tried || !p.fresh(in.r) {
+	if in.tried || !is.fresh(in.r) {
 		return false, errTooLate
 	}
-	*in = *p.insertion(in.r)
+	*in = *is.insertion(in.r)
 	return true, errTooLate
-}
-
-// markOf returns the mark of the bucket that a job's subject is of.
-func (p *part) markOf(subject string) string {
-	if b, _, near := p.parseNear(subject); near {
-		return p.nearMark(b)
-	}
-	return p.subject("m.h" + strings.TrimPrefix(subject, p.subject("h.")))
-}
-
-// recordWrite is the message that stores a version of a job. Was is that of the version
-// before, nil for the first. On a stream of one replica
-// it is refused once the bucket is closed, so that a late copy does not come back to life
-// when nobody remembers that it ran. On several replicas such a condition would have
-// writers wait for one another, so only what may be a copy has it; what comes late is
-// found by the scan for old buckets.
-func (p *part) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) write {
-	far := p.toFar(bucket, r.Due, now)
-	w := write{subject: p.nearSubject(bucket, r.Kind), data: p.encodeFitting(r, was)}
-	if far {
-		w.subject = p.farSubject(p.farOf(bucket))
-	}
-	if guarded || p.replicas == 1 {
-		w.last, w.guard = seq(0), p.jobMark(bucket, far)
-	}
-	return w
 }

@@ -1,16 +1,58 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
+
+// listings list jobs and workers, for people. It writes nothing.
+type listings struct {
+	*finder
+	queues *queues
+}
+
+// page adds what a partition has. A job's cursor is no earlier than its bucket, where it may
+// have come late: so a bucket has none that belongs before.
+func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) error {
+	add := func(jobs iter.Seq2[driver.Info, error], begins time.Time) error {
+		for i, err := range jobs {
+			if err != nil {
+				return err
+			}
+			at := i.Due
+			if at.Before(begins) {
+				at = begins
+			}
+			found.add(listed{i, driver.Cursor{At: at, Ref: i.Ref}})
+		}
+		return nil
+	}
+	if f.State == driver.Dead {
+		return add(ls.deadJobs(ctx, f), time.Time{})
+	}
+	filled, err := ls.filledBuckets(ctx)
+	if err != nil {
+		return err
+	}
+	last, seen := ls.now().Add(claimedAhead), map[location]bool{}
+	for _, b := range filled {
+		if !b.end.After(found.after.At) {
+			continue
+		}
+		if found.isFull(b.start) || f.State == driver.Running && b.start.After(last) {
+			return nil
+		}
+		if err := add(ls.kept(ctx, f, seen, b.filter), b.start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // listed is a job and its cursor in a listing.
 type listed struct {
@@ -46,27 +88,6 @@ func (f *firsts) isFull(begins time.Time) bool {
 	return len(f.jobs) == f.n && f.jobs[f.n-1].cursor.At.Before(begins)
 }
 
-// Page reads the buckets in their order, and all dead jobs.
-func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
-	found := &firsts{after: after, n: n + 1}
-	for _, p := range e.parts {
-		if err := p.page(ctx, f, found); err != nil {
-			return nil, driver.Cursor{}, err
-		}
-	}
-	found.cut()
-	var next driver.Cursor
-	if len(found.jobs) > n {
-		next = found.jobs[n-1].cursor
-		found.jobs = found.jobs[:n]
-	}
-	infos := make([]driver.Info, len(found.jobs))
-	for i, m := range found.jobs {
-		infos[i] = m.info
-	}
-	return infos, next, nil
-}
-
 // filledBucket is a bucket of either level that has something.
 type filledBucket struct {
 	filter     string
@@ -74,21 +95,21 @@ type filledBucket struct {
 }
 
 // filledBuckets returns the buckets that have something, by their start.
-func (p *part) filledBuckets(ctx context.Context) ([]filledBucket, error) {
-	far, err := p.buckets(ctx, "h")
+func (ls *listings) filledBuckets(ctx context.Context) ([]filledBucket, error) {
+	far, err := ls.bucketsOf(ctx, "h")
 	if err != nil {
 		return nil, err
 	}
-	near, err := p.contents(ctx, "q.>")
+	near, err := ls.contents(ctx, "q.>")
 	if err != nil {
 		return nil, err
 	}
 	var all []filledBucket
 	for h := range far {
-		all = append(all, filledBucket{p.farSubject(h), time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
+		all = append(all, filledBucket{ls.farSubject(h), time.UnixMicro(h * ls.far), time.UnixMicro((h + 1) * ls.far)})
 	}
 	for b := range near {
-		all = append(all, filledBucket{p.queueSubject(b, "*"), p.start(b), p.end(b)})
+		all = append(all, filledBucket{ls.queueSubject(b, "*"), ls.start(b), ls.end(b)})
 	}
 	slices.SortFunc(all, func(a, b filledBucket) int { return a.start.Compare(b.start) })
 	return all, nil
@@ -96,44 +117,6 @@ func (p *part) filledBuckets(ctx context.Context) ([]filledBucket, error) {
 
 // claimedAhead is more than the time before it is due when a job may be claimed.
 const claimedAhead = time.Minute
-
-// page adds what a partition has. A job's cursor is no earlier than its bucket, where it may
-// have come late: so a bucket has none that belongs before.
-func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
-	add := func(jobs iter.Seq2[driver.Info, error], begins time.Time) error {
-		for i, err := range jobs {
-			if err != nil {
-				return err
-			}
-			at := i.Due
-			if at.Before(begins) {
-				at = begins
-			}
-			found.add(listed{i, driver.Cursor{At: at, Ref: i.Ref}})
-		}
-		return nil
-	}
-	if f.State == driver.Dead {
-		return add(p.deadJobs(ctx, f), time.Time{})
-	}
-	filled, err := p.filledBuckets(ctx)
-	if err != nil {
-		return err
-	}
-	last, seen := p.now().Add(claimedAhead), map[location]bool{}
-	for _, b := range filled {
-		if !b.end.After(found.after.At) {
-			continue
-		}
-		if found.isFull(b.start) || f.State == driver.Running && b.start.After(last) {
-			return nil
-		}
-		if err := add(p.kept(ctx, f, seen, b.filter), b.start); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 const (
 	mostOverdue = 100    // kinds that Backlog and Unhandled return
@@ -155,84 +138,6 @@ type backlog struct {
 	unread int64
 }
 
-// Backlog reads due jobs until it has read enough. The server counts the rest, including
-// ended jobs in a bucket that is not closed yet. For queues of several kinds, Backlog
-// divides the rest among kinds as the jobs that it has read.
-func (e *engine) Backlog(ctx context.Context) (driver.Backlog, error) {
-	b := &backlog{}
-	kinds, err := e.overdue(ctx, b)
-	return driver.Backlog{Waiting: b.waiting, Kinds: kinds[:min(len(kinds), mostOverdue)]}, err
-}
-
-// Unhandled reads what is due of the kinds that no worker can run.
-func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
-	kinds, err := e.overdue(ctx, &backlog{unhandled: true})
-	var all []driver.Unhandled
-	for _, o := range kinds {
-		if !o.Handled && len(all) < mostOverdue {
-			all = append(all, driver.Unhandled{Kind: o.Kind, Oldest: o.Oldest, Due: o.Due})
-		}
-	}
-	return all, err
-}
-
-// overdue returns the kinds that have jobs that are due, those that wait longest first.
-func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, error) {
-	b.kinds, b.hashes, b.mixed = map[string]*driver.Overdue{}, map[string]string{}, map[*driver.Overdue]int64{}
-	for _, p := range e.parts {
-		if err := e.backlog(ctx, p, b); err != nil {
-			return nil, err
-		}
-	}
-	all := make([]driver.Overdue, 0, len(b.kinds))
-	for _, o := range b.kinds {
-		o.Jobs += b.mixed[o] * b.unread / max(1, b.due)
-		all = append(all, *o)
-	}
-	slices.SortFunc(all, func(a, b driver.Overdue) int {
-		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Kind, b.Kind))
-	})
-	return all, nil
-}
-
-func (e *engine) backlog(ctx context.Context, p *part, b *backlog) error {
-	now := p.now()
-	far, err := p.buckets(ctx, "h")
-	if err != nil {
-		return err
-	}
-	for _, n := range far {
-		b.waiting += int64(n)
-	}
-	near, err := p.contents(ctx, "q.>")
-	if err != nil {
-		return err
-	}
-	handled, err := e.handled(ctx, p, now)
-	if err != nil {
-		return err
-	}
-	for _, bucket := range sorted(near) {
-		seen := map[location]bool{} // copies count once
-		for queue, n := range near[bucket] {
-			kind, known := b.hashes[queue]
-			switch {
-			// While a worker lives, what it cannot run is in the queues of one kind.
-			case b.unhandled && (handled[queue] || known || !isOneKind(queue) && len(handled) > 0):
-			case p.start(bucket).After(now):
-				b.waiting += int64(n)
-			case b.read < mostRead || isOneKind(queue) && !known && len(b.hashes) < 4*mostOverdue:
-				if err := p.backlogOf(ctx, b, spot{bucket, queue}, int64(n), now, handled, seen); err != nil {
-					return err
-				}
-			default:
-				b.count(b.kinds[kind], isOneKind(queue), int64(n))
-			}
-		}
-	}
-	return nil
-}
-
 // count adds jobs that are due and were not read, of a kind if they are of one, and nil if that
 // is not known.
 func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
@@ -246,17 +151,17 @@ func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 }
 
 // backlogOf reads a queue of n messages, as far as there is reason to: a page at least.
-func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[location]bool) error {
+func (ls *listings) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[location]bool) error {
 	var last *driver.Overdue
 	one, least := isOneKind(at.queue), b.read+pageSize
-	for v, err := range p.versions(ctx, p.queueSubject(at.bucket, at.queue)) {
+	for v, err := range ls.versions(ctx, ls.queueSubject(at.bucket, at.queue)) {
 		if err != nil {
 			return err
 		}
 		if n--; !v.s.fate.final() && v.s.fate != claimed && !seen[v.at] {
 			seen[v.at] = true
 			if b.waiting++; !v.r.Due.After(now) {
-				if last = b.add(&v.r, p.refOf(&v.r), handled); !one {
+				if last = b.add(&v.r, ls.refOf(&v.r), handled); !one {
 					b.due++
 					b.mixed[last]++
 				}
@@ -287,26 +192,9 @@ func (b *backlog) add(r *driver.Record, ref driver.Ref, handled map[string]bool)
 	return o
 }
 
-// Workers reads the heartbeats, and the statuses of due jobs.
-func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
-	all := map[string]*driver.WorkerInfo{}
-	for _, p := range e.parts {
-		if err := p.workers(ctx, all); err != nil {
-			return nil, err
-		}
-	}
-	var sorted []driver.WorkerInfo
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if w := all[name]; w.Jobs > 0 || w.Until.After(e.parts[0].now()) {
-			sorted = append(sorted, *w)
-		}
-	}
-	return sorted, nil
-}
-
 // workers adds what a partition knows. Of the heartbeats in several the oldest counts.
-func (p *part) workers(ctx context.Context, all map[string]*driver.WorkerInfo) error {
-	lives, heartbeats, err := p.lives(ctx)
+func (ls *listings) workers(ctx context.Context, all map[string]*driver.WorkerInfo) error {
+	lives, heartbeats, err := ls.queues.lives(ctx)
 	if err != nil {
 		return err
 	}
@@ -317,22 +205,22 @@ func (p *part) workers(ctx context.Context, all map[string]*driver.WorkerInfo) e
 		return all[name]
 	}
 	for subject, l := range lives {
-		w := of(strings.TrimPrefix(subject, p.workerSubject("")))
-		if until := p.serverTime(heartbeats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
+		w := of(strings.TrimPrefix(subject, ls.workerSubject("")))
+		if until := ls.serverTime(heartbeats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
 			w.Until = until
 		}
 		w.Kinds, w.AllKinds = l.Names, l.All
 	}
-	near, err := p.contents(ctx, "q.>")
+	near, err := ls.contents(ctx, "q.>")
 	if err != nil {
 		return err
 	}
-	last := p.now().Add(claimedAhead)
+	last := ls.now().Add(claimedAhead)
 	for _, bucket := range sorted(near) {
-		if p.start(bucket).After(last) {
+		if ls.start(bucket).After(last) {
 			break
 		}
-		claims, err := p.claims(ctx, bucket)
+		claims, err := ls.claims(ctx, bucket)
 		if err != nil {
 			return err
 		}
@@ -354,16 +242,16 @@ type claim struct {
 
 // claims returns those of a bucket, by their subjects. Of several messages of one subject the
 // last counts.
-func (p *part) claims(ctx context.Context, bucket int64) (map[string]claim, error) {
+func (ls *listings) claims(ctx context.Context, bucket int64) (map[string]claim, error) {
 	found := map[string]claim{}
-	for page, err := range p.pages(ctx, p.subject("c."+itoa(bucket)+".>"), 1, time.Time{}) {
+	for page, err := range ls.pages(ctx, ls.subject("c."+itoa(bucket)+".>"), 1, time.Time{}) {
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range page {
 			delete(found, m.Subject)
 			if s, err := decodeStatus(m.Data, m.Seq); err == nil && s.fate == claimed { // one that cannot be read hides no others
-				found[m.Subject] = claim{s.worker, p.serverTime(m.Time)}
+				found[m.Subject] = claim{s.worker, ls.serverTime(m.Time)}
 			}
 		}
 	}

@@ -17,13 +17,13 @@ import (
 
 // insertKeys stores the records of some indices, which have keys. If it may wait, it tries again those
 // whose job is about to be claimed.
-func (p *part) insertKeys(ctx context.Context, recs []driver.Record, indices []int, refs []driver.Ref, errs []error) {
+func (is *inserts) insertKeys(ctx context.Context, recs []driver.Record, indices []int, refs []driver.Ref, errs []error) {
 	for len(indices) > 0 {
 		some := make([]*driver.Record, len(indices))
 		for k, i := range indices {
 			some[k] = &recs[i]
 		}
-		stored, failed := p.insertKeyed(ctx, some)
+		stored, failed := is.insertKeyed(ctx, some)
 		var again []int
 		for k, i := range indices {
 			if refs[i], errs[i] = stored[k], failed[k]; errors.Is(errs[i], held.Err) && held.MayWait(ctx) && ctx.Err() == nil {
@@ -31,19 +31,19 @@ func (p *part) insertKeys(ctx context.Context, recs []driver.Record, indices []i
 			}
 		}
 		if indices = again; len(again) > 0 {
-			p.wait(ctx, 20*time.Millisecond)
+			is.wait(ctx, 20*time.Millisecond)
 		}
 	}
 }
 
 // insertKeyed stores records that have a key. Records of different keys share a commit, as ends do: an
 // atomic batch for each would cost the server some ten syncs each.
-func (p *part) insertKeyed(ctx context.Context, recs []*driver.Record) ([]driver.Ref, []error) {
-	all := keyedInserts(p, recs)
-	leave, err := p.takeTurns(ctx, recs)
+func (is *inserts) insertKeyed(ctx context.Context, recs []*driver.Record) ([]driver.Ref, []error) {
+	all := keyedInserts(is, recs)
+	leave, err := is.takeTurns(ctx, recs)
 	if err == nil {
 		defer leave()
-		p.storeAll(ctx, all)
+		is.storeAll(ctx, all)
 	}
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	for _, c := range all {
@@ -61,11 +61,11 @@ func (p *part) insertKeyed(ctx context.Context, recs []*driver.Record) ([]driver
 
 // takeTurns waits until no other call of this process stores records that may replace a job of the same
 // keys: else all calls but one would be refused, and begin anew.
-func (p *part) takeTurns(ctx context.Context, recs []*driver.Record) (leave func(), err error) {
+func (is *inserts) takeTurns(ctx context.Context, recs []*driver.Record) (leave func(), err error) {
 	var turns []uint32
 	for _, r := range recs {
 		if r.OnKey != driver.KeyRefuse {
-			turns = append(turns, crc32.ChecksumIEEE([]byte(r.Key))%uint32(len(p.turns)))
+			turns = append(turns, crc32.ChecksumIEEE([]byte(r.Key))%uint32(len(is.turns)))
 		}
 	}
 	slices.Sort(turns) // one order for all, or two calls might wait for each other
@@ -73,12 +73,12 @@ func (p *part) takeTurns(ctx context.Context, recs []*driver.Record) (leave func
 	taken := 0
 	leave = func() {
 		for _, turn := range turns[:taken] {
-			<-p.turns[turn]
+			<-is.turns[turn]
 		}
 	}
 	for _, turn := range turns {
 		select {
-		case p.turns[turn] <- struct{}{}:
+		case is.turns[turn] <- struct{}{}:
 			taken++
 		case <-ctx.Done():
 			leave()
@@ -90,7 +90,7 @@ func (p *part) takeTurns(ctx context.Context, recs []*driver.Record) (leave func
 
 // storeAll takes steps until all records have a result. A step reads what each key is based on, at one
 // time, and writes what follows from that in one commit.
-func (p *part) storeAll(ctx context.Context, all []*keyedInsert) {
+func (is *inserts) storeAll(ctx context.Context, all []*keyedInsert) {
 	for {
 		var left, writing []*keyedInsert
 		for _, c := range all {
@@ -101,7 +101,7 @@ func (p *part) storeAll(ctx context.Context, all []*keyedInsert) {
 		if len(left) == 0 {
 			return
 		}
-		once := sync.OnceValues(func() (witness, error) { return p.testify(ctx) })
+		once := sync.OnceValues(func() (witness, error) { return is.testify(ctx) })
 		testify := func(context.Context) (witness, error) { return once() }
 		inParallel(left, func(c *keyedInsert) { c.testify = testify; c.group, c.err = c.plan(ctx) })
 		var groups []group
@@ -110,17 +110,17 @@ func (p *part) storeAll(ctx context.Context, all []*keyedInsert) {
 				groups, writing = append(groups, c.group), append(writing, c)
 			}
 		}
-		for k, res := range p.commit(ctx, groups) {
+		for k, res := range is.commit(ctx, groups) {
 			if writing[k].err = res.err; res.err == nil {
 				writing[k].written(ctx)
 			}
 		}
-		p.afterFailures(ctx, left)
+		is.afterFailures(ctx, left)
 	}
 }
 
 // afterFailures decides which records are tried anew, as change does.
-func (p *part) afterFailures(ctx context.Context, all []*keyedInsert) {
+func (is *inserts) afterFailures(ctx context.Context, all []*keyedInsert) {
 	var synced error
 	asked := false
 	for _, c := range all {
@@ -130,7 +130,7 @@ func (p *part) afterFailures(ctx context.Context, all []*keyedInsert) {
 		}
 		conflict := errors.Is(err, errConflict) || errors.Is(err, errBusy)
 		if conflict && !asked {
-			asked, synced = true, p.sync(ctx)
+			asked, synced = true, is.sync(ctx)
 		}
 		c.tries++
 		switch {
@@ -140,7 +140,7 @@ func (p *part) afterFailures(ctx context.Context, all []*keyedInsert) {
 			c.settle(cmp.Or(c.lost, fmt.Errorf("%w: gave up after %d conflicting updates of the key", driver.ErrUncertain, maxTries)))
 		case conflict:
 			c.refused = errors.Is(err, errConflict) && !c.fills
-		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
+		case isLost(err) && ctx.Err() == nil && is.closed.Err() == nil:
 			c.lost, c.refused = err, false
 		default:
 			c.settle(cmp.Or(c.lost, err))
@@ -152,7 +152,7 @@ func (p *part) afterFailures(ctx context.Context, all []*keyedInsert) {
 // one another with Replace or Later are one step, in which only the last one is stored: the others were
 // replaced before anybody saw them.
 type keyedInsert struct {
-	p       *part
+	p       *inserts
 	recs    []*driver.Record
 	of      []int // their indices among all records of the call
 	settled []bool
@@ -177,12 +177,12 @@ type keyedInsert struct {
 }
 
 // keyedInserts sorts records by their keys.
-func keyedInserts(p *part, recs []*driver.Record) (all []*keyedInsert) {
+func keyedInserts(is *inserts, recs []*driver.Record) (all []*keyedInsert) {
 	byKey := map[string]*keyedInsert{}
 	for i, r := range recs {
 		c := byKey[r.Key]
 		if c == nil {
-			c = &keyedInsert{p: p}
+			c = &keyedInsert{p: is}
 			all, byKey[r.Key] = append(all, c), c
 		}
 		c.recs, c.of = append(c.recs, r), append(c.of, i)
@@ -342,7 +342,7 @@ func (c *keyedInsert) replace(waits *driver.Record, g group) group {
 	r, stores := c.recs[c.step[len(c.step)-1]], p.storeKeyed(&next)
 	if next.Due.Before(next.At) { // by a signal
 		bucket := p.openFor(next.Due)
-		stores = p.elsewhere(&next, bucket, true)
+		stores = p.records.elsewhere(&next, bucket, true)
 		stores[0].last = seq(0)
 		// The first version has never been there, though its bucket is open. Without a status it would be taken to
 		// wait once the forward is gone.
@@ -351,7 +351,7 @@ func (c *keyedInsert) replace(waits *driver.Record, g group) group {
 	}
 	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
 		if len(stores) == 1 {
-			known := p.forwardWrite(&next, bucket)
+			known := p.records.forwardWrite(&next, bucket)
 			known.ttl = graveTTL
 			stores = group{known, stores[0]}
 		}
@@ -367,7 +367,7 @@ func (c *keyedInsert) fill(waits *driver.Record, m stored) group {
 	next.GoInto(waits)
 	s.attempt = 0
 	bucket := max(p.openFor(next.Due), p.openFor(now)) // where workers look first
-	g := p.versionGroup(&next, m.Data, c.h.at, s, rand.Text(), bucket, now)
+	g := p.records.versionGroup(&next, m.Data, c.h.at, s, rand.Text(), bucket, now)
 	for _, i := range c.step {
 		c.refs[i], c.found[i] = c.h.ref, c.h.ref
 		g = append(g, write{subject: p.forward(c.recs[i].ID), data: []byte(c.h.ref), last: seq(0), rollup: true, ttl: graveTTL})
@@ -381,9 +381,9 @@ func (c *keyedInsert) fill(waits *driver.Record, m stored) group {
 const fillEvery = time.Second
 
 // wasFilled reports whether a record has gone into a job that is due less than fillEvery ago.
-func (p *part) wasFilled(r *driver.Record, m stored) bool {
-	at := p.serverTime(m.Time)
-	return r.Version > 0 && at.After(r.Due) && p.now().Sub(at).Abs() < fillEvery
+func (is *inserts) wasFilled(r *driver.Record, m stored) bool {
+	at := is.serverTime(m.Time)
+	return r.Version > 0 && at.After(r.Due) && is.now().Sub(at).Abs() < fillEvery
 }
 
 // written ends a step whose commit has come about.
@@ -400,15 +400,15 @@ func (c *keyedInsert) written(ctx context.Context) {
 // any more, and with which Ref. To store it again would end the job that has the key now. With MaxWait nobody knows
 // when the stored record is due, and so its Ref; and after half a minute, whether it was stored:
 // the forward that replace and fill write lasts for a minute.
-func (p *part) isStored(ctx context.Context, r *driver.Record) (driver.Ref, bool, error) {
-	ref, uncertain := p.refOf(r), error(nil)
+func (is *inserts) isStored(ctx context.Context, r *driver.Record) (driver.Ref, bool, error) {
+	ref, uncertain := is.refOf(r), error(nil)
 	if r.MaxWait > 0 {
-		if uncertain = errTooLate; !p.now().Before(r.Born.Add(graveTTL / 2)) {
+		if uncertain = errTooLate; !is.now().Before(r.Born.Add(graveTTL / 2)) {
 			return ref, true, uncertain
 		}
 	}
-	forward, fate := p.forward(r.ID), p.fateSubject(location{id: r.ID, bucket: p.nearOf(r.At)})
-	last, err := p.lastOf(ctx, forward, fate)
+	forward, fate := is.forward(r.ID), is.fateSubject(location{id: r.ID, bucket: is.nearOf(r.At)})
+	last, err := is.lastOf(ctx, forward, fate)
 	if err != nil {
 		return "", false, err
 	}
@@ -417,7 +417,7 @@ func (p *part) isStored(ctx context.Context, r *driver.Record) (driver.Ref, bool
 		if err != nil {
 			return "", false, err
 		}
-		if _, err := parseRef(driver.Ref(m.Data), p.salt, p.of); err == nil {
+		if _, err := parseRef(driver.Ref(m.Data), is.salt, is.of); err == nil {
 			return driver.Ref(m.Data), true, nil // the job that it has gone into
 		}
 		if m.Seq > 0 {
@@ -429,11 +429,11 @@ func (p *part) isStored(ctx context.Context, r *driver.Record) (driver.Ref, bool
 
 // storeKeyed returns what stores a record for the first time with its key, whose condition is
 // that of both. An earlier try may have stored it.
-func (p *part) storeKeyed(r *driver.Record) group {
-	in := p.insertion(r)
+func (is *inserts) storeKeyed(r *driver.Record) group {
+	in := is.insertion(r)
 	if in.displaced {
 		in.group[0].last = nil
 	}
-	in.guard(p)
+	in.guard(&is.subjects)
 	return in.group
 }

@@ -1,12 +1,12 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -15,30 +15,18 @@ import (
 // A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
 // It is taken by a compare-and-set of its sequence. A job that ends leaves it with a tombstone
 // in the same commit, and one that begins with FreeWhenBegun with its Ref after "- ". A canceled
-// job does not have the key, though no tombstone is written. order.go says which of several jobs of
-// a key is the newest.
+// job does not have the key, though no tombstone is written. Further below it is said which of
+// several jobs of a key is the newest.
 
-func (p *part) keySubject(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return p.subject("k." + hex.EncodeToString(sum[:16]))
-}
-
-func (p *part) keyWrite(r *driver.Record, last uint64) write { return p.keyWriteAfter(r, last, "") }
-
-// graveTTL is how long a tombstone lasts.
-const graveTTL = time.Minute
-
-// grave is what a subject is left with when its message is to be gone: a message that
-// replaces the others and itself goes after a while.
-func grave(subject string) write {
-	return write{subject: subject, rollup: true, ttl: graveTTL}
-}
+// keys knows which job has a key, and composes what takes and leaves one. It writes nothing, and has no state of its
+// own; a key changes hands only in a commit whose condition is the key's message as it was read.
+type keys struct{ *finder }
 
 // holder is the job that has a key, or had it last.
 type holder struct {
 	key   string     // "" of a job that was read by itself
 	ref   driver.Ref // "" for none
-	after driver.Ref // order.go
+	after driver.Ref // see keyMessage
 	until time.Time  // when it expires; zero for never
 	seq   uint64     // of the key's message; 0 for none
 	alive bool
@@ -49,11 +37,70 @@ type holder struct {
 	s       status
 }
 
+// keyMessage is the message of a key.
+type keyMessage struct {
+	ref   driver.Ref // the newest job of the key; "" for none
+	left  bool       // it has left the key
+	after driver.Ref // the job that had left it before, if ref has not begun; or ""
+	until time.Time  // when ref expires; zero for never
+}
+
+func parseKey(m stored) (k keyMessage) {
+	text, left := strings.CutPrefix(string(m.Data), "- ")
+	f := append(strings.Split(text, " "), ".", "")
+	k = keyMessage{ref: driver.Ref(f[0]), left: left}
+	if f[1] != "." {
+		k.after = driver.Ref(f[1])
+	}
+	if n, err := parseInt(f[2]); err == nil {
+		k.until = fromMicros(n)
+	}
+	return k
+}
+
+// graveTTL is how long a tombstone lasts.
+const graveTTL = time.Minute
+
+// grave is what a subject is left with when its message is to be gone: a message that
+// replaces the others and itself goes after a while.
+func grave(subject string) write {
+	return write{subject: subject, rollup: true, ttl: graveTTL}
+}
+
+func (ks *keys) keyWrite(r *driver.Record, last uint64) write { return ks.keyWriteAfter(r, last, "") }
+
+// keyWriteAfter is keyWrite of a job that came after another.
+func (ks *keys) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
+	text := string(ks.refOf(r))
+	switch {
+	case !r.Expires.IsZero():
+		text += " " + string(cmp.Or(after, ".")) + " " + itoa(r.Expires.UnixMicro())
+	case after != "":
+		text += " " + string(after)
+	}
+	return write{subject: ks.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
+}
+
+// leftWrite is the message of a key that its newest job has left.
+func (ks *keys) leftWrite(key string, ref driver.Ref, last uint64) write {
+	return write{subject: ks.keySubject(key), data: []byte("- " + string(ref)), last: seq(last), rollup: true}
+}
+
+// unchanged writes a message of a key once more, as it was read.
+func (ks *keys) unchanged(key string, m stored) write {
+	w := grave(ks.keySubject(key))
+	if len(m.Data) > 0 {
+		w = write{subject: w.subject, data: m.Data, rollup: true}
+	}
+	w.last = seq(m.Seq)
+	return w
+}
+
 // keyHolder returns who has a key. A job that begins or ends between the two readings may have
 // left it, maybe to another job: then the key's message is another.
-func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) {
+func (ks *keys) keyHolder(ctx context.Context, key string) (h holder, err error) {
 	for before := h; ; before = h {
-		h, err = p.holder(ctx, key)
+		h, err = ks.holder(ctx, key)
 		waits, same := h.alive && h.s.fate != claimed, h.seq == before.seq && h.alive == before.alive
 		if err != nil || waits || h.ref == "" || same {
 			return h, err
@@ -62,8 +109,8 @@ func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) 
 }
 
 // holder reads a key, and then the status of the job that has it.
-func (p *part) holder(ctx context.Context, key string) (holder, error) {
-	m, err := p.last(ctx, p.keySubject(key))
+func (ks *keys) holder(ctx context.Context, key string) (holder, error) {
+	m, err := ks.last(ctx, ks.keySubject(key))
 	if err != nil {
 		return holder{}, err
 	}
@@ -71,46 +118,46 @@ func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	if k.ref == "" || k.left {
 		return holder{key: key, seq: m.Seq, after: k.ref}, nil
 	}
-	a, err := parseRef(k.ref, p.salt, p.of)
+	a, err := parseRef(k.ref, ks.salt, ks.of)
 	if err != nil {
 		return holder{}, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
-	h, err := p.jobOf(ctx, a)
+	h, err := ks.jobOf(ctx, a)
 	h.key, h.ref, h.after, h.until, h.seq = key, k.ref, k.after, k.until, m.Seq
 	return h, err
 }
 
 // jobOf returns a job as the holder of a key that is not read.
-func (p *part) jobOf(ctx context.Context, a address) (h holder, err error) {
+func (ks *keys) jobOf(ctx context.Context, a address) (h holder, err error) {
 	h.job = a
-	h.at, h.forward, h.s, err = p.current(ctx, a)
+	h.at, h.forward, h.s, err = ks.current(ctx, a)
 	h.alive = !h.s.fate.final()
 	return h, err
 }
 
 // findHeld is find of the job that has a key. Its first version was written right before the key.
-func (p *part) findHeld(ctx context.Context, h *holder) (r driver.Record, m stored, err error) {
+func (ks *keys) findHeld(ctx context.Context, h *holder) (r driver.Record, m stored, err error) {
 	if h.at.version == 0 && h.seq > 1 {
-		if r, m, err = p.versionAt(ctx, h.seq-1, h.at); err != nil || m.Seq > 0 {
+		if r, m, err = ks.versionAt(ctx, h.seq-1, h.at); err != nil || m.Seq > 0 {
 			return r, m, err
 		}
 	}
-	return p.find(ctx, h.job, h.at, h.forward)
+	return ks.find(ctx, h.job, h.at, h.forward)
 }
 
 // leaveKey is what an ending job writes of its key: that it is free, or has the next
 // occurrence. Nil if the key is not this job's.
-func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (group, error) {
+func (ks *keys) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (group, error) {
 	if r.Key == "" {
 		return nil, nil
 	}
-	m, err := p.last(ctx, p.keySubject(r.Key))
-	if err != nil || parseKey(m).ref != p.refOf(r) {
+	m, err := ks.last(ctx, ks.keySubject(r.Key))
+	if err != nil || parseKey(m).ref != ks.refOf(r) {
 		return nil, err
 	}
-	w := grave(p.keySubject(r.Key))
+	w := grave(ks.keySubject(r.Key))
 	if next != nil {
-		w = p.keyWrite(next, m.Seq)
+		w = ks.keyWrite(next, m.Seq)
 	}
 	w.last = seq(m.Seq)
 	return group{w}, nil
@@ -118,8 +165,8 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 
 // cancelGroup returns the waiting job that has a key, its message, and what cancels it. As in
 // moveGroup the status is as it was read, and if there was none its bucket is open.
-func (p *part) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m stored, g group, err error) {
-	r, m, err = p.findHeld(ctx, h)
+func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m stored, g group, err error) {
+	r, m, err = ks.findHeld(ctx, h)
 	if errors.Is(err, driver.ErrNotFound) {
 		err = errBusy // it was moved meanwhile, or another server is a moment behind
 	}
@@ -129,10 +176,138 @@ func (p *part) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m s
 	if h.s.fate == freed {
 		r.Attempt = h.s.attempt
 	}
-	left := grave(p.forward(h.at.id))
+	left := grave(ks.forward(h.at.id))
 	if h.s.seq == 0 {
-		left.last, left.guard = seq(0), p.nearMark(h.at.bucket)
+		left.last, left.guard = seq(0), ks.nearMark(h.at.bucket)
 	}
 	end := status{fate: canceled, token: rand.Text(), attempt: h.s.attempt}
-	return r, m, group{{subject: p.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
+	return r, m, group{{subject: ks.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
+}
+
+// With FreeWhenBegun several jobs of one key may run. The key's message names the newest: the one that has
+// the key, or the one that has left it by its begin. So a job that has left its key and no longer finds
+// its own name there was superseded by a newer one: it does not take the key again, and is not taken over.
+// No matter whether the newer one waits, runs, or has ended.
+//
+// A newer job that was canceled, or expired, before it began counts for nothing. So its message also names the job after
+// which it came, until it begins; a job that replaces it takes that over.
+//
+// The conditions of the writes tell whether the message still is as it was read. So a job ends as superseded
+// in a commit that writes the message of the newer one once more.
+
+// newest reads the key of a job that may have left it, and reports whether a newer one has superseded the job.
+func (ks *keys) newest(ctx context.Context, r *driver.Record) (m stored, superseded bool, err error) {
+	for {
+		if m, err = ks.last(ctx, ks.keySubject(r.Key)); err != nil {
+			return m, false, err
+		}
+		k := parseKey(m)
+		if own := ks.refOf(r); k.ref == own || k.after != own {
+			return m, k.ref != own, nil
+		}
+		// The newer one may have been canceled, or begin or be replaced just now: then the key's message is another.
+		h, err := ks.holder(ctx, r.Key)
+		if err != nil || h.seq == m.Seq {
+			return m, h.alive && !h.expired(ks.now()), err
+		}
+	}
+}
+
+// retakeKey is what a job with FreeWhenBegun writes of its key when it waits again, and whether a newer job
+// has superseded it: then it is what tells that this is so still.
+func (ks *keys) retakeKey(ctx context.Context, r *driver.Record) (g group, superseded bool, err error) {
+	m, superseded, err := ks.newest(ctx, r)
+	switch k := parseKey(m); {
+	case err != nil:
+		return nil, false, err
+	case superseded:
+		return group{ks.unchanged(r.Key, m)}, true, nil
+	case k.ref == ks.refOf(r) && !k.left:
+		return nil, false, nil
+	}
+	return group{ks.keyWrite(r, m.Seq)}, false, nil
+}
+
+// leaveAtBegin is what a job with FreeWhenBegun writes of its key when it begins; before is the status of its
+// claim before, if any. If a newer job has superseded it since that claim, it is what retakeKey returns.
+func (ks *keys) leaveAtBegin(ctx context.Context, r *driver.Record, before status) (g group, superseded bool, err error) {
+	m, superseded, err := ks.newest(ctx, r)
+	switch {
+	case err != nil || superseded && (before.fate == none || r.Expired(ks.now())): // that dies as expired
+		return nil, false, err
+	case superseded:
+		return group{ks.unchanged(r.Key, m)}, true, nil
+	}
+	return group{ks.leftWrite(r.Key, ks.refOf(r), m.Seq)}, false, nil
+}
+
+// expired reports whether the job that has the key waits and has expired: it has it no longer.
+func (h *holder) expired(now time.Time) bool {
+	r := driver.Record{Job: driver.Job{Expires: h.until}}
+	return h.alive && h.s.fate != claimed && r.Expired(now)
+}
+
+// asideGroup is what tells that a job which has expired still waits, when another takes its key: its status is
+// that of a job which was handed back. It dies when its turn comes.
+func (ks *keys) asideGroup(ctx context.Context, h *holder) (group, error) {
+	s := h.s
+	if s.fate == none {
+		r, _, err := ks.findHeld(ctx, h)
+		if errors.Is(err, driver.ErrNotFound) {
+			err = errBusy // as in cancelGroup
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.attempt, s.crashes = r.Attempt, r.Crashes
+	}
+	aside := status{fate: freed, token: rand.Text(), attempt: s.attempt, crashes: s.crashes}
+	return group{{subject: ks.fateSubject(h.at), data: aside.encode(), last: seq(s.seq)}}, nil
+}
+
+// leaveCanceled is leaveKey of a job that was canceled while it waited: the job after which it came, if that
+// has not ended, is the newest again.
+func (ks *keys) leaveCanceled(ctx context.Context, r *driver.Record) (group, error) {
+	m, err := ks.last(ctx, ks.keySubject(r.Key))
+	k := parseKey(m)
+	if err != nil || k.ref != ks.refOf(r) {
+		return nil, err
+	}
+	w := grave(ks.keySubject(r.Key))
+	w.last = seq(m.Seq)
+	if a, err := parseRef(k.after, ks.salt, ks.of); err == nil {
+		h, err := ks.jobOf(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if h.alive {
+			w = ks.leftWrite(r.Key, k.after, m.Seq)
+		}
+	}
+	return group{w}, nil
+}
+
+// tidy removes the key and the forward of a job that was canceled.
+func (ks *keys) tidy(ctx context.Context, r *driver.Record, at location) error {
+	if r.Key == "" && at.version == 0 {
+		return nil
+	}
+	s, err := ks.status(ctx, at)
+	if err != nil || s.fate != canceled {
+		return err
+	}
+	g, err := ks.leaveCanceled(ctx, r)
+	if err != nil {
+		return err
+	}
+	if at.version > 0 {
+		g = append(g, grave(ks.forward(at.id)))
+	}
+	if len(g) == 0 {
+		return nil
+	}
+	if err := ks.write(ctx, g...); !errors.Is(err, errConflict) {
+		return err
+	}
+	return nil // another one has taken the key
 }

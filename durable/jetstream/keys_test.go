@@ -31,7 +31,7 @@ func (k *keyedJobs) record(id string, onKey driver.OnKey, due time.Duration) dri
 }
 
 func (k *keyedJobs) add(r driver.Record) (driver.Ref, error) {
-	refs, errs := k.p.insert(k.t.Context(), []driver.Record{r})
+	refs, errs := k.p.inserts.insert(k.t.Context(), []driver.Record{r})
 	return refs[0], errs[0]
 }
 
@@ -63,7 +63,7 @@ func (k *keyedJobs) cancel(ref driver.Ref) {
 	k.t.Helper()
 	a, err := parseRef(ref, k.p.salt, k.p.of)
 	require.NoError(k.t, err)
-	ok, err := k.p.cancel(k.t.Context(), a)
+	ok, err := k.p.changes.cancel(k.t.Context(), a)
 	require.NoError(k.t, err)
 	require.True(k.t, ok)
 }
@@ -103,7 +103,7 @@ func TestRepeatedReplace(t *testing.T) {
 				k.cancel(newer)
 				repeat("")
 				require.NoError(t, k.p.purge(t.Context(), k.p.forward("again"), 0)) // as a minute does
-				ok, err := k.p.cancel(t.Context(), a)
+				ok, err := k.p.changes.cancel(t.Context(), a)
 				require.NoError(t, err)
 				require.False(t, ok, "it was replaced")
 			})
@@ -123,7 +123,7 @@ func TestRepeatedFill(t *testing.T) {
 	ref := k.mustAdd(value("first", driver.KeyRefuse, 0))
 	one, two := value("one", driver.KeyReplace, 0), value("two", driver.KeyLater, time.Hour)
 	require.Equal(t, ref, k.mustAdd(one))
-	_, errs := k.p.insert(held.NoWait(t.Context()), []driver.Record{two})
+	_, errs := k.p.inserts.insert(held.NoWait(t.Context()), []driver.Record{two})
 	require.ErrorIs(t, errs[0], held.Err)
 	require.Equal(t, ref, k.mustAdd(two))
 	for _, r := range []driver.Record{one, two} {
@@ -152,13 +152,13 @@ func TestFollowingRecords(t *testing.T) {
 		recs[i].Found = &found[i]
 	}
 	for range 2 { // the second call repeats the first
-		refs, errs := k.p.insert(t.Context(), recs)
+		refs, errs := k.p.inserts.insert(t.Context(), recs)
 		require.NoError(t, errors.Join(errs...))
 		require.Equal(t, refs[4], k.waits())
 		for _, ref := range refs[:4] {
 			a, err := parseRef(ref, k.p.salt, k.p.of)
 			require.NoError(t, err)
-			ok, err := k.p.cancel(t.Context(), a)
+			ok, err := k.p.changes.cancel(t.Context(), a)
 			require.NoError(t, err)
 			require.False(t, ok, "it was replaced")
 		}
@@ -214,7 +214,7 @@ func TestReleaseTakesTheKeyAgain(t *testing.T) {
 		_, m, err := p.findHeld(t.Context(), &h)
 		require.NoError(t, err)
 		d := &driver.Delivery{Ref: ref, Record: r, Exact: true}
-		d.Claim = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
+		d.Claim = &handle{p: p.buckets, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
 		require.Equal(t, driver.Granted, w.Claim(t.Context(), []*driver.Delivery{d})[0].Status)
 		h, err = p.keyHolder(t.Context(), "k")
 		require.NoError(t, err)

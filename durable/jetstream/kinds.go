@@ -3,16 +3,13 @@ package jetstream
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A near bucket has some queues, each of them a subject, q.<bucket>.<queue>, and workers share a
@@ -31,15 +28,54 @@ import (
 // worker reads all queues but those that it knows to be others', and what it is handed there
 // and cannot run it stores in the right one (setAside).
 
-// hashOf returns the hash of a kind, or of a set of kinds, which stands for it in subjects, since a kind may be any
-// text. Two kinds that have the same one are handed out together, and given back by a worker
-// that cannot run them.
-func hashOf(text string) string { return hashedTo(text, 5) }
+// pollEvery is how often a worker looks what is due.
+const pollEvery = 500 * time.Millisecond
 
-// hashedTo has as many bytes of a hash, as letters and digits where these are a multiple of 5.
-func hashedTo(text string, bytes int) string {
-	sum := sha256.Sum256([]byte(text))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:bytes]))
+// queues knows in which queue of a near bucket the jobs of a kind are stored, by the last heartbeats of all workers.
+// A fleet is never changed once others can read it; consulting lets one call read the heartbeats. What it says may be
+// old: that costs time, and no job.
+type queues struct {
+	*buckets
+	fleet      atomic.Pointer[fleet] // nil: not read yet
+	consulting sync.Mutex
+}
+
+func newQueues(b *buckets) *queues {
+	q := &queues{buckets: b}
+	b.drop = append(b.drop, func() {
+		if fl := q.fleet.Load(); fl != nil {
+			old := *fl
+			old.read = time.Time{}
+			q.fleet.CompareAndSwap(fl, &old)
+		}
+	})
+	return q
+}
+
+// nearSubject is where a job of a kind is stored in a near bucket.
+func (q *queues) nearSubject(bucket int64, kind string) string {
+	return q.queueSubject(bucket, q.fleet.Load().queueOf(kind))
+}
+
+// consult reads what the heartbeats say, if that was not done lately. Without an answer, or while
+// another call reads them, what was known before counts: a job may be stored in any queue.
+func (q *queues) consult(ctx context.Context) {
+	if !q.fleet.Load().isOld() || !q.consulting.TryLock() {
+		return
+	}
+	defer q.consulting.Unlock()
+	was := q.fleet.Load()
+	if !was.isOld() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	lives, _, err := q.lives(ctx)
+	fl := fleetOf(slices.Collect(maps.Values(lives)))
+	if err != nil && was != nil {
+		fl.queues, fl.shared = was.queues, was.shared
+	}
+	q.fleet.CompareAndSwap(was, fl) // a worker knows it better
 }
 
 // anyQueue is the queue of the jobs that were stored while no worker was known.
@@ -47,42 +83,6 @@ const anyQueue = "_"
 
 // isOneKind reports whether a queue is that of one kind.
 func isOneKind(queue string) bool { return !strings.HasPrefix(queue, "_") }
-
-// maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
-const maxApart = 64
-
-// life is what a heartbeat says: the hashes of the kinds that its worker can run, sorted, and those
-// of them that are apart.
-type life struct {
-	Lease time.Duration `json:"lease"`
-	Kinds []string      `json:"kinds,omitempty"`
-	Apart []string      `json:"apart,omitempty"`
-
-	// For listings: the first kinds by their names, and how many there are.
-	Names []string `json:"names,omitempty"`
-	All   int      `json:"all,omitempty"`
-}
-
-// newLife returns what a worker says of itself at first.
-func newLife(c driver.WorkConfig) life {
-	kinds := c.Kinds.All()
-	l := life{Lease: c.Lease, Names: kinds[:min(len(kinds), driver.ShownKinds)], All: len(kinds)}
-	for _, kind := range kinds {
-		l.Kinds = append(l.Kinds, hashOf(kind))
-		if c.Kinds.Limited(kind) {
-			l.setApart(hashOf(kind))
-		}
-	}
-	l.Kinds = slices.Compact(slices.Sorted(slices.Values(l.Kinds)))
-	return l
-}
-
-// setApart says that a kind is apart, if not too many are.
-func (l *life) setApart(hash string) {
-	if len(l.Apart) < maxApart && !slices.Contains(l.Apart, hash) {
-		l.Apart = append(slices.Clone(l.Apart), hash) // others may read the old one
-	}
-}
 
 // fleet is what the heartbeats of all workers say.
 type fleet struct {
@@ -147,113 +147,37 @@ func (fl *fleet) isOld() bool {
 	return fl == nil || time.Since(fl.read) > 5*time.Second || len(fl.queues) == 0 && time.Since(fl.read) > pollEvery
 }
 
-// consult reads what the heartbeats say, if that was not done lately. Without an answer, or while
-// another call reads them, what was known before counts: a job may be stored in any queue.
-func (p *part) consult(ctx context.Context) {
-	if !p.fleet.Load().isOld() || !p.consulting.TryLock() {
-		return
-	}
-	defer p.consulting.Unlock()
-	was := p.fleet.Load()
-	if !was.isOld() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	lives, _, err := p.lives(ctx)
-	fl := fleetOf(slices.Collect(maps.Values(lives)))
-	if err != nil && was != nil {
-		fl.queues, fl.shared = was.queues, was.shared
-	}
-	p.fleet.CompareAndSwap(was, fl) // a worker knows it better
+// spot is what one reader reads: a queue of a near bucket.
+type spot struct {
+	bucket int64
+	queue  string
 }
 
-// lives returns what the heartbeats of all workers say.
-func (p *part) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
-	heartbeats, err := p.lasts(ctx, []string{p.workerSubject("*")})
-	if err != nil {
-		return nil, nil, err
-	}
-	lives := make(map[string]life, len(heartbeats))
-	for subject, m := range heartbeats {
-		var l life
-		if err := json.Unmarshal(m.Data, &l); err != nil {
-			continue // it is none: leaseOf says so
-		}
-		lives[subject] = l
-	}
-	return lives, heartbeats, nil
-}
+func (at spot) consumer() string { return "q" + itoa(at.bucket) + "_" + at.queue }
 
-// regroupEvery is how often a worker reads the heartbeats of others.
-const regroupEvery = 2 * time.Second
-
-// regroup finds out which queues there are, now and then.
-func (f *fetcher) regroup(ctx context.Context) error {
-	own, changed := f.w.own(f.said)
-	if !changed && time.Since(f.regrouped) < regroupEvery {
-		return nil
-	}
-	lives, _, err := f.lives(ctx)
-	if err != nil {
-		return err
-	}
-	f.regrouped, f.said = time.Now(), own
-	lives[f.workerSubject(f.w.c.Name)] = own
-	f.w.others.Store(int64(len(lives)) - 1)
-	f.fleet.Store(fleetOf(slices.Collect(maps.Values(lives))))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for at, r := range f.near {
-		if !f.reads(at.queue) {
-			r.cancel() // what it has handed out is acknowledged all the same
-			delete(f.near, at)
-		}
-	}
-	return nil
-}
-
-// own returns what the worker says of itself, and whether that is something else than
-// before.
-func (w *worker) own(before life) (now life, changed bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now = w.life
-	now.Lease = w.c.Lease
-	return now, len(now.Kinds) != len(before.Kinds) || len(now.Apart) != len(before.Apart)
-}
-
-// setApart says that a kind is apart from now on, because it was shut.
-func (w *worker) setApart(kind string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.life.setApart(hashOf(kind))
-}
-
-// kindsBy returns the worker's kinds by their hashes.
-func (w *worker) kindsBy() map[string][]string {
-	kinds := map[string][]string{}
-	for _, kind := range w.c.Kinds.All() {
-		kinds[hashOf(kind)] = append(kinds[hashOf(kind)], kind)
-	}
-	return kinds
+// taking tells which queues a worker reads, and whether it takes jobs of them now. It has no lock: the fleet is replaced as
+// a whole, and the kinds of a worker are fixed but for which are open, which their set says.
+type taking struct {
+	*heart
+	queues *queues
+	kinds  map[string][]string // of this worker, by hash
 }
 
 // reads reports whether a queue is for this worker to read: it has some of its kinds, or nobody
 // knows what it has. Of the kinds of a shared queue it can run all or none.
-func (f *fetcher) reads(queue string) bool {
+func (t *taking) reads(queue string) bool {
 	if isOneKind(queue) {
-		return f.kinds[queue] != nil
+		return t.kinds[queue] != nil
 	}
-	hashes := f.fleet.Load().shared[queue]
-	return hashes == nil || f.kinds[hashes[0]] != nil
+	hashes := t.queues.fleet.Load().shared[queue]
+	return hashes == nil || t.kinds[hashes[0]] != nil
 }
 
 // own returns the queues where jobs of this worker are to be expected, shared ones first.
-func (f *fetcher) own() []string {
+func (t *taking) own() []string {
 	own := map[string]bool{}
-	fl := f.fleet.Load()
-	for h := range f.kinds {
+	fl := t.queues.fleet.Load()
+	for h := range t.kinds {
 		own[fl.queueOfHash(h)] = true
 	}
 	return slices.SortedFunc(maps.Keys(own), func(a, b string) int {
@@ -266,24 +190,24 @@ func (f *fetcher) own() []string {
 
 // isOpen reports whether the worker takes jobs of one of a queue's kinds, and returns a channel
 // that is closed when that may have changed.
-func (f *fetcher) isOpen(queue string) (bool, <-chan struct{}) {
-	open, changed := f.w.c.Kinds.Open()
-	hashes := f.fleet.Load().shared[queue]
+func (t *taking) isOpen(queue string) (bool, <-chan struct{}) {
+	open, changed := t.c.Kinds.Open()
+	hashes := t.queues.fleet.Load().shared[queue]
 	switch {
 	case isOneKind(queue):
 		hashes = []string{queue}
-	case hashes == nil || len(open) == len(f.w.c.Kinds.All()):
+	case hashes == nil || len(open) == len(t.c.Kinds.All()):
 		return len(open) > 0, changed
 	}
 	return slices.ContainsFunc(hashes, func(h string) bool {
-		return slices.ContainsFunc(f.kinds[h], func(kind string) bool { return has(open, kind) })
+		return slices.ContainsFunc(t.kinds[h], func(kind string) bool { return has(open, kind) })
 	}), changed
 }
 
 // awaitOpen waits until the worker takes jobs of one of a queue's kinds; false if ctx has ended.
-func (f *fetcher) awaitOpen(ctx context.Context, queue string) bool {
+func (t *taking) awaitOpen(ctx context.Context, queue string) bool {
 	for {
-		open, changed := f.isOpen(queue)
+		open, changed := t.isOpen(queue)
 		if open {
 			return ctx.Err() == nil
 		}

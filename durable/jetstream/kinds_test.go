@@ -221,11 +221,11 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 	e := connectPartTo(t, p)
 	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"a"})})
 	require.NoError(t, err)
-	f := &fetcher{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
-	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
+	f := newFetcher(e.(*engine).parts[0], w.(*worker), func([]*driver.Delivery) {})
+	f.taking.kinds, f.ctx = f.w.kindsBy(), t.Context()
 	for queue, others := range map[string][]life{anyQueue: nil, "_gone": {{Kinds: []string{hashOf("b")}}}} {
 		lives := append(others, life{Kinds: []string{hashOf("a")}})
-		f.fleet.Store(fleetOf(lives))
+		f.part.queues.fleet.Store(fleetOf(lives))
 		now := p.now().Truncate(time.Microsecond)
 		r := recordAt("job"+queue, now, now)
 		r.Kind = "b"
@@ -241,13 +241,13 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 			last, err := f.emptied(t.Context(), at.consumer())
 			return err == nil && last > 0
 		}, 2*time.Minute, 10*time.Millisecond, "the job is acknowledged where it was")
-		require.NoError(t, f.closeNear(t.Context(), b, had[b]))
+		require.NoError(t, f.closer.closeNear(t.Context(), b, had[b]))
 		mark, err := p.last(t.Context(), p.nearMark(b))
 		require.NoError(t, err)
 		require.Zero(t, mark.Seq, "the bucket has a job that waits")
 		had, err = f.contents(t.Context(), "q."+itoa(b)+".*")
 		require.NoError(t, err)
-		require.Contains(t, had[b], f.fleet.Load().queueOf("b"))
+		require.Contains(t, had[b], f.part.queues.fleet.Load().queueOf("b"))
 	}
 }
 
@@ -259,7 +259,7 @@ func TestConsumersGo(t *testing.T) {
 	consumers := func() int {
 		s, err := p.nc.nc.JetStream()
 		require.NoError(t, err)
-		info, err := s.StreamInfo(p.stream)
+		info, err := s.StreamInfo(p.name)
 		require.NoError(t, err)
 		return info.State.Consumers
 	}

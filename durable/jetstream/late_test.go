@@ -42,10 +42,9 @@ func (c lateTry) run(t *testing.T, p *part) {
 	if c.displaced {
 		closeBucket(t, p, p.nearOf(r.Due)+1)
 	}
-	w := &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})}, backs: make([]int64, 1)}
-	w.expectNothing()
-	f := &fetcher{part: p, w: w}
-	in := p.insertion(&r)
+	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})})
+	f := newFetcher(p, w, nil)
+	in := p.inserts.insertion(&r)
 	first := append(group(nil), in.group...)
 	if c.displaced {
 		first[0].last = nil // the forward's tombstone lasts for a minute
@@ -55,8 +54,8 @@ func (c lateTry) run(t *testing.T, p *part) {
 		version = 1
 	}
 	far := p.farOf(bucket)
-	if in.repeat(p); c.repeated {
-		require.NoError(t, p.insertGroups(t.Context(), []*inserting{in})[0])
+	if in.repeat(p.buckets); c.repeated {
+		require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{in})[0])
 		at := location{id: r.ID, bucket: bucket, version: version}
 		require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: done, token: "t"}.encode(), last: seq(0)}))
 		require.NoError(t, p.purge(t.Context(), p.queueSubject(bucket, "*"), 0))
@@ -66,7 +65,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	closeBucket(t, p, bucket)
-	ok, err = f.forget(t.Context(), bucket)
+	ok, err = f.closer.forget(t.Context(), bucket)
 	require.NoError(t, err)
 	require.True(t, ok)
 
@@ -88,7 +87,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 		require.Equal(t, want, w.Claim(t.Context(), held)[0].Status)
 		return
 	}
-	require.NoError(t, f.moveLate(t.Context(), held[0].Claim.(*handle), &held[0].Record))
+	require.NoError(t, f.mover.moveLate(t.Context(), held[0].Claim.(*handle), &held[0].Record))
 	info, err := p.info(t.Context(), p.subject("q.>"))
 	require.NoError(t, err)
 	require.Equal(t, c.repeated, len(info.subjects) == 0, "stored anew")
@@ -106,10 +105,10 @@ func TestRepeatedJobRuns(t *testing.T) {
 	p.replicas = 3
 	now := p.now()
 	r := recordAt("x", now, now)
-	in := p.insertion(&r)
+	in := p.inserts.insertion(&r)
 	first := append(group(nil), in.group...)
-	in.repeat(p)
-	require.NoError(t, p.insertGroups(t.Context(), []*inserting{in})[0])
+	in.repeat(p.buckets)
+	require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{in})[0])
 	stored := func() uint64 {
 		m, err := p.last(t.Context(), first[len(first)-1].subject)
 		require.NoError(t, err)
@@ -119,15 +118,14 @@ func TestRepeatedJobRuns(t *testing.T) {
 	require.NoError(t, p.write(t.Context(), first...))
 	late := stored()
 	require.Greater(t, late, guarded)
-	w := &worker{e: &engine{parts: []*part{p}}, backs: make([]int64, 1)}
-	w.expectNothing()
+	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{})
 	runs := func(message uint64) {
-		hd := &handle{p: p, at: location{id: r.ID, bucket: p.nearOf(r.Due)}, since: now, seq: message, record: &r}
+		hd := &handle{p: p.buckets, at: location{id: r.ID, bucket: p.nearOf(r.Due)}, since: now, seq: message, record: &r}
 		hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 		var err error
 		hd.status.seq, err = p.writeSeq(t.Context(), write{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)})
 		require.NoError(t, err)
-		require.Equal(t, driver.Granted, w.confirm(t.Context(), &driver.Delivery{Record: r, Claim: hd}, p.stillOpen(t.Context(), hd)).Status)
+		require.Equal(t, driver.Granted, w.claimer.confirm(t.Context(), p, &driver.Delivery{Record: r, Claim: hd}, p.stillOpen(t.Context(), hd)).Status)
 		require.NoError(t, p.purge(t.Context(), p.fateSubject(hd.at), 0))
 	}
 	runs(guarded)
@@ -149,7 +147,7 @@ func TestRemovalTakenBack(t *testing.T) {
 		for i := range 100 { // 100 KB each: more than a block of the file
 			r := recordAt(name+strconv.Itoa(i), due, now)
 			r.Payload = make([]byte, 100_000)
-			require.NoError(t, p.insertGroups(t.Context(), []*inserting{p.insertion(&r)})[0])
+			require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{p.inserts.insertion(&r)})[0])
 		}
 	}
 	closing := p.start(first + 1)
@@ -162,11 +160,11 @@ func TestRemovalTakenBack(t *testing.T) {
 	b := p.nearOf(closing)
 	closeBucket(t, p, b)
 	require.NoError(t, p.purge(t.Context(), p.queueSubject(b, "*"), 0))
-	ok, err := (&fetcher{part: p}).forget(t.Context(), b)
+	ok, err := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil).closer.forget(t.Context(), b)
 	require.NoError(t, err)
 	require.True(t, ok)
 	late := recordAt("late", closing, now)
-	w := p.recordWrite(&late, nil, b, now, false)
+	w := p.records.recordWrite(&late, nil, b, now, false)
 	w.last, w.guard = nil, "" // as on several replicas
 	require.NoError(t, p.write(t.Context(), w))
 
@@ -180,7 +178,7 @@ func TestRemovalTakenBack(t *testing.T) {
 			r, err := decode(m.Data)
 			require.NoError(t, err)
 			back++
-			hd := &handle{p: p, at: location{id: r.ID, bucket: b}, since: time.Now(), seq: m.Seq, record: &r}
+			hd := &handle{p: p.buckets, at: location{id: r.ID, bucket: b}, since: time.Now(), seq: m.Seq, record: &r}
 			there, err := p.reopened(t.Context(), hd, p.nearMark(b))
 			require.NoError(t, err)
 			require.Equal(t, r.ID == "late", there, r.ID)
@@ -200,14 +198,14 @@ func TestFarBucketIsNotedEmpty(t *testing.T) {
 	h := p.farOf(p.nearOf(due))
 	store := func(id string) uint64 {
 		r := recordAt(id, due, now)
-		w := p.recordWrite(&r, nil, p.nearOf(due), now, false)
+		w := p.records.recordWrite(&r, nil, p.nearOf(due), now, false)
 		w.subject, w.last, w.guard = p.farSubject(h), nil, "" // as on several replicas
 		message, err := p.writeSeq(t.Context(), w)
 		require.NoError(t, err)
 		return message
 	}
 	before := store("before")
-	f := &fetcher{part: p, w: &worker{e: &engine{parts: []*part{p}}, c: driver.WorkConfig{Name: "w", Lease: time.Minute}}}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute}), nil)
 	require.NoError(t, f.consumer(t.Context(), farConsumer(h), p.farSubject(h)))
 	_, err := p.pull(farConsumer(h), pullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
 		for _, m := range msgs {
@@ -215,7 +213,7 @@ func TestFarBucketIsNotedEmpty(t *testing.T) {
 		}
 	})
 	require.NoError(t, err)
-	closed, err := f.closeFar(t.Context(), h)
+	closed, err := f.mover.closeFar(t.Context(), h)
 	require.NoError(t, err)
 	require.True(t, closed)
 	for message, want := range map[uint64]bool{before: true, store("late"): false} {

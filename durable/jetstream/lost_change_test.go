@@ -93,9 +93,9 @@ func TestSignalWithoutAnAnswer(t *testing.T) {
 				c.lose.Store(&nothing)
 				var ok bool
 				if to := k.now.Add(time.Minute); signal {
-					ok, err = p.signal(t.Context(), "k", []byte("s"), to)
+					ok, err = p.changes.signal(t.Context(), "k", []byte("s"), to)
 				} else {
-					ok, err = p.move(t.Context(), a, to)
+					ok, err = p.changes.move(t.Context(), a, to)
 				}
 				require.Nil(t, c.before.Load())
 				require.Nil(t, c.lose.Load())
@@ -127,7 +127,7 @@ func (k *keyedJobs) claim(p *part) (*worker, *driver.Delivery) {
 	r, m, err := p.findHeld(k.t.Context(), &h)
 	require.NoError(k.t, err)
 	d := &driver.Delivery{Ref: h.ref, Record: r, Exact: true}
-	d.Claim = &handle{p: p, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
+	d.Claim = &handle{p: p.buckets, at: h.at, since: time.Now(), seq: m.Seq, record: &d.Record}
 	require.Equal(k.t, driver.Granted, w.Claim(k.t.Context(), []*driver.Delivery{d})[0].Status)
 	return w, d
 }
@@ -183,7 +183,7 @@ func TestAddWithoutAnAnswer(t *testing.T) {
 					newer = k.mustAdd(k.record(rand.Text(), driver.KeyReplace, time.Hour))
 				}
 				g.lose.Store(&meanwhile)
-				refs, errs := p.insert(t.Context(), []driver.Record{r})
+				refs, errs := p.inserts.insert(t.Context(), []driver.Record{r})
 				require.NoError(t, errs[0])
 				require.Equal(t, p.refOf(&r), refs[0])
 				h, err := other.keyHolder(t.Context(), "k")

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -39,6 +38,27 @@ import (
 // once, in one commit with their statuses, on the condition that it is as it was read if
 // tokens are counted. A turn that is lost costs somebody a while, and each refusal costs all.
 
+// quotas are those that were of use lately. It decides nothing: claims and ends write what it composes, on conditions.
+type quotas struct {
+	*buckets
+	claims sync.Mutex // one call claims under limits at a time, so that those of a process do not meet
+
+	mu  sync.Mutex // guards all, and what is in it
+	all map[string]*quota
+}
+
+func newQuotas(b *buckets) *quotas {
+	qs := &quotas{buckets: b, all: map[string]*quota{}}
+	b.drop = append(b.drop, func() {
+		qs.mu.Lock()
+		defer qs.mu.Unlock()
+		for _, q := range qs.all {
+			q.read, q.swept = time.Time{}, time.Time{}
+		}
+	})
+	return qs
+}
+
 // quota is what is known here of a limit, or of one lane of it. Others may have changed it
 // since: the conditions of the writes tell.
 type quota struct {
@@ -59,23 +79,12 @@ type permit struct {
 	worker string   // likewise; "": it is free
 }
 
-// quotas are those that were of use lately.
-type quotas struct {
-	claims sync.Mutex // one call claims under limits at a time, so that those of a process do not meet
-
-	mu  sync.Mutex // guards all, and what is in it
-	all map[string]*quota
-}
-
 func quotaOf(p driver.LimitKey) string {
 	if p.Lane == "" {
 		return itoa(p.Limit) + ".-"
 	}
 	return itoa(p.Limit) + "." + hashedTo(p.Lane, 10)
 }
-
-func (p *part) permitSubject(permit string) string { return p.subject("l." + permit) }
-func (p *part) quotaSubject(quota string) string   { return p.subject("g." + quota) }
 
 func permitOf(quota string, i int) string { return quota + "." + strconv.Itoa(i) }
 
@@ -90,9 +99,9 @@ func parsePermit(s string) (quota string, i int, ok bool) {
 }
 
 // permitWrite is what has a permit be a job's. The lane is there for who lists them.
-func (p *part) permitWrite(permit string, at location, worker, lane string) write {
+func (qs *quotas) permitWrite(permit string, at location, worker, lane string) write {
 	data := fmt.Appendf(nil, "%d %s %d %s %s", at.bucket, at.id, at.version, worker, lane)
-	return write{subject: p.permitSubject(permit), data: data, rollup: true}
+	return write{subject: qs.permitSubject(permit), data: data, rollup: true}
 }
 
 func decodePermit(m stored) (s permit, lane string, err error) {
@@ -115,22 +124,22 @@ func decodePermit(m stored) (s permit, lane string, err error) {
 
 // leave is what leaves the permits of a claim, in the commit that replaces its status. That
 // this is as it was says that the permits are its own.
-func (p *part) leave(s status) (g group) {
+func (b *buckets) leave(s status) (g group) {
 	for _, permit := range s.permits {
-		g = append(g, grave(p.permitSubject(permit)))
+		g = append(g, grave(b.permitSubject(permit)))
 	}
 	return g
 }
 
 // counterWrite stores what is not counted by permits. It is of no use any more when the
 // last token is there and the turn is over.
-func (p *part) counterWrite(q *quota, c driver.Counter, now time.Time) write {
+func (qs *quotas) counterWrite(q *quota, c driver.Counter, now time.Time) write {
 	lasts := time.Unix(0, max(c.TAT, c.ReservedUntil)).Sub(now)
 	data, err := json.Marshal(wireCounter{q.key.Lane, c.TAT, c.TATBehind, c.ReservedFor, c.ReservedUntil, c.LastHolder})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	return write{subject: p.quotaSubject(quotaOf(q.key)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
+	return write{subject: qs.quotaSubject(quotaOf(q.key)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
 }
 
 // wireCounter is a [driver.Counter] as it is stored, without Taken. Lane is for listings. The
@@ -164,13 +173,13 @@ const (
 // readQuotas reads those that are not known, or that have seemed to be full for a while. Where
 // there are other workers it reads what is counted of the rest, too: whose turn it is nobody
 // tells.
-func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.StoredLimit, lanes map[string]string, alone bool) error {
+func (qs *quotas) readQuotas(ctx context.Context, wanted map[string]*driver.StoredLimit, lanes map[string]string, alone bool) error {
 	began := time.Now()
 	var all, counted []string
-	p.quotas.mu.Lock()
-	maps.DeleteFunc(p.quotas.all, func(_ string, q *quota) bool { return began.Sub(q.read) > quotaAge })
+	qs.mu.Lock()
+	maps.DeleteFunc(qs.all, func(_ string, q *quota) bool { return began.Sub(q.read) > quotaAge })
 	for key, l := range wanted {
-		q := p.quotas.all[key]
+		q := qs.all[key]
 		switch {
 		case q == nil || q.read.IsZero() || l.Running > 0 && q.used >= l.Running && began.Sub(q.read) > believed:
 			all = append(all, key)
@@ -178,26 +187,26 @@ func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.StoredL
 			counted = append(counted, key)
 		}
 	}
-	p.quotas.mu.Unlock()
-	found, err := p.quotaMessages(ctx, all, counted)
+	qs.mu.Unlock()
+	found, err := qs.quotaMessages(ctx, all, counted)
 	if err != nil {
 		return err
 	}
-	p.quotas.mu.Lock()
-	defer p.quotas.mu.Unlock()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	for _, key := range all {
-		if p.quotas.all[key] == nil {
-			p.quotas.all[key] = &quota{key: wanted[key].Key(lanes[key])}
+		if qs.all[key] == nil {
+			qs.all[key] = &quota{key: wanted[key].Key(lanes[key])}
 		}
-		q := p.quotas.all[key]
+		q := qs.all[key]
 		q.read, q.permits, q.used = began, map[int]permit{}, 0
 	}
 	for _, key := range append(all, counted...) {
-		q := p.quotas.all[key]
+		q := qs.all[key]
 		q.seq, q.counter = 0, driver.Counter{}
 	}
 	for subject, m := range found {
-		if err := p.learnQuota(subject, m); err != nil {
+		if err := qs.learnQuota(subject, m); err != nil {
 			return err
 		}
 	}
@@ -205,17 +214,17 @@ func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.StoredL
 }
 
 // learnQuota notes one message. p.quotas.mu is held.
-func (p *part) learnQuota(subject string, m stored) error {
-	if key, ok := strings.CutPrefix(subject, p.quotaSubject("")); ok {
+func (qs *quotas) learnQuota(subject string, m stored) error {
+	if key, ok := strings.CutPrefix(subject, qs.quotaSubject("")); ok {
 		c, _, err := decodeCounter(m)
-		if q := p.quotas.all[key]; q != nil && err == nil {
+		if q := qs.all[key]; q != nil && err == nil {
 			q.seq, q.counter = m.Seq, c
 		}
 		return err
 	}
 	s, _, err := decodePermit(m)
-	key, i, ok := parsePermit(strings.TrimPrefix(subject, p.permitSubject("")))
-	if q := p.quotas.all[key]; ok && q != nil && err == nil {
+	key, i, ok := parsePermit(strings.TrimPrefix(subject, qs.permitSubject("")))
+	if q := qs.all[key]; ok && q != nil && err == nil {
 		q.set(i, s)
 	}
 	return err
@@ -224,45 +233,32 @@ func (p *part) learnQuota(subject string, m stored) error {
 // quotaMessages returns all that there is of some, and of others what is counted. If that is too
 // much for one answer of the server it reads in halves, and where one alone is, as the list
 // of its subjects says.
-func (p *part) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {
+func (qs *quotas) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {
 	var filters []string
 	for _, key := range all {
-		filters = append(filters, p.quotaSubject(key), p.permitSubject(key+".*"))
+		filters = append(filters, qs.quotaSubject(key), qs.permitSubject(key+".*"))
 	}
 	for _, key := range counted {
-		filters = append(filters, p.quotaSubject(key))
+		filters = append(filters, qs.quotaSubject(key))
 	}
-	found, err := p.lasts(ctx, filters)
+	found, err := qs.lasts(ctx, filters)
 	if !errors.Is(err, errTooMany) {
 		return found, err
 	}
 	if half := len(all) / 2; half > 0 {
-		if found, err = p.quotaMessages(ctx, all[:half], counted); err != nil {
+		if found, err = qs.quotaMessages(ctx, all[:half], counted); err != nil {
 			return nil, err
 		}
-		rest, err := p.quotaMessages(ctx, all[half:], nil)
+		rest, err := qs.quotaMessages(ctx, all[half:], nil)
 		maps.Copy(found, rest)
 		return found, err
 	}
-	if found, err = p.lastsOf(ctx, p.permitSubject(all[0]+".*")); err != nil {
+	if found, err = qs.lastsOf(ctx, qs.permitSubject(all[0]+".*")); err != nil {
 		return nil, err
 	}
-	rest, err := p.quotaMessages(ctx, nil, append(all, counted...))
+	rest, err := qs.quotaMessages(ctx, nil, append(all, counted...))
 	maps.Copy(found, rest)
 	return found, err
-}
-
-// lastsOf returns the last message of each subject that a filter selects, however many.
-func (p *part) lastsOf(ctx context.Context, filter string) (map[string]stored, error) {
-	info, err := p.info(ctx, filter)
-	if err != nil {
-		return nil, err
-	}
-	subjects := make([]string, 0, len(info.subjects))
-	for s := range info.subjects {
-		subjects = append(subjects, s)
-	}
-	return p.lasts(ctx, subjects)
 }
 
 // set notes what is known of a permit.
@@ -298,75 +294,23 @@ func (q *quota) freePermit(l *driver.StoredLimit, chosen map[int]bool) int {
 }
 
 // learnFreed notes that permits are free, with the sequences of the messages that say so.
-func (p *part) learnFreed(permits map[string]uint64) {
-	p.quotas.mu.Lock()
-	defer p.quotas.mu.Unlock()
+func (qs *quotas) learnFreed(permits map[string]uint64) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	for name, at := range permits {
 		key, i, ok := parsePermit(name)
-		if q := p.quotas.all[key]; ok && q != nil && q.permits[i].seq < at {
+		if q := qs.all[key]; ok && q != nil && q.permits[i].seq < at {
 			q.set(i, permit{seq: at})
 		}
 	}
 }
 
-// sweepPermits frees permits whose workers are dead, or which no claim names, of a quota that has
-// none that is free. It returns whether there is one now.
-func (w *worker) sweepPermits(ctx context.Context, p *part, key string) bool {
-	p.quotas.mu.Lock()
-	q := p.quotas.all[key]
-	if q == nil || time.Since(q.swept) < sweepWait {
-		p.quotas.mu.Unlock()
-		return false
-	}
-	q.swept = time.Now()
-	lane := q.key.Lane
-	suspects := map[string]permit{}
-	subjects := []string{}
-	for i, s := range q.permits {
-		if s.worker != "" {
-			suspects[permitOf(key, i)] = s
-			subjects = append(subjects, p.fateSubject(s.at))
-		}
-	}
-	p.quotas.mu.Unlock()
-	found, err := p.lasts(ctx, subjects) // a hint
-	if err != nil {
-		return false
-	}
-	over := map[string]bool{}
-	var dead []string
-	for name, s := range suspects {
-		if m, ok := found[p.fateSubject(s.at)]; ok {
-			is, err := decodeStatus(m.Data, m.Seq)
-			if err == nil && is.names(name) {
-				if _, known := over[s.worker]; !known {
-					left, err := w.leaseOf(ctx, p, s.worker)
-					over[s.worker] = err == nil && left <= 0
-				}
-				if !over[s.worker] {
-					continue
-				}
-			}
-		}
-		if p.isTaken(name, s) { // else its job has ended since
-			dead = append(dead, name)
-		}
-	}
-	var some atomic.Bool
-	inParallel(dead, func(name string) {
-		if w.freeDead(ctx, p, name, lane, suspects[name]) {
-			some.Store(true)
-		}
-	})
-	return some.Load()
-}
-
 // isTaken reports whether a permit is known to be as it was.
-func (p *part) isTaken(name string, s permit) bool {
-	p.quotas.mu.Lock()
-	defer p.quotas.mu.Unlock()
+func (qs *quotas) isTaken(name string, s permit) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	key, i, _ := parsePermit(name)
-	q := p.quotas.all[key]
+	q := qs.all[key]
 	return q == nil || q.permits[i] == s
 }
 
@@ -375,44 +319,72 @@ func (s status) names(permit string) bool {
 	return s.fate == claimed && slices.Contains(s.permits, permit)
 }
 
-// freeDead frees one permit. The status of what has it is read as of when that has taken it.
-// If it names the permit, the claim is given back with it, as in a takeover. If it does not,
-// it was removed with its bucket: the permit is left, if nobody has taken it since.
-func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s permit) bool {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	m, err := p.lastSince(ctx, witness{p.permitSubject(name), s.seq}, p.fateSubject(s.at), false)
-	is := status{}
-	if err == nil && m.Seq > 0 {
-		is, err = decodeStatus(m.Data, m.Seq)
-	}
-	if err != nil {
-		return false
-	}
-	left := grave(p.permitSubject(name))
-	left.last = seq(s.seq)
-	g := group{left}
-	if is.names(name) {
-		if over, err := w.leaseOf(ctx, p, is.worker); err != nil || over > 0 || is.worker == w.c.Name {
-			return false
+// usage adds what a partition has counted for a limit.
+func (qs *quotas) usage(ctx context.Context, id int64, counted map[driver.LimitKey]*driver.Counter) error {
+	of := func(lane string) *driver.Counter {
+		key := driver.LimitKey{Limit: id, Lane: lane}
+		if counted[key] == nil {
+			counted[key] = &driver.Counter{}
 		}
-		g = p.freeGroup(s.at, is, true)
+		return counted[key]
 	}
-	res := p.commit(ctx, []group{g})
-	w.notifyFreed(p, []group{g}, res, func(int) string { return lane })
-	return res[0].err == nil
+	permits, err := qs.lastsOf(ctx, qs.permitSubject(itoa(id)+".>"))
+	if err != nil {
+		return err
+	}
+	for _, m := range permits {
+		s, lane, err := decodePermit(m)
+		if err != nil {
+			return err
+		}
+		if s.worker != "" {
+			of(lane).Taken++
+		}
+	}
+	counters, err := qs.lastsOf(ctx, qs.quotaSubject(itoa(id)+".>"))
+	if err != nil {
+		return err
+	}
+	for _, m := range counters {
+		c, lane, err := decodeCounter(m)
+		if err != nil {
+			return err
+		}
+		own := of(lane)
+		c.Taken = own.Taken
+		*own = c
+	}
+	return nil
 }
 
-// permitsLeft returns the permits that a group leaves which was written from a sequence on.
-func permitsLeft(p *part, g group, first uint64) map[string]uint64 {
-	var left map[string]uint64
-	for i, w := range g {
-		if name, ok := strings.CutPrefix(w.subject, p.permitSubject("")); ok && len(w.data) == 0 {
-			if left == nil {
-				left = map[string]uint64{}
+// limitKeyOf returns what a permit of a job of a lane is counted for.
+func limitKeyOf(permit, lane string) (driver.LimitKey, bool) {
+	f := strings.Split(permit, ".")
+	if len(f) != 3 {
+		return driver.LimitKey{}, false
+	}
+	id, err := parseInt(f[0])
+	if f[1] == "-" {
+		lane = ""
+	}
+	return driver.LimitKey{Limit: id, Lane: lane}, err == nil
+}
+
+// lanesOf returns the lane of a job for each list of its permits, as far as one of them says it.
+func (qs *quotas) lanesOf(ctx context.Context, permits [][]string) ([]string, error) {
+	var subjects []string
+	for _, name := range slices.Concat(permits...) {
+		subjects = append(subjects, qs.permitSubject(name))
+	}
+	found, err := qs.lasts(ctx, subjects)
+	lanes := make([]string, len(permits))
+	for i, names := range permits {
+		for _, name := range names {
+			_, lane, err := decodePermit(found[qs.permitSubject(name)])
+			if err == nil && lane != "" {
+				lanes[i] = lane
 			}
-			left[name] = first + uint64(i)
 		}
 	}
-	return left
+	return lanes, err
 }

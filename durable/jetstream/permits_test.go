@@ -58,7 +58,7 @@ func (l *limited) held(lane string) *driver.Delivery {
 	now := l.p.now().Truncate(time.Microsecond)
 	r := recordAt(fmt.Sprint("job", l.n), now, now)
 	r.Kind, r.Lane, r.MaxAttempts = "k", lane, 5
-	g := l.p.insertion(&r).group
+	g := l.p.inserts.insertion(&r).group
 	res := l.p.commit(l.t.Context(), []group{g})[0]
 	require.NoError(l.t, res.err)
 	return l.again(&driver.Delivery{Ref: l.p.refOf(&r), Record: r}, res.first)
@@ -69,7 +69,7 @@ func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
 	if hd, ok := h.Claim.(*handle); ok {
 		at = hd.seq
 	}
-	hd := &handle{p: l.p, at: location{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
+	hd := &handle{p: l.p.buckets, at: location{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, record: &h.Record}
 	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Claim: hd}
 }
 
@@ -188,11 +188,11 @@ func TestPermitOfNobody(t *testing.T) {
 	hd := first.Claim.(*handle)
 	name := hd.status.permits[0]
 	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})].permits[0]
-	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
+	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
 	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
 
-	require.NoError(t, l.p.write(t.Context(), l.p.permitWrite(name, hd.at, "w", "")))
-	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "it was taken since")
+	require.NoError(t, l.p.write(t.Context(), l.p.quotas.permitWrite(name, hd.at, "w", "")))
+	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "it was taken since")
 	require.Equal(t, 1, l.taken())
 
 	other := l.worker("other")
@@ -207,7 +207,7 @@ func TestPermitInClosedBucket(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	h := l.held("")
 	hd := h.Claim.(*handle)
-	require.NoError(t, l.p.purge(t.Context(), l.p.nearSubject(hd.at.bucket, "k"), 0))
+	require.NoError(t, l.p.purge(t.Context(), l.p.queues.nearSubject(hd.at.bucket, "k"), 0))
 	closeBucket(t, l.p, hd.at.bucket)
 	require.Equal(t, driver.Gone, l.claim(l.worker("w"), h).Status)
 	require.Equal(t, none, l.status(h).fate)
@@ -250,7 +250,7 @@ func TestFlowControlAfterTheClaim(t *testing.T) {
 	require.NoError(t, err)
 	defer q.Close()
 	change := func(f func() error) {
-		w.e.workers = nil // it is not told
+		w.e.notices.listeners = nil // it is not told
 		require.NoError(t, f())
 	}
 
@@ -345,7 +345,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	id := l.e.lastFlowControl().Limits()[0].ID
 	q := &quota{key: driver.LimitKey{Limit: id}}
 	c := driver.Counter{TAT: time.Now().Add(time.Hour).UnixNano()}
-	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
+	require.NoError(t, l.p.write(t.Context(), l.p.quotas.counterWrite(q, c, l.p.now())))
 	began := time.Now()
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	v := l.claim(w, l.held(""))
@@ -397,14 +397,14 @@ func TestCounterThatHasChanged(t *testing.T) {
 		w := l.worker("w")
 		w.others.Store(1)
 		jobs := []*claimRequest{newClaimRequest(l.e.lastFlowControl(), l.held(""), l.p.now())}
-		rest, err := w.survey(t.Context(), l.p, jobs, "token")
+		rest, err := w.claimer.survey(t.Context(), l.p, jobs, "token")
 		require.NoError(t, err)
-		drafts, won, _ := w.planClaims(l.p, rest)
+		drafts, won, _ := w.claimer.planClaims(l.p, rest)
 		require.Len(t, won, 1)
 		q := &quota{key: driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID}}
 		c := driver.Counter{LastHolder: "other", TAT: l.p.now().Add(time.Second).UnixNano()}
-		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
-		require.Len(t, w.commitClaims(t.Context(), l.p, drafts, won, "token", true), refused)
+		require.NoError(t, l.p.write(t.Context(), l.p.quotas.counterWrite(q, c, l.p.now())))
+		require.Len(t, w.claimer.commitClaims(t.Context(), l.p, drafts, won, "token", true), refused)
 		require.Equal(t, 1-refused, l.taken())
 	}
 }
@@ -449,9 +449,9 @@ func TestDeferredUntilFlowControlChanges(t *testing.T) {
 
 // What is stored of permits and counters is read as it was written.
 func TestPermitRoundTrip(t *testing.T) {
-	p := &part{stream: "S"}
+	qs := newQuotas(&buckets{stream: &stream{}, subjects: subjects{root: "S"}})
 	at := location{id: "AB-1_c", bucket: -5, version: 3}
-	w := p.permitWrite("7.-.2", at, "w", "a b ä")
+	w := qs.permitWrite("7.-.2", at, "w", "a b ä")
 	s, lane, err := decodePermit(stored{Seq: 9, Data: w.data})
 	require.NoError(t, err)
 	require.Equal(t, permit{seq: 9, at: at, worker: "w"}, s)
@@ -465,7 +465,7 @@ func TestPermitRoundTrip(t *testing.T) {
 	}
 	q := &quota{key: driver.LimitKey{Limit: 7, Lane: "a b"}}
 	c := driver.Counter{Taken: 4, TAT: 1, TATBehind: 3, ReservedFor: "t", ReservedUntil: 2, LastHolder: "l"}
-	got, lane, err := decodeCounter(stored{Data: p.counterWrite(q, c, time.Now()).data})
+	got, lane, err := decodeCounter(stored{Data: qs.counterWrite(q, c, time.Now()).data})
 	require.NoError(t, err)
 	c.Taken = 0
 	require.Equal(t, c, got)

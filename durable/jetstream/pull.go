@@ -8,9 +8,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Messages that were asked for and not handed on yet take memory here, and in the server, which
@@ -114,23 +118,23 @@ type pullRequest struct {
 // pull asks a consumer, and hands on what comes as it comes, many at a time when they come
 // close together. It does so to the end though ctx may have ended: what is on its way would
 // be missed until the lease is over. It returns how many came.
-func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got int, err error) {
+func (s *stream) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got int, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return 0, err
 	}
 	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
-	lost, backs := p.nc.lost(), p.history.now().backs
-	ctx, cancel := context.WithTimeout(p.closed, r.Expires+answerTimeout)
+	lost, backs := s.nc.lost(), s.history.now().backs
+	ctx, cancel := context.WithTimeout(s.closed, r.Expires+answerTimeout)
 	defer cancel()
-	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, body, msgs)
+	sub, err := s.nc.ask(ctx, s.api+"CONSUMER.MSG.NEXT."+s.name+"."+consumer, body, msgs)
 	if err != nil {
 		return 0, err
 	}
 	defer unsubscribe(sub)
 	silence := time.NewTimer(r.Expires + answerTimeout)
 	defer silence.Stop()
-	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), p.now()
+	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), s.now()
 	defer doubt.Stop()
 	bytes := 0
 	for over := false; !over; {
@@ -141,7 +145,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 			for _, m := range some {
 				bytes += m.Size()
 			}
-			if got += len(some); len(some) > 0 && p.history.now().backs == backs { // else they come again, by other sequences
+			if got += len(some); len(some) > 0 && s.history.now().backs == backs { // else they come again, by other sequences
 				each(some)
 			}
 			// The server says nothing at the end of a request of which nothing is left.
@@ -153,7 +157,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 		case <-doubt.C:
 			go func() {
 				select {
-				case gone <- p.abandon(ctx, consumer, since):
+				case gone <- s.abandon(ctx, consumer, since):
 				case <-ctx.Done():
 				}
 			}()
@@ -211,4 +215,48 @@ func ending(status, description string) (over bool, err error) {
 		return true, nats.ErrNoResponders
 	}
 	return true, fmt.Errorf("jetstream: fetching: %s %s", status, description)
+}
+
+// refusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
+func (s *stream) refusedConsumer(err error) {
+	if refusal, is := errors.AsType[*apiError](err); !is || !isRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
+		return
+	}
+	s.mu.Lock()
+	s.trouble.consumer, s.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.name, err), time.Now()
+	s.mu.Unlock()
+}
+
+const (
+	doubtful  = 300 * time.Millisecond // a request to a consumer is late by so much: it is checked whether its server is silent
+	leftAfter = 200 * time.Millisecond // a consumer was removed: then all servers know it
+)
+
+// errAbandoned is that of a request to a consumer that was removed meanwhile.
+var errAbandoned = errors.New("jetstream: a consumer was removed, since its server is silent")
+
+// abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was made anew
+// since a time of the server's clock, so that what was asked of it before is lost. A new one hands out all
+// jobs again, and the claims tell, as with one that was lost. Several workers may find out at the
+// same time. Then one may remove the consumer that another has just made, which is no worse. If the stream's leader does not answer
+// either, the connection is silent, or there is an election. A stream on one server has its consumers there.
+func (s *stream) abandon(ctx context.Context, consumer string, since time.Time) bool {
+	if s.replicas == 1 {
+		return false
+	}
+	try, cancel := context.WithTimeout(ctx, silentAfter/2) // the question is asked 5 times meanwhile
+	defer cancel()
+	info, err := soonest(try, s.replicas, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
+		return info, s.ask(ctx, "CONSUMER.INFO."+s.name+"."+consumer, nil, &info)
+	})
+	if !timedOut(ctx, err) {
+		return errors.Is(err, driver.ErrNotFound) || err == nil && info.Created.After(since)
+	}
+	try, cancel = context.WithTimeout(ctx, silentAfter)
+	defer cancel()
+	if _, err := s.last(try, s.name); err != nil { // of no subject: only the answer counts
+		return false
+	}
+	_ = s.removeConsumer(ctx, consumer, leftAfter) // the silent server would answer
+	return ctx.Err() == nil
 }

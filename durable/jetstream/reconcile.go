@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -38,25 +38,40 @@ type ownClaim struct {
 	ref driver.Ref
 }
 
-// expectNothing makes the worker one that has claimed nothing, of streams as they are now.
-func (w *worker) expectNothing() {
-	w.open, w.shut = context.WithCancel(context.Background())
-	w.claims, w.reconciling = make([]claims, len(w.e.parts)), make([]reconciling, len(w.e.parts))
-	for i, p := range w.e.parts {
-		w.claims[i].all = map[uint64]ownClaim{}
-		w.reconciling[i].backs = p.history.now().backs
-		w.backs[i] = w.reconciling[i].backs
-	}
+// reconciler has the claims of a worker, and compares them with those in the streams. A claim is known here before it is
+// written, and until its end is. Each partition has its own locks; all else is fixed.
+type reconciler struct {
+	*heart
+	notices     *notices
+	claims      []claims // of each partition, as reconciling
+	reconciling []reconciling
+	comparing   sync.WaitGroup
+	apart       atomic.Int64    // partitions that are being compared
+	open        context.Context // ends with Close
+	shut        context.CancelFunc
 }
 
-// begin notes claims before they are written.
-func (c *claims) begin(p *part, jobs []*claimRequest) {
-	backs := p.history.now().backs
+// newReconciler returns that of a worker that has claimed nothing, of streams as they are now.
+func newReconciler(ht *heart, parts []*part, nt *notices) *reconciler {
+	rc := &reconciler{heart: ht, notices: nt, claims: make([]claims, len(parts)), reconciling: make([]reconciling, len(parts))}
+	rc.open, rc.shut = context.WithCancel(context.Background())
+	for i, p := range parts {
+		rc.claims[i].all = map[uint64]ownClaim{}
+		rc.reconciling[i].backs = p.history.now().backs
+		rc.backs[i] = rc.reconciling[i].backs
+	}
+	return rc
+}
+
+// begin notes claims before they are written, when their stream had gone back so often.
+func (c *claims) begin(backs int64, n int, of func(i int) *driver.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, j := range jobs {
-		j.hd.of = backs
-		c.all[j.hd.number] = ownClaim{at: j.hd.at, ref: j.h.Ref}
+	for i := range n {
+		d := of(i)
+		hd := d.Claim.(*handle)
+		hd.of = backs
+		c.all[hd.number] = ownClaim{at: hd.at, ref: d.Ref}
 	}
 }
 
@@ -111,22 +126,22 @@ type reconciling struct {
 }
 
 // reconcile begins to compare if the stream went back since. It does not wait for the end of that.
-func (w *worker) reconcile(p *part) {
-	r := &w.reconciling[p.number]
+func (rc *reconciler) reconcile(p *part) {
+	r := &rc.reconciling[p.number]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy || r.backs == p.history.now().backs && !r.again || w.open.Err() != nil {
+	if r.busy || r.backs == p.history.now().backs && !r.again || rc.open.Err() != nil {
 		return
 	}
 	r.busy = true
-	w.apart.Add(1)
-	w.comparing.Go(func() {
-		ctx, cancel := context.WithCancel(w.open)
+	rc.apart.Add(1)
+	rc.comparing.Go(func() {
+		ctx, cancel := context.WithCancel(rc.open)
 		defer cancel()
 		defer context.AfterFunc(p.closed, cancel)()
-		w.agree(ctx, p, r)
-		if w.apart.Add(-1) == 0 && ctx.Err() == nil {
-			w.report(driver.Notice{Agreed: true})
+		rc.agree(ctx, p, r)
+		if rc.apart.Add(-1) == 0 && ctx.Err() == nil {
+			rc.report(driver.Notice{Agreed: true})
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -135,19 +150,19 @@ func (w *worker) reconcile(p *part) {
 }
 
 // compareNoMore ends what compares, and waits for its end.
-func (w *worker) compareNoMore() {
-	w.shut()
-	for i := range w.reconciling {
-		w.reconciling[i].mu.Lock() // a goroutine that has found it open has begun by then
-		w.reconciling[i].busy = true
-		w.reconciling[i].mu.Unlock()
+func (rc *reconciler) compareNoMore() {
+	rc.shut()
+	for i := range rc.reconciling {
+		rc.reconciling[i].mu.Lock() // a goroutine that has found it open has begun by then
+		rc.reconciling[i].busy = true
+		rc.reconciling[i].mu.Unlock()
 	}
-	w.comparing.Wait()
+	rc.comparing.Wait()
 }
 
 // agree compares until nothing differs. It does so twice at least: another worker may have taken a claim over
 // meanwhile, by the heartbeat that was in the stream.
-func (w *worker) agree(ctx context.Context, p *part, r *reconciling) {
+func (rc *reconciler) agree(ctx context.Context, p *part, r *reconciling) {
 	for agreed, all := 0, true; agreed < 2; {
 		backs, how := p.history.state()
 		r.mu.Lock()
@@ -158,15 +173,15 @@ func (w *worker) agree(ctx context.Context, p *part, r *reconciling) {
 		r.backs, r.again = backs, false
 		r.mu.Unlock()
 		if back {
-			w.report(driver.Notice{WentBack: how})
+			rc.report(driver.Notice{WentBack: how})
 		}
-		same, err := w.compare(ctx, p, all)
+		same, err := rc.compare(ctx, p, all)
 		if agreed++; err != nil || !same {
 			agreed = 0
 		}
 		all = err != nil || p.replicas > 1 // another server may have been behind
 		if agreed < 2 {
-			p.wait(ctx, w.soon())
+			p.wait(ctx, rc.soon())
 		}
 		if ctx.Err() != nil {
 			return
@@ -177,17 +192,17 @@ func (w *worker) agree(ctx context.Context, p *part, r *reconciling) {
 // compare frees the claims of this worker that are in the stream and not known here, and reports those
 // that are known here and not there: of all in the stream, or of those that are known here. First it
 // writes a heartbeat: the one that was there may be old.
-func (w *worker) compare(ctx context.Context, p *part, all bool) (same bool, err error) {
-	if _, err := w.writeHeartbeat(ctx, p); err != nil {
+func (rc *reconciler) compare(ctx context.Context, p *part, all bool) (same bool, err error) {
+	if _, err := rc.writeHeartbeat(ctx, p.buckets); err != nil {
 		return false, err
 	}
-	own := &w.claims[p.number]
+	own := &rc.claims[p.number]
 	before := own.snapshot()
 	var stored map[location]status
 	if all {
-		stored, err = w.storedClaims(ctx, p)
+		stored, err = rc.storedClaims(ctx, p)
 	} else {
-		stored, err = w.storedOf(ctx, p, before)
+		stored, err = rc.storedOf(ctx, p, before)
 	}
 	if err != nil {
 		return false, err
@@ -201,31 +216,31 @@ func (w *worker) compare(ctx context.Context, p *part, all bool) (same bool, err
 		if err != nil {
 			return false, err
 		}
-		if (s.seq != c.seq || s.worker != w.c.Name) && own.end(n) {
+		if (s.seq != c.seq || s.worker != rc.c.Name) && own.end(n) {
 			lost = append(lost, c.ref)
 		}
 	}
 	if len(lost) > 0 {
-		w.report(driver.Notice{Lost: lost})
+		rc.report(driver.Notice{Lost: lost})
 	}
 	maps.DeleteFunc(stored, func(_ location, s status) bool { return own.knows(s) }) // asked after it was read: a claim is known before it is written
-	err = w.freeForgotten(ctx, p, stored)
+	err = rc.freeForgotten(ctx, p, stored)
 	return len(lost) == 0 && len(stored) == 0, err
 }
 
 // freeForgotten frees claims of this worker that it does not know, as another worker would if it had died.
-func (w *worker) freeForgotten(ctx context.Context, p *part, all map[location]status) (err error) {
+func (rc *reconciler) freeForgotten(ctx context.Context, p *part, all map[location]status) (err error) {
 	var groups []group
 	var permits [][]string
 	for at, s := range all {
 		groups, permits = append(groups, p.freeGroup(at, s, true)), append(permits, s.permits)
 	}
-	lanes, err := p.lanesOf(ctx, permits)
+	lanes, err := p.quotas.lanesOf(ctx, permits)
 	if err != nil {
 		return err
 	}
 	results, n := p.commit(ctx, groups), 0
-	w.notifyFreed(p, groups, results, func(i int) string { return lanes[i] })
+	rc.notices.freed(p.quotas, groups, results, func(i int) string { return lanes[i] })
 	for _, res := range results {
 		if res.err == nil {
 			n++
@@ -234,69 +249,23 @@ func (w *worker) freeForgotten(ctx context.Context, p *part, all map[location]st
 		}
 	}
 	if n > 0 {
-		w.report(driver.Notice{Forgotten: n})
+		rc.report(driver.Notice{Forgotten: n})
 	}
 	return err
 }
 
 // disown frees a claim that a job was found to have, and that is of this worker and unknown.
-func (w *worker) disown(ctx context.Context, p *part, at location, s status) error {
-	r := &w.reconciling[p.number]
+func (rc *reconciler) disown(ctx context.Context, p *part, at location, s status) error {
+	r := &rc.reconciling[p.number]
 	r.mu.Lock()
 	r.again = true
 	r.mu.Unlock()
-	w.reconcile(p)
-	return w.freeForgotten(ctx, p, map[location]status{at: s})
-}
-
-// report tells the Queue.
-func (w *worker) report(n driver.Notice) {
-	if w.c.Notify != nil {
-		w.c.Notify(n)
-	}
-}
-
-// lanesOf returns the lane of a job for each list of its permits, as far as one of them says it.
-func (p *part) lanesOf(ctx context.Context, permits [][]string) ([]string, error) {
-	var subjects []string
-	for _, name := range slices.Concat(permits...) {
-		subjects = append(subjects, p.permitSubject(name))
-	}
-	found, err := p.lasts(ctx, subjects)
-	lanes := make([]string, len(permits))
-	for i, names := range permits {
-		for _, name := range names {
-			_, lane, err := decodePermit(found[p.permitSubject(name)])
-			if err == nil && lane != "" {
-				lanes[i] = lane
-			}
-		}
-	}
-	return lanes, err
-}
-
-// refresh reads the statuses of claims that were written before the stream went back, and returns ErrLeaseLost of those
-// that it has no more: another message may have the sequence.
-func (p *part) refresh(ctx context.Context, outs []driver.Completion) []error {
-	errs, backs := make([]error, len(outs)), p.history.now().backs
-	for i := range outs {
-		hd := outs[i].Delivery.Claim.(*handle)
-		if hd.of == backs {
-			continue
-		}
-		s, err := p.status(ctx, hd.at)
-		if err == nil && s.token != hd.status.token && s.token != hd.ending {
-			err = driver.ErrLeaseLost
-		}
-		if errs[i] = err; err == nil {
-			hd.status.seq, hd.of = s.seq, backs
-		}
-	}
-	return errs
+	rc.reconcile(p)
+	return rc.freeForgotten(ctx, p, map[location]status{at: s})
 }
 
 // storedOf returns those of storedClaims whose jobs have claims that are known here.
-func (w *worker) storedOf(ctx context.Context, p *part, known map[uint64]ownClaim) (map[location]status, error) {
+func (rc *reconciler) storedOf(ctx context.Context, p *part, known map[uint64]ownClaim) (map[location]status, error) {
 	var subjects []string
 	for _, c := range known {
 		subjects = append(subjects, p.fateSubject(c.at))
@@ -304,16 +273,16 @@ func (w *worker) storedOf(ctx context.Context, p *part, known map[uint64]ownClai
 	found, err := p.lasts(ctx, subjects)
 	all := map[location]status{}
 	for _, m := range found {
-		w.noteStored(p, m, all)
+		rc.noteStored(p, m, all)
 	}
 	return all, err
 }
 
 // noteStored notes what the message of a status says, if it is the last of its version.
-func (w *worker) noteStored(p *part, m stored, all map[location]status) {
+func (rc *reconciler) noteStored(p *part, m stored, all map[location]status) {
 	at, ok := p.parseFate(m.Subject)
 	s, err := decodeStatus(m.Data, m.Seq)
-	if err == nil && ok && s.fate == claimed && s.worker == w.c.Name {
+	if err == nil && ok && s.fate == claimed && s.worker == rc.c.Name {
 		all[at] = s
 	} else {
 		delete(all, at)
@@ -322,30 +291,15 @@ func (w *worker) noteStored(p *part, m stored, all map[location]status) {
 
 // storedClaims returns the statuses of this worker's claims in the stream. It reads all statuses, in
 // the stream's order, so that of those of one version the last one counts.
-func (w *worker) storedClaims(ctx context.Context, p *part) (map[location]status, error) {
+func (rc *reconciler) storedClaims(ctx context.Context, p *part) (map[location]status, error) {
 	all := map[location]status{}
 	for page, err := range p.pages(ctx, p.subject("c.>"), 1, time.Time{}) {
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range page {
-			w.noteStored(p, m, all)
+			rc.noteStored(p, m, all)
 		}
 	}
 	return all, nil
 }
-
-// parseFate returns the location of a version by the subject of its status.
-func (p *part) parseFate(subject string) (at location, ok bool) {
-	f := strings.Split(strings.TrimPrefix(subject, p.subject("c.")), ".")
-	if len(f) != 3 {
-		return at, false
-	}
-	bucket, err := parseInt(f[0])
-	version, versionErr := strconv.Atoi(f[2])
-	return location{id: f[1], bucket: bucket, version: version}, err == nil && versionErr == nil
-}
-
-// soon is the pause between two comparisons, and between two claims of a job that another worker has: that one may
-// find that it does not know the claim, long before its lease is over.
-func (w *worker) soon() time.Duration { return min(w.c.Lease/8, 3*time.Second) }

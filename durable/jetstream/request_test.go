@@ -26,7 +26,7 @@ func TestRequestUsedUp(t *testing.T) {
 		r := recordAt(string(rune('a'+i)), now, now)
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, anyQueue), data: encode(&r, nil)}))
 	}
-	f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute}), nil)
 	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, anyQueue)))
 	bytes := 0
 	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: readSize}
@@ -57,13 +57,13 @@ func TestFetchNeedsNoShare(t *testing.T) {
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(at.bucket, at.queue), data: encode(&r, nil)}))
 	}
 	kind := recordAt("", now, now).Kind
-	w := &worker{c: driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindSet([]string{kind})}, budgets: newBudgets()}
+	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindSet([]string{kind})})
 	given := make(chan string, 10)
-	f := &fetcher{part: p, w: w, give: func(held []*driver.Delivery) {
+	f := newFetcher(p, w, func(held []*driver.Delivery) {
 		for _, h := range held {
 			given <- h.Record.ID
 		}
-	}}
+	})
 	var r reader
 	require.True(t, w.read.take(t.Context(), readBytes, firstTurn))
 	require.NoError(t, f.fetch(t.Context(), at, &r), "nothing is there")

@@ -2,8 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -30,18 +28,20 @@ type wireSchedule struct {
 	Last       int64  `json:"last,omitempty"` // microseconds
 }
 
-func (p *part) scheduleSubject(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return p.subject("s." + hex.EncodeToString(sum[:16]))
+// schedules are the messages of recurring jobs, and their next occurrences. It has no state of its own: a schedule, the
+// key of its occurrence and the status of that change in one commit.
+type schedules struct {
+	*keys
+	inserts *inserts
 }
 
 // scheduleWrite stores a schedule if it is as it was read, in the message was.
-func (p *part) scheduleWrite(s driver.Schedule, was stored) write {
+func (sc *schedules) scheduleWrite(s driver.Schedule, was stored) write {
 	data, err := json.Marshal(wireSchedule{s.Name, s.Definition, s.Revision, toMicros(s.Last)})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	w := write{subject: p.scheduleSubject(s.Name), data: data, last: seq(was.Seq), rollup: true}
+	w := write{subject: sc.scheduleSubject(s.Name), data: data, last: seq(was.Seq), rollup: true}
 	if s.Definition == "" {
 		w.ttl = deletedTTL
 	} else {
@@ -59,8 +59,8 @@ func decodeSchedule(data []byte) (driver.Schedule, error) {
 }
 
 // readSchedule returns a schedule, and its message.
-func (p *part) readSchedule(ctx context.Context, name string) (driver.Schedule, stored, error) {
-	m, err := p.last(ctx, p.scheduleSubject(name))
+func (sc *schedules) readSchedule(ctx context.Context, name string) (driver.Schedule, stored, error) {
+	m, err := sc.last(ctx, sc.scheduleSubject(name))
 	if err != nil || m.Seq == 0 {
 		return driver.Schedule{Name: name}, stored{}, err
 	}
@@ -70,11 +70,11 @@ func (p *part) readSchedule(ctx context.Context, name string) (driver.Schedule, 
 
 // endSchedule is what the end of an occurrence writes of its schedule. That it is written is
 // the condition that nobody has changed it.
-func (p *part) endSchedule(ctx context.Context, o *driver.Completion) (group, error) {
+func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (group, error) {
 	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
 	}
-	s, was, err := p.readSchedule(ctx, o.Delivery.Record.Schedule)
+	s, was, err := sc.readSchedule(ctx, o.Delivery.Record.Schedule)
 	if err != nil {
 		return nil, err
 	}
@@ -84,19 +84,15 @@ func (p *part) endSchedule(ctx context.Context, o *driver.Completion) (group, er
 	if !o.Occurred.IsZero() {
 		s.Last = o.Occurred
 	}
-	return group{p.scheduleWrite(s, was)}, nil
-}
-
-func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
-	return e.of(driver.OccurrenceKey(s.Name), "").setSchedule(ctx, was, s, replace)
+	return group{sc.scheduleWrite(s, was)}, nil
 }
 
 // setSchedule writes a schedule, and with it what becomes of the occurrence that waits. All
 // that this is based on is a condition of the commit: the schedule, the key, and the status
 // of the occurrence. If that runs, its end will find the schedule changed.
-func (p *part) setSchedule(ctx context.Context, revision int64, s driver.Schedule, replace driver.Replace) error {
-	return p.change(ctx, "the schedule", func(error) (bool, error) {
-		there, was, err := p.readSchedule(ctx, s.Name)
+func (sc *schedules) setSchedule(ctx context.Context, revision int64, s driver.Schedule, replace driver.Replace) error {
+	return sc.change(ctx, "the schedule", func(error) (bool, error) {
+		there, was, err := sc.readSchedule(ctx, s.Name)
 		if err != nil {
 			return false, err
 		}
@@ -106,15 +102,15 @@ func (p *part) setSchedule(ctx context.Context, revision int64, s driver.Schedul
 		if s.Definition != "" {
 			s.Last = there.Last
 		}
-		g, err := p.replaceOccurrence(ctx, there, replace)
+		g, err := sc.replaceOccurrence(ctx, there, replace)
 		if err != nil {
 			return false, err
 		}
-		w := p.scheduleWrite(s, was)
-		if err := tooLarge("the schedule", len(w.data), p.mostRecord()); err != nil {
+		w := sc.scheduleWrite(s, was)
+		if err := tooLarge("the schedule", len(w.data), sc.inserts.records.mostRecord()); err != nil {
 			return true, err
 		}
-		return false, p.write(ctx, append(group{w}, g...)...)
+		return false, sc.write(ctx, append(group{w}, g...)...)
 	})
 }
 
@@ -132,9 +128,9 @@ func revised(there, was, next int64) (done bool, err error) {
 
 // replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if
 // the one that is there is to stay.
-func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, replace driver.Replace) (group, error) {
+func (sc *schedules) replaceOccurrence(ctx context.Context, there driver.Schedule, replace driver.Replace) (group, error) {
 	key := driver.OccurrenceKey(there.Name)
-	h, err := p.keyHolder(ctx, key)
+	h, err := sc.keyHolder(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +140,7 @@ func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, rep
 		if h.s.fate == claimed {
 			return nil, nil
 		}
-		r, _, cancels, err := p.cancelGroup(ctx, &h)
+		r, _, cancels, err := sc.cancelGroup(ctx, &h)
 		if err != nil || r.Attempt > 0 {
 			return nil, err
 		}
@@ -159,33 +155,19 @@ func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, rep
 		return nil, nil
 	}
 	if next == nil {
-		w := grave(p.keySubject(key))
+		w := grave(sc.keySubject(key))
 		w.last = seq(h.seq)
 		return append(g, w), nil
 	}
-	if err := p.checkRecord(next); err != nil {
+	if err := sc.inserts.records.checkRecord(next); err != nil {
 		return nil, err
 	}
-	return slices.Concat(g, p.storeKeyed(next), group{p.keyWrite(next, h.seq)}), nil
+	return slices.Concat(g, sc.inserts.storeKeyed(next), group{sc.keyWrite(next, h.seq)}), nil
 }
 
-func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
-	s, m, err := e.of(driver.OccurrenceKey(name), "").readSchedule(ctx, name)
-	if err == nil && m.Seq == 0 {
-		err = driver.ErrNotFound
-	}
-	return s, err
-}
-
-// Schedules reads the last message of each subject that there is. A reading in the stream's
-// order would find those again and again whose occurrences end meanwhile.
-func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
-	return inParts(e, func(p *part) iter.Seq2[driver.Schedule, error] { return p.schedules(ctx) })
-}
-
-func (p *part) schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+func (sc *schedules) list(ctx context.Context) iter.Seq2[driver.Schedule, error] {
 	return func(yield func(driver.Schedule, error) bool) {
-		found, err := p.lastsOf(ctx, p.subject("s.*"))
+		found, err := sc.lastsOf(ctx, sc.subject("s.*"))
 		for _, m := range found {
 			var s driver.Schedule
 			if s, err = decodeSchedule(m.Data); err != nil {

@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -73,7 +72,7 @@ var errSettings = errors.New("jetstream: the stream's settings were changed")
 
 // checkSettings returns an error that names all settings of a stream with which jobs are lost, or
 // do not run.
-func (p *part) checkSettings(s *natsjs.StreamConfig) error {
+func checkSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
 	var wrong []string
 	check := func(is bool, name string, value any, want string) {
 		if is {
@@ -86,9 +85,9 @@ func (p *part) checkSettings(s *natsjs.StreamConfig) error {
 	check(s.MaxAge > 0, "max_age", s.MaxAge, "0")
 	check(s.MaxMsgs > 0, "max_msgs", s.MaxMsgs, "-1")
 	check(s.MaxMsgsPerSubject > 0, "max_msgs_per_subject", s.MaxMsgsPerSubject, "-1")
-	check(s.MaxMsgSize > 0 && int(s.MaxMsgSize) < p.nc.maxPayload(), "max_msg_size", s.MaxMsgSize, "-1")
+	check(s.MaxMsgSize > 0 && int(s.MaxMsgSize) < maxPayload, "max_msg_size", s.MaxMsgSize, "-1")
 	check(s.MaxConsumers > 0 && s.MaxConsumers < leastConsumers, "max_consumers", s.MaxConsumers, "-1, or 16 at least")
-	check(!slices.Contains(s.Subjects, p.stream+".>"), "subjects", s.Subjects, p.stream+".>")
+	check(!slices.Contains(s.Subjects, name+".>"), "subjects", s.Subjects, name+".>")
 	check(s.NoAck, "no_ack", s.NoAck, "false")
 	check(s.Sealed, "sealed", s.Sealed, "false")
 	check(s.DenyDelete, "deny_delete", s.DenyDelete, "false")
@@ -103,79 +102,17 @@ func (p *part) checkSettings(s *natsjs.StreamConfig) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: stream %s: %s", errSettings, p.stream, strings.Join(wrong, "; "))
+	return fmt.Errorf("%w: stream %s: %s", errSettings, name, strings.Join(wrong, "; "))
 }
 
 // troubleLasts is for how long a refused consumer is a trouble.
 const troubleLasts = 15 * time.Second
 
-// trouble is what keeps jobs from running, or loses them, while the engine goes on. part.mu guards it.
+// trouble is what keeps jobs from running, or loses them, while the engine goes on.
 type trouble struct {
 	settings error // nil: they are right
 	consumer error // that could not be made
 	at       time.Time
-}
-
-// troubled returns it.
-func (p *part) troubled() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trouble.settings != nil {
-		return p.trouble.settings
-	}
-	if time.Since(p.trouble.at) < troubleLasts {
-		return p.trouble.consumer
-	}
-	return nil
-}
-
-// refusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
-func (p *part) refusedConsumer(err error) {
-	if refusal, is := errors.AsType[*apiError](err); !is || !isRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
-		return
-	}
-	p.mu.Lock()
-	p.trouble.consumer, p.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", p.stream, err), time.Now()
-	p.mu.Unlock()
-}
-
-// Health is for durable.Queue: it returns an error while a setting of the server or a stream loses
-// jobs or keeps them from running.
-func (e *engine) Health(context.Context) error {
-	for _, p := range e.parts {
-		if err := p.troubled(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// report tells the worker of a trouble, so that it is in the log.
-func (f *fetcher) report() {
-	if err := f.troubled(); err != nil && f.w.c.Trouble != nil {
-		f.w.c.Trouble(err)
-	}
-}
-
-// noJetStream returns an error if nobody answers on a connection to a server without JetStream, or in the domain.
-// Where that server has one, it may be starting, or electing a leader.
-func (c *config) noJetStream(ctx context.Context, nc *conn) error {
-	if has, _ := nc.nc.ConnectedServerJetStream(); has && c.Domain == "" || !nc.nc.IsConnected() {
-		return nil
-	}
-	for range 3 {
-		try, cancel := context.WithTimeout(ctx, answerTimeout)
-		_, err := nc.request(try, nil, &nats.Msg{Subject: c.api() + "INFO"})
-		cancel()
-		if !errors.Is(err, nats.ErrNoResponders) {
-			return nil
-		}
-		time.Sleep(tryAgainAfter) // a leaf node's hub may have just connected
-	}
-	if c.Domain != "" {
-		return fmt.Errorf("no JetStream answers in the domain %q", c.Domain)
-	}
-	return fmt.Errorf("the server %s has no JetStream, and reaches none", nc.nc.ConnectedServerName())
 }
 
 // limitConsumers returns an error if the account may not have enough consumers.

@@ -5,10 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
-
-	natsjs "github.com/nats-io/nats.go/jetstream"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A server that is frozen or cut off is silent. The others find that out after half a minute or more. Until then
@@ -16,21 +12,22 @@ import (
 //
 //   - a question that any server may answer is asked again beside the earlier ones (soonest);
 //   - a consumer whose server is silent is replaced (abandon);
-//   - an answer of a leader that was deposed is not waited for (part.deposed);
+//   - an answer of a leader that was deposed is not waited for (client.deposed);
 //   - a connection without an answer is checked and made anew (conn.probe).
 
 const (
-	askAgain = 100 * time.Millisecond // without an answer: then the question is asked again
-	maxAsked = 8                      // times is a question asked
+	silentAfter = time.Second            // a question to one certain server is not waited for any longer
+	askAgain    = 100 * time.Millisecond // without an answer: then the question is asked again
+	maxAsked    = 8                      // times is a question asked
 )
 
 // soonest returns the first answer to a question that one of several servers answers, which the
 // cluster chooses by chance. It asks again when it has heard nothing for askAgain. Then the
 // earlier questions still count: a server may be slow. A question that was asked 8 times has been to silent
 // servers only in one of 6,000 cases, if one of three is silent.
-func soonest[T any](ctx context.Context, p *part, ask func(ctx context.Context, heard *atomic.Bool) (T, error)) (T, error) {
+func soonest[T any](ctx context.Context, replicas int, ask func(ctx context.Context, heard *atomic.Bool) (T, error)) (T, error) {
 	var heard atomic.Bool
-	if p.replicas == 1 {
+	if replicas == 1 {
 		return ask(ctx, &heard)
 	}
 	type answer struct {
@@ -58,76 +55,7 @@ func soonest[T any](ctx context.Context, p *part, ask func(ctx context.Context, 
 	}
 }
 
-const (
-	silentAfter = time.Second            // a question to one certain server is not waited for any longer
-	doubtful    = 300 * time.Millisecond // a request to a consumer is late by so much: it is checked whether its server is silent
-	leftAfter   = 200 * time.Millisecond // a consumer was removed: then all servers know it
-)
-
-// errAbandoned is that of a request to a consumer that was removed meanwhile.
-var errAbandoned = errors.New("jetstream: a consumer was removed, since its server is silent")
-
-// abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was made anew
-// since a time of the server's clock, so that what was asked of it before is lost. A new one hands out all
-// jobs again, and the claims tell, as with one that was lost. Several workers may find out at the
-// same time. Then one may remove the consumer that another has just made, which is no worse. If the stream's leader does not answer
-// either, the connection is silent, or there is an election. A stream on one server has its consumers there.
-func (p *part) abandon(ctx context.Context, consumer string, since time.Time) bool {
-	if p.replicas == 1 {
-		return false
-	}
-	try, cancel := context.WithTimeout(ctx, silentAfter/2) // the question is asked 5 times meanwhile
-	defer cancel()
-	info, err := soonest(try, p, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
-		return info, p.ask(ctx, "CONSUMER.INFO."+p.stream+"."+consumer, nil, &info)
-	})
-	if !timedOut(ctx, err) {
-		return errors.Is(err, driver.ErrNotFound) || err == nil && info.Created.After(since)
-	}
-	try, cancel = context.WithTimeout(ctx, silentAfter)
-	defer cancel()
-	if p.readWatermark(try) != nil {
-		return false
-	}
-	_ = p.removeConsumer(ctx, consumer, leftAfter) // the silent server would answer
-	return ctx.Err() == nil
-}
-
-// removeConsumer removes a consumer. The leader of the cluster does it, and the server of the consumer answers.
-func (p *part) removeConsumer(ctx context.Context, consumer string, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return p.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+consumer, nil, nil)
-}
-
 // timedOut reports whether a question had no answer in its time, which ends before ctx.
 func timedOut(ctx context.Context, err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
-}
-
-// reign is the time during which one server leads a stream.
-type reign struct {
-	of   string        // the server and the begin
-	over chan struct{} // closed when it is over, and the last answers have come
-}
-
-// noteLeader notes who leads the stream, and since when.
-func (p *part) noteLeader(of string) {
-	was := p.reigns.Load()
-	if was != nil && was.of == of || !p.reigns.CompareAndSwap(was, &reign{of, make(chan struct{})}) {
-		return
-	}
-	if was != nil {
-		time.AfterFunc(silentAfter, func() { close(was.over) })
-	}
-}
-
-// deposed returns a channel that is closed a while after the server was deposed that leads the stream now. It
-// answers nothing any more, and whoever waits finds out what became of a write, as when a connection was lost.
-// A server that was frozen deposes the leader when it goes on.
-func (p *part) deposed() <-chan struct{} {
-	if r := p.reigns.Load(); r != nil {
-		return r.over
-	}
-	return nil
 }

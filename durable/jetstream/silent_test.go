@@ -35,7 +35,7 @@ func TestSoonest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked atomic.Int64
 				began := time.Now()
-				n, err := soonest(t.Context(), &part{replicas: c.replicas}, func(ctx context.Context, heard *atomic.Bool) (int, error) {
+				n, err := soonest(t.Context(), c.replicas, func(ctx context.Context, heard *atomic.Bool) (int, error) {
 					n := int(asked.Add(1))
 					if n != c.answers {
 						<-ctx.Done()
@@ -62,16 +62,15 @@ func TestUnhandledWithoutOwnHeartbeat(t *testing.T) {
 	p := newPart(t)
 	now := p.now()
 	require.NoError(t, p.insertOne(t.Context(), recordAt("x", now, now)))
-	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Lease: time.Minute}, heartbeats: make([]stored, 1), backs: make([]int64, 1)}
-	w.expectNothing()
+	e := newEngine("default", []*part{p}, nil)
+	w := newWorker(e, driver.WorkConfig{Name: "w", Lease: time.Minute})
 	unhandled := func() int {
 		all, err := e.Unhandled(t.Context())
 		require.NoError(t, err)
 		return len(all)
 	}
 	require.Equal(t, 1, unhandled(), "there is no worker")
-	e.workers = append(e.workers, w)
+	e.notices.listeners = append(e.notices.listeners, &listener{name: "w"})
 	_, err := e.Unhandled(t.Context())
 	require.ErrorIs(t, err, errBehind)
 	require.NoError(t, w.Heartbeat(t.Context()))

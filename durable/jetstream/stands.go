@@ -1,8 +1,10 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
@@ -16,15 +18,15 @@ import (
 type reading map[string]uint64
 
 // readingOf is what a holder was read from.
-func (p *part) readingOf(h *holder) reading {
+func (ks *keys) readingOf(h *holder) reading {
 	r := reading{}
 	if h.key != "" {
-		r[p.keySubject(h.key)] = h.seq
+		r[ks.keySubject(h.key)] = h.seq
 	}
 	if h.job.id != "" {
-		r[p.forward(h.job.id)], r[p.fateSubject(h.at)] = h.forward, h.s.seq
+		r[ks.forward(h.job.id)], r[ks.fateSubject(h.at)] = h.forward, h.s.seq
 		if h.alive && h.s.seq == 0 {
-			r[p.nearMark(h.at.bucket)] = 0 // it is open
+			r[ks.nearMark(h.at.bucket)] = 0 // it is open
 		}
 	}
 	return r
@@ -32,8 +34,8 @@ func (p *part) readingOf(h *holder) reading {
 
 // stands returns nil if a reading is what is stored, by a time after the call: errBusy if not, or if
 // nobody has answered yet.
-func (p *part) stands(ctx context.Context, r reading, testify func(context.Context) (witness, error)) error {
-	if p.replicas == 1 {
+func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Context) (witness, error)) error {
+	if b.replicas == 1 {
 		return nil
 	}
 	w, err := testify(ctx)
@@ -43,10 +45,10 @@ func (p *part) stands(ctx context.Context, r reading, testify func(context.Conte
 		for subject := range r {
 			subjects = append(subjects, subject)
 		}
-		found, err = p.lastsSince(ctx, w, false, subjects...)
+		found, err = b.lastsSince(ctx, w, false, subjects...)
 	}
 	if isLost(err) || errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded) {
-		if ctx.Err() == nil && p.closed.Err() == nil {
+		if ctx.Err() == nil && b.closed.Err() == nil {
 			return errBusy // a leader may answer soon
 		}
 	}
@@ -62,22 +64,49 @@ func (p *part) stands(ctx context.Context, r reading, testify func(context.Conte
 }
 
 // testify writes a witness.
-func (p *part) testify(ctx context.Context) (witness, error) {
-	subject := p.subject("y." + p.name)
-	n, err := p.writeSeq(ctx, write{subject: subject, rollup: true, ttl: graveTTL})
+func (b *buckets) testify(ctx context.Context) (witness, error) {
+	subject := b.subject("y." + b.nonce)
+	n, err := b.writeSeq(ctx, write{subject: subject, rollup: true, ttl: graveTTL})
 	return witness{subject, n}, err
 }
 
 // ifStands returns done and an answer without a write for change, if what it rests on is stored so.
-func (p *part) ifStands(ctx context.Context, r reading, answer error) (done bool, err error) {
-	if err := p.stands(ctx, r, p.testify); err != nil {
+func (b *buckets) ifStands(ctx context.Context, r reading, answer error) (done bool, err error) {
+	if err := b.stands(ctx, r, b.testify); err != nil {
 		return !errors.Is(err, errBusy), err
 	}
 	return true, answer
 }
 
 // ifHeld is ifStands of ErrExists, of a key that a job has.
-func (p *part) ifHeld(ctx context.Context, h *holder) error {
-	_, err := p.ifStands(ctx, p.readingOf(h), driver.ErrExists)
+func (ks *keys) ifHeld(ctx context.Context, h *holder) error {
+	_, err := ks.ifStands(ctx, ks.readingOf(h), driver.ErrExists)
 	return err
+}
+
+// maxTries bounds how often a change is tried anew because others update the same meanwhile.
+const maxTries = 100
+
+// change calls try until it has written, is done, or fails. A try reads what it is based on, and
+// writes on the condition that this is as it was read. It is tried anew after a conflict, and
+// when the answer to a write was lost: lost is that error then, and the try finds out whether it
+// was written. If a later try fails, the lost answer is the error, since its outcome is unknown.
+func (b *buckets) change(ctx context.Context, what string, try func(lost error) (done bool, err error)) error {
+	var lost error
+	for range maxTries {
+		done, err := try(lost)
+		switch {
+		case done || err == nil:
+			return err
+		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+			if err := b.sync(ctx); err != nil {
+				return cmp.Or(lost, err)
+			}
+		case isLost(err) && ctx.Err() == nil && b.closed.Err() == nil:
+			lost = err
+		default:
+			return cmp.Or(lost, err)
+		}
+	}
+	return cmp.Or(lost, fmt.Errorf("%w: gave up after %d conflicting updates of %s", driver.ErrUncertain, maxTries, what))
 }

@@ -38,19 +38,19 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	mine.seq = put(mine)
 	put(status{fate: done, token: "another", worker: "b", attempt: 2})
 	gone := put(status{fate: done, token: "another", worker: "b", attempt: 2}) + 1
-	h := &driver.Delivery{Record: r, Claim: &handle{p: p, at: at, seq: gone, status: mine, record: &r}}
-	w := &worker{e: &engine{parts: []*part{p}}}
-	require.Equal(t, driver.Gone, w.confirm(t.Context(), h, errBucketClosed).Status)
+	h := &driver.Delivery{Record: r, Claim: &handle{p: p.buckets, at: at, seq: gone, status: mine, record: &r}}
+	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{})
+	require.Equal(t, driver.Gone, w.claimer.confirm(t.Context(), p, h, errBucketClosed).Status)
 	stays(done)
 
 	late := put(status{fate: canceled, token: "mine"})
 	put(status{fate: done, token: "another"})
-	ok, err := p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, late)
+	ok, err := p.changes.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, late)
 	require.NoError(t, err)
 	require.False(t, ok)
 	stays(done)
 
-	ok, err = p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, put(status{fate: canceled, token: "mine"}))
+	ok, err = p.changes.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, put(status{fate: canceled, token: "mine"}))
 	require.NoError(t, err)
 	require.False(t, ok)
 	stays(none)
@@ -67,16 +67,16 @@ func TestCancelBeforeTheMark(t *testing.T) {
 	require.NoError(t, p.insertOne(t.Context(), r))
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
+	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 
-	_, err := p.cancelAs(t.Context(), a, "t")
+	_, err := p.changes.cancelAs(t.Context(), a, "t")
 	require.ErrorIs(t, err, driver.ErrUncertain)
 }
 
 // Statuses stay as long as there is something in the far bucket that may have ended.
 func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	p := newPart(t)
-	f := &fetcher{part: p}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
@@ -84,13 +84,13 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
 	require.NoError(t, p.write(t.Context(), left, end, p.mark(p.nearMark(at.bucket)), write{subject: p.closingSubject(at.bucket)}))
 
-	require.NoError(t, f.resume(t.Context()))
+	require.NoError(t, f.closer.resume(t.Context()))
 	s, err := p.status(t.Context(), at)
 	require.NoError(t, err)
 	require.Equal(t, canceled, s.fate)
 
 	require.NoError(t, p.purge(t.Context(), left.subject, 0))
-	require.NoError(t, f.resume(t.Context()))
+	require.NoError(t, f.closer.resume(t.Context()))
 	s, err = p.status(t.Context(), at)
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate)
@@ -101,7 +101,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 func TestMoveLateAsksForItsMessage(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		p := newPart(t)
-		f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
+		f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute}), nil)
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 		at := location{id: r.ID, bucket: p.nearOf(now)}
@@ -114,8 +114,8 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 			require.NoError(t, p.purge(t.Context(), p.farSubject(p.farOf(at.bucket)), 0))
 		}
 
-		require.NoError(t, f.moveLate(t.Context(), &handle{p: p, at: at, seq: res.first}, &r))
-		info, err := p.info(t.Context(), p.nearSubject(at.bucket+1, "k"))
+		require.NoError(t, f.mover.moveLate(t.Context(), &handle{p: p.buckets, at: at, seq: res.first}, &r))
+		info, err := p.info(t.Context(), p.queues.nearSubject(at.bucket+1, "k"))
 		require.NoError(t, err)
 		require.Equal(t, there, len(info.subjects) > 0, "stored anew")
 		s, err := p.status(t.Context(), at)
@@ -134,9 +134,9 @@ func TestCancelBelowTheWatermark(t *testing.T) {
 	due := p.start(b)
 	closeBucket(t, p, b+2)
 	there, ended := recordAt("there", due, now), recordAt("ended", due, now)
-	require.NoError(t, p.write(t.Context(), write{subject: p.nearSubject(b, "k"), data: encode(&there, nil)}))
+	require.NoError(t, p.write(t.Context(), write{subject: p.queues.nearSubject(b, "k"), data: encode(&there, nil)}))
 	cancel := func(r driver.Record) bool {
-		ok, err := p.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
+		ok, err := p.changes.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
 		require.NoError(t, err)
 		return ok
 	}
@@ -162,7 +162,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	require.NoError(t, p.insertOne(t.Context(), r))
 	result := make(chan error, 1)
 	go func() {
-		_, err := caller.cancel(t.Context(), a)
+		_, err := caller.changes.cancel(t.Context(), a)
 		result <- err
 	}()
 	at := location{id: r.ID, bucket: a.bucket}
@@ -171,7 +171,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 		return err == nil && s.fate == canceled
 	}, time.Minute, time.Millisecond)
 	closeBucket(t, p, a.bucket)
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
+	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 	require.NoError(t, p.purge(t.Context(), p.fateSubject(at), 0))
 	require.ErrorIs(t, <-result, driver.ErrUncertain)
 	require.True(t, l.lost.Load())
@@ -189,11 +189,11 @@ func TestSignalThatIsRefusedAfterItWasStored(t *testing.T) {
 	r := recordAt("x", now.Add(time.Hour), now)
 	r.Key, r.Signals = "key", true
 	require.NoError(t, p.insertOne(t.Context(), r))
-	ok, err := caller.signal(t.Context(), "key", []byte("s"), now)
+	ok, err := caller.changes.signal(t.Context(), "key", []byte("s"), now)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.True(t, l.lost.Load())
-	ok, err = caller.signal(t.Context(), "key", []byte("t"), now)
+	ok, err = caller.changes.signal(t.Context(), "key", []byte("t"), now)
 	require.NoError(t, err)
 	require.False(t, ok, "it has one")
 }
@@ -240,15 +240,15 @@ func (c losingConn) Read(b []byte) (int, error) {
 func TestStatusesStayForABackup(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	f := &fetcher{part: p}
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	at := location{id: "x", bucket: p.nearOf(p.now())}
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
-	_, err := p.holdStatuses(t.Context())
+	_, err := (&copier{p.buckets}).holdStatuses(t.Context())
 	require.NoError(t, err)
 	is, err := p.isBackedUp(t.Context())
 	require.NoError(t, err)
 	require.True(t, is)
-	gone, err := f.forget(t.Context(), at.bucket)
+	gone, err := f.closer.forget(t.Context(), at.bucket)
 	require.NoError(t, err)
 	require.False(t, gone)
 	s, err := p.status(t.Context(), at)
@@ -256,7 +256,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	require.Equal(t, canceled, s.fate)
 
 	require.NoError(t, p.purge(t.Context(), p.backupSubject(), 0)) // its time is over
-	gone, err = f.forget(t.Context(), at.bucket)
+	gone, err = f.closer.forget(t.Context(), at.bucket)
 	require.NoError(t, err)
 	require.True(t, gone)
 	s, err = p.status(t.Context(), at)
@@ -286,10 +286,10 @@ func TestAcknowledgesNothingOfAnotherStream(t *testing.T) {
 	p := newPart(t)
 	sub, err := p.nc.nc.SubscribeSync("acks.>")
 	require.NoError(t, err)
-	before := &handle{p: p, acks: "acks.before", backs: p.history.now().backs}
+	before := &handle{p: p.buckets, acks: "acks.before", backs: p.history.now().backs}
 	p.history.backs++
 	before.ack()
-	(&handle{p: p, acks: "acks.after", backs: p.history.now().backs}).ack()
+	(&handle{p: p.buckets, acks: "acks.after", backs: p.history.now().backs}).ack()
 	m, err := sub.NextMsgWithContext(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "acks.after", m.Subject)

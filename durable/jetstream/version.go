@@ -1,8 +1,6 @@
 package jetstream
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -35,21 +33,4 @@ func versionOf(text string, known int) (int, error) {
 		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", driver.ErrVersion, v, known)
 	}
 	return v, nil
-}
-
-// checkVersion returns an error before a write if the stream has a version that p does not
-// know. A server that does not answer does not take the write either.
-func (p *part) checkVersion(ctx context.Context) error {
-	p.mu.Lock()
-	refusal, old := p.refusal, time.Since(p.synced) > versionAge
-	p.mu.Unlock()
-	if old {
-		ctx, cancel := context.WithTimeout(ctx, versionAge)
-		defer cancel()
-		if _, err := p.info(ctx, ""); errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
-			return err
-		}
-		return nil
-	}
-	return refusal
 }

@@ -26,7 +26,7 @@ import (
 func setMetadata(t *testing.T, p *part, name, value string) {
 	js, err := natsjs.New(p.nc.nc)
 	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), p.stream)
+	stream, err := js.Stream(t.Context(), p.name)
 	require.NoError(t, err)
 	config := stream.CachedInfo().Config
 	delete(config.Metadata, name)
@@ -41,7 +41,7 @@ func setMetadata(t *testing.T, p *part, name, value string) {
 func contentsOf(t *testing.T, p *part) (config natsjs.StreamConfig, all []stored) {
 	js, err := natsjs.New(p.nc.nc)
 	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), p.stream)
+	stream, err := js.Stream(t.Context(), p.name)
 	require.NoError(t, err)
 	for page, err := range p.pages(t.Context(), p.subject(">"), 1, time.Time{}) {
 		require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	copied := t.TempDir()
 	require.NoError(t, Backup(t.Context(), p.nc.nc, copied))
-	description := filepath.Join(copied, p.stream, metaFile)
+	description := filepath.Join(copied, p.name, metaFile)
 	data, err := os.ReadFile(description)
 	require.NoError(t, err)
 	newer := strings.Replace(string(data), `"`+metaVersion+`": "1"`, `"`+metaVersion+`": "7"`, 1)
@@ -104,7 +104,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	setMetadata(t, p, metaVersion, "7")
 	time.Sleep(1100 * time.Millisecond)
 	config, before := contentsOf(t, p)
-	calls := changes(t, e, w, work, d, refs, dead, schedule.Revision, flow)
+	calls := changesOf(t, e, w, work, d, refs, dead, schedule.Revision, flow)
 	calls["Connect"] = func() error { _, err := Connect(t.Context(), p.nc.nc); return err }
 	calls["Backup"] = func() error { return Backup(t.Context(), p.nc.nc, t.TempDir()) }
 	calls["Restore"] = func() error { return Restore(t.Context(), p.nc.nc, copied) }
@@ -124,7 +124,7 @@ func TestNewerStoreIsRefused(t *testing.T) {
 }
 
 // changes are the calls of an engine and its worker that change something.
-func changes(t *testing.T, e driver.Engine, w driver.Worker, work driver.WorkConfig, d *driver.Delivery, refs []durable.Ref, dead durable.Ref,
+func changesOf(t *testing.T, e driver.Engine, w driver.Worker, work driver.WorkConfig, d *driver.Delivery, refs []durable.Ref, dead durable.Ref,
 	revision int64, flow *driver.FlowControl) map[string]func() error {
 	now := time.Now()
 	record := func(key string) driver.Record {
@@ -287,7 +287,7 @@ func requireUnread(t *testing.T, p *part, filters ...string) {
 func addUnread(t *testing.T, p *part, id string, due, now time.Time) durable.Ref {
 	r := recordAt(id, due, now)
 	r.Kind, r.Key, r.Signals, r.Payload = "k", id, true, []byte("payload}\n")
-	w := p.recordWrite(&r, nil, p.nearOf(due), now, false)
+	w := p.records.recordWrite(&r, nil, p.nearOf(due), now, false)
 	w.data = withUnread(w.data)
 	require.NoError(t, p.write(t.Context(), w, p.keyWrite(&r, 0)))
 	return p.refOf(&r)

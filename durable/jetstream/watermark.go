@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -22,6 +26,16 @@ import (
 // in the first one above it if not: with its own time, so that it is not early, and read
 // from now on, so that it is not late. It is found through its forward.
 
+// buckets are a stream's: its messages by their subjects, and the watermark. It knows no job, and no clock decides
+// here. Mu guards the watermark alone, which is one value: near, far and seq of one message.
+type buckets struct {
+	*stream
+	subjects
+
+	mu        sync.Mutex
+	watermark watermark
+}
+
 // watermark is what such a message says.
 type watermark struct {
 	near, far int64
@@ -31,39 +45,37 @@ type watermark struct {
 // bottom is the watermark of a stream of which no bucket was ever closed.
 var bottom = watermark{near: math.MinInt64, far: math.MinInt64}
 
-func (p *part) watermarkSubject() string { return p.subject("t") }
-
 func (f watermark) encode() []byte { return fmt.Appendf(nil, "%d %d", f.near, f.far) }
 
 // lowest returns the watermark as it is known here. It may have risen since: a
 // write on the condition that a bucket has no mark tells. It falls only when an older backup is restored.
-func (p *part) lowest() watermark {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.watermark
+func (b *buckets) lowest() watermark {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.watermark
 }
 
 // learn takes over what was read or written of the watermark. That may be older than what is known: then
 // the next conflict tells. A watermark that is higher than what is stored would let marks be written
 // above that, and others would try in vain to store jobs there.
-func (p *part) learn(f watermark) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.watermark = f
+func (b *buckets) learn(f watermark) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watermark = f
 }
 
 // sync reads the server's clock and the watermark: before a poll, and after a conflict.
-func (p *part) sync(ctx context.Context) error {
-	if err := p.readWatermark(ctx); err != nil {
+func (b *buckets) sync(ctx context.Context) error {
+	if err := b.readWatermark(ctx); err != nil {
 		return err
 	}
-	return p.clock.Sync(ctx)
+	return b.clock.Sync(ctx)
 }
 
-func (p *part) readWatermark(ctx context.Context) error {
-	m, err := p.last(ctx, p.watermarkSubject())
+func (b *buckets) readWatermark(ctx context.Context) error {
+	m, err := b.last(ctx, b.watermarkSubject())
 	if err == nil && m.Seq == 0 {
-		p.learn(bottom)
+		b.learn(bottom)
 	}
 	if err != nil || m.Seq == 0 {
 		return err
@@ -72,44 +84,123 @@ func (p *part) readWatermark(ctx context.Context) error {
 	if _, err := fmt.Sscanf(string(m.Data), "%d %d", &f.near, &f.far); err != nil {
 		return fmt.Errorf("%w: cannot read how far buckets were closed: %q", driver.ErrStorage, m.Data)
 	}
-	p.learn(f)
+	b.learn(f)
 	return nil
 }
 
 // markClosed writes the mark of a bucket, and with it what else belongs to that and the
 // watermark, if that has to rise. False without an error: another one has raised it, so try
 // again.
-func (p *part) markClosed(ctx context.Context, subject string, raise func(*watermark), with ...write) (bool, error) {
-	was := p.lowest()
+func (b *buckets) markClosed(ctx context.Context, subject string, raise func(*watermark), with ...write) (bool, error) {
+	was := b.lowest()
 	f := was
 	raise(&f)
-	g := append(group{p.mark(subject)}, with...)
+	g := append(group{b.mark(subject)}, with...)
 	if f != was {
-		g = append(g, write{subject: p.watermarkSubject(), data: f.encode(), last: seq(was.seq), rollup: true})
+		g = append(g, write{subject: b.watermarkSubject(), data: f.encode(), last: seq(was.seq), rollup: true})
 	}
-	first, err := p.writeSeq(ctx, g...)
+	first, err := b.writeSeq(ctx, g...)
 	if errors.Is(err, errConflict) || errors.Is(err, errBusy) {
-		return false, p.readWatermark(ctx)
+		return false, b.readWatermark(ctx)
 	}
 	if err == nil && f != was {
 		f.seq = first + uint64(len(g)) - 1
-		p.learn(f)
+		b.learn(f)
 	}
 	return err == nil, err
 }
 
 // openFor returns the bucket of a version that is due at a time: its own, or the first
 // one above the watermark.
-func (p *part) openFor(due time.Time) int64 {
-	b, f := p.nearOf(due), p.lowest()
-	if b <= f.near {
-		return f.near + 1
-	}
-	return b
+func (b *buckets) openFor(due time.Time) int64 {
+	return max(b.nearOf(due), b.lowest().near+1)
 }
 
 // toFar reports whether a version that is stored in a bucket now goes to the coarser
 // level. One that is put off to the first open bucket does not: it may be due at once.
-func (p *part) toFar(bucket int64, due, now time.Time) bool {
-	return bucket == p.nearOf(due) && p.farOf(bucket) > p.lowest().far && p.isFar(bucket, now)
+func (b *buckets) toFar(bucket int64, due, now time.Time) bool {
+	return bucket == b.nearOf(due) && b.farOf(bucket) > b.lowest().far && b.isFar(bucket, now)
+}
+
+// noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
+func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {
+	return b.write(ctx, write{subject: b.emptySubject(mark), data: []byte(strconv.FormatUint(last, 10)), rollup: true, ttl: markTTL})
+}
+
+// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
+// that back.
+func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
+	note, err := b.ofLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
+	if err != nil || note.Seq == 0 {
+		return false, err
+	}
+	last, err := strconv.ParseUint(string(note.Data), 10, 64)
+	if err != nil {
+		return false, fmt.Errorf("%w: cannot read when a bucket was empty: %w", driver.ErrStorage, err)
+	}
+	return message <= last, nil
+}
+
+// mark is the message that says that a bucket is closed.
+func (b *buckets) mark(subject string) write {
+	return write{subject: subject, data: []byte("closed"), rollup: true, ttl: markTTL}
+}
+
+// markTTL is for how long it is remembered that a bucket was closed.
+const markTTL = 24 * time.Hour
+
+// bucketsOf returns the numbers of the buckets of a level that have something.
+func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64, error) {
+	prefix := b.subject(level) + "."
+	info, err := b.info(ctx, prefix+"*")
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[int64]uint64, len(info.subjects))
+	for s, n := range info.subjects {
+		number, err := strconv.ParseInt(strings.TrimPrefix(s, prefix), 10, 64)
+		if err == nil {
+			found[number] = n
+		}
+	}
+	return found, nil
+}
+
+// contents returns what the near buckets have that a filter selects.
+func (b *buckets) contents(ctx context.Context, filter string) (map[int64]map[string]uint64, error) {
+	info, err := b.info(ctx, b.subject(filter))
+	if err != nil {
+		return nil, err
+	}
+	found := map[int64]map[string]uint64{}
+	for s, n := range info.subjects {
+		bucket, queue, ok := b.parseNear(s)
+		if !ok {
+			continue
+		}
+		if found[bucket] == nil {
+			found[bucket] = map[string]uint64{}
+		}
+		found[bucket][queue] = n
+	}
+	return found, nil
+}
+
+func sorted[V any](m map[int64]V) []int64 {
+	keys := make([]int64, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// backupTTL is the time that statuses stay after the last message b of a backup. No message
+// tells the end of a backup, since another one may be under way.
+const backupTTL = time.Minute
+
+// isBackedUp reports whether a backup may be under way.
+func (b *buckets) isBackedUp(ctx context.Context) (bool, error) {
+	m, err := b.last(ctx, b.backupSubject())
+	return m.Seq > 0, err
 }

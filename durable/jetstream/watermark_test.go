@@ -112,9 +112,9 @@ func TestInsertBelowTheWatermark(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, r.Due.Equal(info.Due))
 		}
-		info, err := p.info(t.Context(), p.nearSubject(b+1, "k"))
+		info, err := p.info(t.Context(), p.queues.nearSubject(b+1, "k"))
 		require.NoError(t, err)
-		require.EqualValues(t, 3, info.subjects[p.nearSubject(b+1, "k")], "each is stored once")
+		require.EqualValues(t, 3, info.subjects[p.queues.nearSubject(b+1, "k")], "each is stored once")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestMoveToClosedBuckets(t *testing.T) {
 			t.Parallel()
 			var by, early atomic.Int64
 			p := newPart(t, Shift(func(_ string, now time.Time) time.Time { return now.Add(time.Duration(by.Load())) }))
-			e := &engine{parts: []*part{p}, salt: p.salt, close: func(error) {}}
+			e := newEngine("default", []*part{p}, func(error) {})
 			now := p.now()
 			due := p.start(p.nearOf(now.Add(3 * time.Hour)))
 			const jobs = 50

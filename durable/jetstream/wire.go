@@ -236,3 +236,18 @@ func decodeStatus(data []byte, seq uint64) (status, error) {
 	}
 	return s, nil
 }
+
+func (a location) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }
+
+func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+func validName(name string) bool {
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' {
+			return false
+		}
+	}
+	return name != ""
+}

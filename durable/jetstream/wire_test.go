@@ -94,7 +94,7 @@ func TestForgedRef(t *testing.T) {
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))
-	e := &engine{parts: []*part{p}, salt: p.salt}
+	e := newEngine("default", []*part{p}, nil)
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	var refs []driver.Ref
 	for _, id := range []string{"*", ">", "", " ", "a b", "x*", "ä", "a\x00", "a\nb", "a/b", strings.Repeat("a", maxID+1), strings.Repeat("a", 1<<20)} {
@@ -112,7 +112,7 @@ func TestForgedRef(t *testing.T) {
 		require.False(t, oks[0], "%.100q", string(ref))
 		require.ErrorIs(t, errs[0], driver.ErrNotFound, "%.100q", string(ref))
 	}
-	s, err := p.status(t.Context(), p.locationOf(p.nearSubject(p.nearOf(r.Due), "k"), &r))
+	s, err := p.status(t.Context(), p.locationOf(p.queues.nearSubject(p.nearOf(r.Due), "k"), &r))
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate, "the job that is there waits")
 }

@@ -18,24 +18,24 @@
 //
 // # The moves, and their names in the engine
 //
-//	add, insert          insert.go: insert, insertGroups, recordWrite (with the mark's condition)
+//	add, insert          insert.go: insert, insertGroups; record.go: recordWrite (with the mark's condition)
 //	openFor, isFar       watermark.go: openFor; geometry.go: isFar
 //	call, read           change.go: cancelAs, move; find.go: forwarded, current
 //	open                 find.go: isOpenBy
 //	leaveFar             change.go: leaveFar (and the end of move)
-//	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
-//	move                 change.go: moveGroup
-//	feed                 fetch.go: startNear, attend, round, fetch; worker.go: statusesAmong
-//	claim, seize         worker.go: claim; limits.go: claimAll, commitClaims
-//	settling             limits.go: restand, standing; worker.go: leaseOf
+//	confirming, undoing  change.go: confirmCancel; claim.go: confirm; handle.go: reopened
+//	move                 record.go: moveGroup
+//	feed                 fetch.go: startNear, attend, round, fetch (with statusesAmong)
+//	claim, seize         claim.go: claim, claimAll, commitClaims
+//	settling             claim.go: restand, standing; lease.go: leaseOf
 //	begin, live          internal/worker: begin, mayRun, stands, lose
-//	finish, acks         worker.go: finish, end, checkEnd; change.go: moveGroup (for Retry)
+//	finish, acks         finish.go: finish, end, checkEnd; record.go: moveGroup (for Retry)
 //	chores, moveDown     cascade.go: cascade, moveDown
 //	moveLate, storeAnew  cascade.go: moveLate
 //	closeFar             cascade.go: closeFar
 //	closeNear, askKind   close.go: closeEmptied, endedOf, closeNear, forget
 //	thinning             close.go: closeNear, purgeEnded
-//	haveEnded            unhandled.go: endedNobodys
+//	haveEnded            close.go: endedNobodys
 //	resume               close.go: resume
 //	clock                (the server's clock, TTLs, consumers)
 //

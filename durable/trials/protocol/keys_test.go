@@ -26,8 +26,8 @@ import (
 //	call, store      keys.go: keyHolder, cancelGroup; keyed.go: plan, replace, isStored
 //	fill             keyed.go: fill (that of a job is its next version)
 //	signal, cancel   change.go: signal, moveIf, cancelAs
-//	work             worker.go: claim; limits.go: readKeys, commitClaims; order.go: leaveAtBegin, endSuperseded
-//	ends             worker.go: end; keys.go: leaveKey; order.go: retakeKey
+//	work             claim.go: claim, readKeys, commitClaims, endSuperseded; keys.go: leaveAtBegin
+//	ends             finish.go: end; keys.go: leaveKey, retakeKey
 
 const (
 	keyJobs = 4

@@ -22,11 +22,11 @@ import (
 //
 // The steps, and their names in the engine:
 //
-//	look, claim      limits.go: claimAll, survey, planClaims, commitClaims, standing
-//	unsure           limits.go: restand, standing (after an answer that was lost)
-//	claims, undoes   worker.go: confirm; limits.go: takeBack
-//	finish           worker.go: end, freeGroup; permits.go: leave
-//	sweep            permits.go: sweepPermits, freeDead
+//	look, claim      claim.go: claimAll, survey, commitClaims, standing; limits.go: planClaims
+//	unsure           claim.go: restand, standing (after an answer that was lost)
+//	claims, undoes   claim.go: confirm; release.go: takeBack
+//	finish           finish.go: end; release.go: freeGroup; permits.go: leave
+//	sweep            limits.go: sweepPermits, freeDead
 
 const permits = 2 // at most
 

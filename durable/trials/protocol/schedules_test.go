@@ -24,7 +24,7 @@ import (
 //
 //	set      schedules.go: setSchedule, readSchedule, replaceOccurrence;
 //	         internal/recur: Replacement
-//	end      worker.go: end; keys.go: leaveKey; schedules.go: endSchedule; internal/recur: FollowAgain
+//	end      finish.go: end; keys.go: leaveKey; schedules.go: endSchedule; internal/recur: FollowAgain
 
 const (
 	noSchedule = iota

@@ -22,12 +22,12 @@ import (
 //
 // The steps, and their names in the engine:
 //
-//	plan           limits.go: survey, planClaims; driver: Take
-//	commit         limits.go: compose, commitClaims, standing; driver: TokenValidBy
+//	plan           claim.go: survey; limits.go: planClaims; driver: Take
+//	commit         limits.go: compose; claim.go: commitClaims, standing; driver: TokenValidBy
 //	tick           permits.go: counterWrite (whose message has a TTL)
-//	call           flowcontrol.go: CancelRunning
-//	requests       flowcontrol.go: notifyCanceled
-//	finish         worker.go: end, freeGroup; internal/worker: cancel, interrupted
+//	call           engine.go: CancelRunning
+//	requests       worker.go: notifyCanceled
+//	finish         finish.go: end; release.go: freeGroup; internal/worker: cancel, interrupted
 
 const (
 	gap    = 2 // ticks between two tokens

@@ -1,0 +1,333 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// admission decides whether a job still fits: a full store must have room for claims and ends, or nothing ends and it
+// stays full. So the last fifth takes no new jobs; and from seven tenths on what has ended is removed at once, instead
+// of with its bucket.
+//
+// Mu guards the reserve and what is known of the account. The stream counts its bytes itself, and nothing has to be read
+// together with them: they are an estimate between two answers of the server. It decides nothing about a single job.
+type admission struct {
+	*buckets
+	local    bool  // the server is of this process
+	maxBytes int64 // 0: none
+
+	makingRoom sync.Mutex // held for the whole of makeRoom
+
+	mu      sync.Mutex
+	reserve reserve
+}
+
+// readServer reads the server's clock, and how full the stream is.
+func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, error) {
+	if a.closed.Err() != nil {
+		return time.Time{}, 0, a.closedBy()
+	}
+	info, err := a.info(ctx, a.subject("v.*"))
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	a.mu.Lock()
+	a.reserve.seen(info.subjects[a.reserveFlag()], info.subjects[a.reservePieces()])
+	a.mu.Unlock()
+	if a.local {
+		info.now = time.Now()
+	}
+	if a.shift != nil {
+		info.now = a.shift(info.leader, info.now)
+	}
+	return info.now, 0, nil
+}
+
+// most returns how large the stream can get, 0 for no limit. The disk is asked each time,
+// since others may fill it at any moment. a.mu is held.
+func (a *admission) most() int64 {
+	limit := a.maxBytes
+	atMost := func(free int64) {
+		if all := int64(a.bytes.Load()) + free/int64(a.of) + 1; limit == 0 || limit > all {
+			limit = all
+		}
+	}
+	if a.free == nil {
+		if account := &a.reserve.account; account.limited {
+			atMost(account.free - int64(a.written.Load()-account.written))
+		}
+		return limit
+	}
+	if free, err := a.free(); err == nil || errors.Is(err, driver.ErrFull) {
+		atMost(free)
+	}
+	return limit
+}
+
+// syncAge is how old what the server has said may be when a job is added.
+const syncAge = 500 * time.Millisecond
+
+// admit returns ErrFull in the last fifth. It asks the server twice a second at most, and before
+// that last fifth more often, and adds up what is written from here in between.
+func (a *admission) admit(ctx context.Context) error {
+	age := syncAge
+	if a.pressed() {
+		age = 20 * time.Millisecond
+	}
+	if a.age() > age {
+		if err := a.syncRoom(ctx); err != nil {
+			return err
+		}
+	}
+	if err := a.wrongSettings(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reserve.used {
+		return fmt.Errorf("%w: what is free is for the ends of jobs", driver.ErrFull)
+	}
+	if most := a.most(); most > 0 && a.bytes.Load() >= uint64(most-most/5) {
+		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, a.bytes.Load(), most)
+	}
+	return nil
+}
+
+// pressed reports whether seven tenths are full.
+func (a *admission) pressed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	most := a.most()
+	return a.reserve.isFull() || most > 0 && a.bytes.Load() >= uint64(most/10*7)
+}
+
+// isFull reports whether jobs that are there have taken the reserve, or the server has no room.
+func (a *admission) isFull() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reserve.isFull()
+}
+
+// accountLimit is the limit of an account, as far as it concerns a stream.
+type accountLimit struct {
+	limited bool   // and the user may ask
+	free    int64  // bytes of one replica, as of when it was read
+	written uint64 // stream.written then: what was written from here since takes of it
+}
+
+// syncRoom is sync before an Add: it also reads how much the account may still store.
+func (a *admission) syncRoom(ctx context.Context) error {
+	if err := a.sync(ctx); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.reserve.refused = false
+	limited := a.reserve.account.limited
+	a.mu.Unlock()
+	if limited {
+		_ = a.readAccount(ctx)
+	}
+	return nil
+}
+
+// readAccount reads how much the account may still store. A user that may not ask is not told. The error is
+// that of an account that may have too few consumers.
+func (a *admission) readAccount(ctx context.Context) error {
+	type tier struct {
+		Used   int64 `json:"storage"`
+		Limits struct {
+			Most      int64 `json:"max_storage"`
+			Consumers int   `json:"max_consumers"`
+		} `json:"limits"`
+	}
+	var info struct {
+		tier
+		Tiers map[string]tier `json:"tiers"`
+	}
+	info.Limits.Most = -1
+	if err := a.ask(ctx, "INFO", nil, &info); err != nil {
+		if isDenial(err) {
+			a.mu.Lock()
+			a.reserve.account = accountLimit{}
+			a.mu.Unlock()
+		}
+		return nil
+	}
+	copies := int64(max(1, a.replicas))
+	of, most := info.tier, info.tier.Limits.Most
+	if t, ok := info.Tiers[fmt.Sprintf("R%d", copies)]; ok { // its limit is for one copy, and what it uses for all
+		of, most = t, t.Limits.Most
+		if most > 0 {
+			most *= copies
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies, written: a.written.Load()}
+	return limitConsumers(of.Limits.Consumers)
+}
+
+// reserve is what is known of it. admission.mu guards it.
+type reserve struct {
+	is, used bool          // as the last poll has shown; neither: there never was one
+	refused  bool          // the server has refused the last Add
+	tried    time.Time     // when it was stored, or was to be, the last time
+	pause    time.Duration // until the next try
+	account  accountLimit
+}
+
+// isFull reports whether jobs that are there have taken the reserve, or the server has no room. admission.mu is held.
+func (r *reserve) isFull() bool { return r.used || r.refused }
+
+// seen notes the messages of a poll.
+func (r *reserve) seen(flag, pieces uint64) { r.is, r.used = flag > 0, flag == 0 && pieces > 0 }
+
+// fullFor is in the ctx of what may not use the reserve.
+type fullFor struct{}
+
+func withoutReserve(ctx context.Context) context.Context {
+	return context.WithValue(ctx, fullFor{}, true)
+}
+
+// The reserve is for the limit of the whole server. Other streams fill that, too, and no client can
+// query how full it is. The reserve is messages of the subject v.1 that say nothing, and one of v.0
+// that says that they are there. When the server refuses a write that is not an Add or a move, v.0
+// is removed first: nobody adds jobs while it is missing. A process that has just seen it may add jobs
+// for another half second. Then the messages of v.1 are removed, all but one, and claims and ends
+// have their room. Each end gives back more than it takes. Workers store the reserve again as soon as it
+// fits.
+//
+// A batch that meets the limit in its middle is stored in part, by a server that is alone, and not
+// answered. So in a store whose reserve is used each end is a commit by itself. And the limit
+// of an account, which a client can query, is kept as MaxBytes is: the last fifth takes no jobs.
+const (
+	reserveBytes = 2 << 20
+	reserveShare = 4        // of the room that there is when the stream is made, as one part of so many
+	reservePiece = 15 << 10 // of one message: less than leastMaxPayload
+	longestPause = 10 * time.Second
+)
+
+// makeRoom removes the reserve when the server has refused a write for want of room, and reports
+// whether it has.
+func (a *admission) makeRoom(ctx context.Context) bool {
+	a.mu.Lock()
+	without, _ := ctx.Value(fullFor{}).(bool)
+	a.reserve.refused = a.reserve.refused || without
+	a.mu.Unlock()
+	if without || a.local || a.mayNotPurge.Load() {
+		return false
+	}
+	a.makingRoom.Lock() // for all that were refused at the same time
+	defer a.makingRoom.Unlock()
+	if a.readReserve(ctx) != nil {
+		return false
+	}
+	a.mu.Lock()
+	is := a.reserve.is
+	a.reserve.tried, a.reserve.pause = time.Now(), time.Second
+	a.mu.Unlock()
+	if is {
+		if err := a.purge(ctx, a.reserveFlag(), 0); err != nil {
+			a.mayNotPurge.Store(isDenial(err))
+			return false
+		}
+		a.wait(ctx, syncAge+answerTimeout/50)
+	}
+	return a.purgePieces(ctx) == nil && a.readReserve(ctx) == nil
+}
+
+func (a *admission) purgePieces(ctx context.Context) error {
+	return a.ask(ctx, "STREAM.PURGE."+a.name, map[string]any{"filter": a.reservePieces(), "keep": 1}, nil)
+}
+
+// readReserve reads whether it is there; so does each poll.
+func (a *admission) readReserve(ctx context.Context) error {
+	info, err := a.info(ctx, a.subject("v.*"))
+	if err == nil {
+		a.mu.Lock()
+		a.reserve.seen(info.subjects[a.reserveFlag()], info.subjects[a.reservePieces()])
+		a.mu.Unlock()
+	}
+	return err
+}
+
+// keepReserve stores the reserve if it is not there, and it is time to try. What does not fit is
+// removed again: jobs that are there need it.
+func (a *admission) keepReserve(ctx context.Context) {
+	a.mu.Lock()
+	r := &a.reserve
+	due, used, most := !r.is && time.Since(r.tried) >= r.pause, r.used, a.most()
+	if due {
+		r.tried, r.pause = time.Now(), min(max(2*r.pause, time.Second), longestPause)
+	}
+	a.mu.Unlock()
+	if a.local || !due {
+		return
+	}
+	ctx = withoutReserve(ctx)
+	if used {
+		a.restoreReserve(ctx)
+		return
+	}
+	flag := write{subject: a.reserveFlag(), rollup: true, data: []byte("reserve")} // first: jobs may be added meanwhile
+	if a.write(ctx, flag) != nil {
+		return
+	}
+	size := reserveBytes / reservePiece
+	if most > 0 {
+		size = int(min(int64(size), most/20/reservePiece))
+	} else {
+		size = a.storePieces(ctx, size*reserveShare, size) / reserveShare
+		_ = a.purge(ctx, a.reservePieces(), 0)
+	}
+	if a.storePieces(ctx, size, size) < size || size == 0 {
+		_ = a.purge(ctx, a.subject("v.*"), 0)
+	}
+	_ = a.readReserve(ctx)
+}
+
+// restoreReserve stores as much as there was, and says so after that.
+func (a *admission) restoreReserve(ctx context.Context) {
+	m, err := a.last(ctx, a.reservePieces())
+	if err != nil {
+		return
+	}
+	text, _, _ := strings.Cut(string(m.Data), "\n")
+	size, err := strconv.Atoi(text)
+	if err != nil {
+		return
+	}
+	if a.storePieces(ctx, size, size) < size {
+		_ = a.purgePieces(ctx)
+		return
+	}
+	if a.write(ctx, write{subject: a.reserveFlag(), rollup: true, data: []byte("reserve")}) == nil {
+		_ = a.readReserve(ctx)
+	}
+}
+
+// storePieces returns how many of n messages the server has stored, up to the first that it refuses. Each
+// begins with the number of those that a reserve has.
+func (a *admission) storePieces(ctx context.Context, n, size int) (stored int) {
+	piece := group{{subject: a.reservePieces(), data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
+	for stored < n {
+		results := a.commit(ctx, slices.Repeat([]group{piece}, min(n-stored, fewWrites)))
+		for _, res := range results {
+			if res.err == nil {
+				stored++
+			}
+		}
+		if slices.ContainsFunc(results, func(r result) bool { return r.err != nil }) {
+			break
+		}
+	}
+	return stored
+}

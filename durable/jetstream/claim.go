@@ -1,0 +1,392 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	cryptorand "crypto/rand"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// limitedAtOnce is how many claims under limits are one commit.
+const limitedAtOnce = 200
+
+// claimer is the one way of a claim: it surveys what is known of the jobs, plans permits and tokens, commits, and looks
+// whether the bucket was open. It has no state of its own. A job is granted only after its status was written here, or
+// was found to be that of this very handle; so two workers never have one job while both their leases last.
+type claimer struct {
+	*planner
+	flow       *flowControl
+	releases   *releases
+	reconciler *reconciler
+}
+
+// claim claims jobs: those that limits cover first.
+func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
+	results := make([]driver.ClaimResult, len(held))
+	if p.checkDisk() != nil { // nothing can be claimed before there is room
+		for i := range results {
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
+		}
+		return results
+	}
+	token, flow, now := cryptorand.Text(), cl.flow.lastFlowControl(), p.now()
+	all := make([]*claimRequest, len(held))
+	var limited, free []*claimRequest
+	for i, h := range held {
+		if all[i] = newClaimRequest(flow, h, now); len(all[i].limits) > 0 {
+			limited = append(limited, all[i])
+		} else {
+			free = append(free, all[i])
+		}
+	}
+	cl.claimLimited(ctx, p, limited, token)
+	cl.claimAll(ctx, p, free, token)
+	for i, j := range all {
+		results[i] = j.result
+	}
+	cl.applyLimits(ctx, p, held, results, flow)
+	cl.reconciler.claims[p.number].answered(held, results)
+	return results
+}
+
+// claimLimited claims jobs under limits.
+func (cl *claimer) claimLimited(ctx context.Context, p *part, jobs []*claimRequest, token string) {
+	if len(jobs) == 0 {
+		return
+	}
+	p.quotas.claims.Lock()
+	defer p.quotas.claims.Unlock()
+	for some := range slices.Chunk(jobs, limitedAtOnce) {
+		cl.claimAll(ctx, p, some, token)
+	}
+}
+
+// claimAll claims jobs. It chooses permits and tokens by what is known here of the limits, and
+// takes each job for one that waits; the conditions of the commit tell whether that is so.
+func (cl *claimer) claimAll(ctx context.Context, p *part, jobs []*claimRequest, token string) {
+	swept := false
+	for tries := 0; len(jobs) > 0; {
+		some, err := cl.survey(ctx, p, jobs, token)
+		var again []*claimRequest
+		if err == nil {
+			some, again = cl.endSuperseded(ctx, p, some, token)
+		}
+		if err != nil || tries == claimTries {
+			for _, j := range append(some, again...) {
+				j.result = driver.ClaimResult{Status: driver.RetryLater, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
+			}
+			return
+		}
+		drafts, won, full := cl.planClaims(p, some)
+		jobs = append(cl.commitClaims(ctx, p, drafts, won, token, tries == 0), again...)
+		if len(jobs) > 0 {
+			tries++
+		}
+		if !swept && len(full) > 0 {
+			swept = true
+			jobs = append(jobs, cl.sweepFor(ctx, p, full)...)
+		}
+	}
+}
+
+// survey reads, at one time, what is not known of the limits, and of the jobs. It returns
+// those jobs that may be claimed, and sets the results of the others.
+func (cl *claimer) survey(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest []*claimRequest, err error) {
+	var wg sync.WaitGroup
+	wg.Go(func() { err = p.quotas.readQuotasOf(ctx, jobs, cl.others.Load() == 0) })
+	var unseen, refused []*claimRequest
+	for _, j := range jobs {
+		switch {
+		case j.refused:
+			refused = append(refused, j)
+		case !j.seen:
+			unseen = append(unseen, j)
+		default:
+			rest = append(rest, j)
+		}
+		j.seen, j.refused = true, false
+	}
+	rest = slices.Concat(cl.restand(ctx, p, refused, token), rest, cl.claimable(ctx, p, unseen, p.statusesAmong(ctx, deliveriesOf(unseen))))
+	wg.Wait()
+	return rest, cmp.Or(err, p.readKeys(ctx, rest))
+}
+
+// claimable returns the jobs that have not ended, and are not claimed by another worker that lives, by their
+// statuses. Any other job would make the server refuse all that is written with it, and its status stays so
+// for a while. claimable sets the results of these.
+func (cl *claimer) claimable(ctx context.Context, p *part, jobs []*claimRequest, statuses []status) (rest []*claimRequest) {
+	leases := map[string]time.Duration{}
+	for i, j := range jobs {
+		s := statuses[i]
+		if s.fate.final() {
+			j.result = cl.releases.gone(ctx, p, j.h)
+			continue
+		}
+		if s.fate == claimed && s.worker != cl.c.Name {
+			lease, asked := leases[s.worker]
+			if !asked {
+				lease, _ = cl.leaseOf(ctx, p.leases, s.worker) // with an error the claim tells
+				leases[s.worker] = lease
+			}
+			if lease > 0 {
+				j.result = driver.ClaimResult{Status: driver.RetryLater, After: max(min(lease, cl.soon()), 10*time.Millisecond)}
+				continue
+			}
+		}
+		rest = append(rest, j)
+	}
+	return rest
+}
+
+// readKeys finds out which jobs leave their key when they begin.
+func (ks *keys) readKeys(ctx context.Context, jobs []*claimRequest) error {
+	var mu sync.Mutex
+	var failed error
+	leave := slices.DeleteFunc(slices.Clone(jobs), func(j *claimRequest) bool { return !j.h.Record.FreeWhenBegun || !j.h.Exact })
+	inParallel(leave, func(j *claimRequest) {
+		var err error
+		j.key, j.superseded, err = ks.leaveAtBegin(ctx, &j.h.Record, j.basis.replaces)
+		mu.Lock()
+		defer mu.Unlock()
+		failed = cmp.Or(failed, err)
+	})
+	return failed
+}
+
+// commitClaims writes claims, and returns those that were refused. It sets the results of the
+// others. A batch is refused as a whole when one of its jobs has a status, and where many are
+// canceled most batches have some. So the first batch of claims of one message is not tried again
+// in halves: which these are is looked up.
+func (cl *claimer) commitClaims(ctx context.Context, p *part, drafts map[string]*draft, won []*claimRequest, token string, first bool) (again []*claimRequest) {
+	groups := cl.compose(p, drafts, won, token)
+	cl.reconciler.claims[p.number].begin(p.history.now().backs, len(won), func(i int) *driver.Delivery { return won[i].h })
+	all, writes := make([]group, len(groups)), 0
+	for i := range groups {
+		all[i] = groups[i].group
+		writes += len(all[i])
+	}
+	var results []result
+	if first && len(drafts) == 0 && len(all) > fewWrites && writes <= maxWrites {
+		results = make([]result, len(all))
+		_ = p.commitAtOnce(ctx, all, results)
+	} else {
+		results = p.commit(ctx, all)
+	}
+	open := map[int64]error{} // what is known of the buckets, after the commit
+	for i, res := range results {
+		if groups[i].learn(p, res); res.err == nil {
+			cl.confirmAll(ctx, p, groups[i].jobs, open)
+			continue
+		}
+		for _, j := range groups[i].jobs {
+			j.refused, j.hd.unsure = true, !errors.Is(res.err, errConflict) && !errors.Is(res.err, errBusy)
+		}
+		again = append(again, groups[i].jobs...)
+	}
+	return again
+}
+
+// confirmAll is confirm of claims that are written.
+func (cl *claimer) confirmAll(ctx context.Context, p *part, jobs []*claimRequest, open map[int64]error) {
+	for _, j := range jobs {
+		if _, asked := open[j.hd.at.bucket]; !asked && !j.hd.stale() {
+			open[j.hd.at.bucket] = p.stillOpen(ctx, j.hd)
+		}
+		at := j.result.At
+		j.result = cl.confirm(ctx, p, j.h, open[j.hd.at.bucket])
+		j.result.At = at
+	}
+}
+
+// confirm ends a claim that has created its status. If the bucket was closed, the job had
+// ended before and that was forgotten: a worker that was frozen between Fetch and Claim is
+// told here. Its status is removed. Of a stale handle the bucket's mark says
+// nothing, so the job's message itself is looked for.
+func (cl *claimer) confirm(ctx context.Context, p *part, h *driver.Delivery, open error) driver.ClaimResult {
+	hd := h.Claim.(*handle)
+	if open == nil && hd.stale() {
+		open = errBucketClosed
+	}
+	switch {
+	case open == nil:
+		return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
+	case errors.Is(open, errBucketClosed):
+		there, err := hd.p.reopened(ctx, hd, hd.p.nearMark(hd.at.bucket))
+		if err == nil && there {
+			return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
+		}
+		// Another may have taken over meanwhile: the status that it has written is the one
+		// that says how the job has ended, and stays.
+		if err == nil && cl.releases.takeBack(ctx, p, hd) == nil {
+			return cl.releases.gone(ctx, p, h)
+		}
+	}
+	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
+}
+
+// restand reads what became of jobs that could not be claimed, and returns those that are to
+// be tried again. Where there are many it is looked up first, rather than to ask for each.
+func (cl *claimer) restand(ctx context.Context, p *part, jobs []*claimRequest, token string) (again []*claimRequest) {
+	unknown := map[*claimRequest]bool{}
+	if len(jobs) > 1 {
+		statuses := p.statusesOf(ctx, deliveriesOf(jobs))
+		for i, j := range jobs {
+			unknown[j] = statuses[i].fate == none && j.basis.replaces.fate == none
+		}
+		jobs = cl.claimable(ctx, p, jobs, statuses)
+	}
+	for _, j := range jobs {
+		if unknown[j] {
+			again = append(again, j) // nothing is known of it: the next conflict tells
+			continue
+		}
+		at := j.result.At
+		b, v := cl.standing(ctx, p, j.h, token)
+		if v == nil {
+			j.basis = b
+			again = append(again, j)
+			continue
+		}
+		if j.result = *v; v.Status == driver.Granted { // the answer was lost
+			j.result.At = at
+		}
+	}
+	return again
+}
+
+// standing reads the status of a job that could not be claimed, and returns what a claim has
+// to replace; or the result.
+func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
+	hd := h.Claim.(*handle)
+	s, err := p.status(ctx, hd.at)
+	if err != nil {
+		return b, &driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
+	}
+	hd.unsure = false
+	b = basis{replaces: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
+	switch s.fate {
+	case claimed:
+		if s.token == hd.token(token) {
+			hd.status = s
+			v := cl.confirm(ctx, p, h, p.stillOpen(ctx, hd))
+			return b, &v
+		}
+		if left, err := cl.leaseOf(ctx, p.leases, s.worker); err != nil || left > 0 && s.worker != cl.c.Name {
+			return b, &driver.ClaimResult{Status: driver.RetryLater, After: max(min(left, cl.soon()), 10*time.Millisecond)}
+		}
+		if s.worker == cl.c.Name && !cl.reconciler.claims[p.number].knows(s) {
+			_ = cl.reconciler.disown(ctx, p, hd.at, s) // or the next claim finds it again
+			return b, &driver.ClaimResult{Status: driver.RetryLater, After: 10 * time.Millisecond}
+		}
+		if b.begun, b.crashes = s.begun(); s.worker == cl.c.Name {
+			// In a call whose answer was lost: that was no crash, and nothing has begun.
+			b.begun, b.crashes = s.attempt-1, s.crashes
+		}
+	case freed:
+		b.begun, b.crashes = s.begun()
+	case done, canceled, moved, dead:
+		v := cl.releases.gone(ctx, p, h)
+		return b, &v
+	}
+	if b.crashes > 0 && !h.Exact {
+		hd.status = status{}
+		return b, &driver.ClaimResult{Status: driver.Suspect, Crashes: b.crashes}
+	}
+	return b, nil
+}
+
+// applyLimits reads the limits and pauses once jobs are claimed, as of then. If they have changed, it gives
+// back the claims of jobs that are covered otherwise now, and these are asked for again. So each claim that
+// begins after a change of limits or pauses obeys it, and claims that none covers cost one read for each call
+// of Claim.
+func (cl *claimer) applyLimits(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
+	last := witness{}
+	for i, h := range held {
+		if hd := h.Claim.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
+			last = witness{p.fateSubject(hd.at), hd.status.seq}
+		}
+	}
+	if last.seq == 0 {
+		return
+	}
+	now, err := cl.flow.flowControlSince(ctx, p.buckets, last)
+	if err == nil && now == by { // the same revision may be that of others, in a stream that went back
+		return
+	}
+	var back []*handle
+	for i, h := range held {
+		if results[i].Status == driver.Granted && (err != nil || !coveredAlike(by, now, &h.Record, p.now())) {
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
+			back = append(back, h.Claim.(*handle))
+		}
+	}
+	for i, res := range cl.releases.free(ctx, p, back) {
+		if res.err == nil {
+			back[i].status = status{}
+		} // else it is found to be this worker's when it is asked for again
+	}
+}
+
+// coveredAlike reports whether two states of the limits and pauses cover a job alike at a time.
+func coveredAlike(a, b *driver.FlowControl, r *driver.Record, at time.Time) bool {
+	x, pausedX := a.Covering(r.Kind, r.Lane, at)
+	y, pausedY := b.Covering(r.Kind, r.Lane, at)
+	if pausedX > 0 != (pausedY > 0) || len(x) != len(y) {
+		return false
+	}
+	for i := range x {
+		if *x[i] != *y[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets their results. It
+// returns the others, and those whose end is to be tried again.
+func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest, again []*claimRequest) {
+	var ends []group
+	var ended []*claimRequest
+	for _, j := range jobs {
+		if !j.superseded {
+			rest = append(rest, j)
+			continue
+		}
+		s := j.basis.replaces
+		end := status{fate: done, token: j.hd.token(token), attempt: s.attempt}
+		g := group{{subject: p.fateSubject(j.hd.at), data: end.encode(), last: seq(s.seq)}}
+		if j.hd.at.version > 0 {
+			g = append(g, grave(p.forward(j.hd.at.id)))
+		}
+		ends, ended = append(ends, append(append(g, p.leave(s)...), j.key...)), append(ended, j)
+	}
+	if len(ended) == 0 {
+		return rest, nil
+	}
+	results := p.commit(ctx, ends)
+	cl.notices.freed(p.quotas, ends, results, func(k int) string { return ended[k].h.Record.Lane })
+	for k, j := range ended {
+		if results[k].err != nil {
+			j.refused = true
+			again = append(again, j)
+			continue
+		}
+		j.hd.ack()
+		j.result = driver.ClaimResult{Status: driver.Gone}
+	}
+	return rest, again
+}
+
+func deliveriesOf(jobs []*claimRequest) []*driver.Delivery {
+	held := make([]*driver.Delivery, len(jobs))
+	for i, j := range jobs {
+		held[i] = j.h
+	}
+	return held
+}

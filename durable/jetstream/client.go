@@ -1,0 +1,512 @@
+package jetstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// client asks a server about one stream, and reads it. It writes nothing, and knows nothing of what the stream holds.
+//
+// All but reigns is fixed once the stream is open. A question ends with its ctx, with the engine, and when no answer can
+// come any more; no lock is held while one is under way.
+type client struct {
+	nc       *conn
+	api      string // what the server's API is called
+	denials  *denials
+	name     string          // of the stream
+	replicas int             // of the stream
+	closed   context.Context // its cause is the error of all that is asked later
+	reigns   atomic.Pointer[reign]
+}
+
+// request asks the server, again after the question was lost with the connection; and while nobody
+// answers, or the stream has no leader, and a ctx that has a deadline has not ended.
+func (c *client) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	for {
+		m, err := c.requestOnce(ctx, subject, body)
+		if err == nil && (len(m.Header) > 0 || !bytes.Contains(m.Data, noLeader)) {
+			return m, nil
+		}
+		err = cmp.Or(err, nats.ErrNoResponders)
+		if _, bounded := ctx.Deadline(); !bounded && !errors.Is(err, nats.ErrDisconnected) || ctx.Err() != nil || isDenial(err) || c.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
+			return nil, err
+		}
+		c.wait(ctx, 100*time.Millisecond)
+	}
+}
+
+// requestOnce returns the answer, or why there is none: also that the server denies the question.
+func (c *client) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	if c.closed.Err() != nil {
+		return nil, c.closedBy()
+	}
+	ctx, stop := c.denials.during(ctx, about(subject))
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := c.nc.request(ctx, c.deposed(), &nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		err = denied(ctx, err)
+	}
+	return m, err
+}
+
+// ask calls the server's API, which answers with an error or with what is read into answer, if
+// that is not nil. A request that is nil is empty.
+func (c *client) ask(ctx context.Context, api string, request, answer any) (err error) {
+	var body []byte
+	if request != nil {
+		if body, err = json.Marshal(request); err != nil {
+			return err
+		}
+	}
+	m, err := c.request(ctx, c.api+api, body)
+	if err != nil {
+		return err
+	}
+	return parseAnswer(m.Data, answer)
+}
+
+// parseAnswer reads what the server's API has answered.
+func parseAnswer(data []byte, answer any) error {
+	var failed struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(data, &failed); err != nil {
+		return err
+	}
+	if failed.Error != nil || answer == nil {
+		return failed.Error.err()
+	}
+	return json.Unmarshal(data, answer)
+}
+
+// ofLeader returns a message as the stream's leader has it, the zero stored if there is none.
+func (c *client) ofLeader(ctx context.Context, request map[string]any) (stored, error) {
+	var answer struct {
+		Message stored `json:"message"`
+	}
+	err := c.ask(ctx, "STREAM.MSG.GET."+c.name, request, &answer)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
+	}
+	return answer.Message, err
+}
+
+// last returns the last message of a subject, from the stream's leader: what was written
+// before, by anybody, is seen. The zero stored if there is none.
+func (c *client) last(ctx context.Context, subject string) (stored, error) {
+	if c.replicas > 1 {
+		return c.ofLeader(ctx, map[string]any{"last_by_subj": subject})
+	}
+	return c.directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
+}
+
+// directly reads one message from any server that has the stream; the zero stored if there is none.
+func (c *client) directly(ctx context.Context, subject string, body []byte) (stored, error) {
+	m, err := soonest(ctx, c.replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
+		return c.request(ctx, c.api+"DIRECT.GET."+c.name+subject, body)
+	})
+	if err != nil {
+		return stored{}, err
+	}
+	s, err := parseStored(m)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
+	}
+	return s, err
+}
+
+func (c *client) lastNow(ctx context.Context) lastRead {
+	return func(subject string) (stored, error) { return c.last(ctx, subject) }
+}
+
+// lastOf reads some subjects in one request, where one server has the stream. Otherwise, and of all
+// other subjects, each is read when its last message is needed.
+func (c *client) lastOf(ctx context.Context, subjects ...string) (lastRead, error) {
+	if c.replicas > 1 {
+		return c.lastNow(ctx), nil
+	}
+	found, err := c.lasts(ctx, subjects)
+	return func(subject string) (stored, error) {
+		if slices.Contains(subjects, subject) {
+			return found[subject], nil
+		}
+		return c.last(ctx, subject)
+	}, err
+}
+
+// lastRead is last, of a subject that may be read already.
+type lastRead func(subject string) (stored, error)
+
+// lasts returns the last message of each of the subjects that has one; see direct.
+func (c *client) lasts(ctx context.Context, subjects []string) (map[string]stored, error) {
+	found := make(map[string]stored, len(subjects))
+	for len(subjects) > 0 {
+		n := 0
+		for size := 0; n < min(len(subjects), pageSize) && size <= c.nc.maxPayload()/2; n++ {
+			size += len(subjects[n]) + len(`"",`)
+		}
+		all, err := c.direct(ctx, map[string]any{"multi_last": subjects[:n]})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range all {
+			found[s.Subject] = s
+		}
+		subjects = subjects[n:]
+	}
+	return found, nil
+}
+
+// witness is a message that is known to have been written.
+type witness struct {
+	subject string
+	seq     uint64
+}
+
+// errBehind is that of a read that no server has answered that was known to be up to date.
+var errBehind = errors.New("jetstream: the server that answers is behind, or what was written is gone")
+
+// lastSince is last as of when the witness was written, or later, whoever answers. A message that
+// is lasting is true whenever it was written, and so is known from any server.
+//
+// To ask the leader is not enough for that: a leader that is cut off from the others does
+// not know for some seconds that it was deposed, and answers as things were before. So the
+// witness is read with the subject, in one isolated read: a server that has it has all
+// that was written before it. Where there is but one server it is never behind.
+func (c *client) lastSince(ctx context.Context, w witness, subject string, lasting bool) (stored, error) {
+	if c.replicas == 1 {
+		return c.last(ctx, subject)
+	}
+	found, err := c.lastsSince(ctx, w, lasting, subject)
+	return found[subject], err
+}
+
+// lastsSince is lastSince of several subjects, of which the first may be lasting.
+func (c *client) lastsSince(ctx context.Context, w witness, lasting bool, subjects ...string) (map[string]stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*answerTimeout)
+	defer cancel()
+	for {
+		found, err := c.lasts(ctx, append([]string{w.subject}, subjects...))
+		_, ok := found[subjects[0]]
+		if lasting && ok || err == nil && found[w.subject].Seq >= w.seq {
+			return found, nil
+		}
+		if c.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || c.closed.Err() != nil {
+			return nil, cmp.Or(err, errBehind)
+		}
+	}
+}
+
+// knows returns errBehind if the server that says that it leads has not what is known to
+// have been written.
+func (c *client) knows(ctx context.Context, w witness) error {
+	m, err := c.last(ctx, w.subject)
+	if err == nil && m.Seq < w.seq {
+		return errBehind
+	}
+	return err
+}
+
+// pages yields the messages of a filter in the stream's order, from a sequence or, if that
+// is 0, from a time on; see direct.
+func (c *client) pages(ctx context.Context, filter string, from uint64, since time.Time) iter.Seq2[[]stored, error] {
+	return func(yield func([]stored, error) bool) {
+		for {
+			request := map[string]any{"next_by_subj": filter, "batch": pageSize, "max_bytes": pageBytes}
+			if from > 0 {
+				request["seq"] = from
+			} else {
+				request["start_time"] = since.UTC()
+			}
+			page, err := c.direct(ctx, request)
+			if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && c.closed.Err() == nil {
+				continue // the end of the answer was lost
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(page) == 0 || !yield(page, nil) {
+				return
+			}
+			from = page[len(page)-1].Seq + 1
+		}
+	}
+}
+
+// closedBy is the error of a call to an engine that has ended.
+func (c *client) closedBy() error { return context.Cause(c.closed) }
+
+// Of the answers of a server, these have to be told apart.
+var (
+	errConflict = errors.New("jetstream: another write came first")
+	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over, or two groups of a batch write one subject
+	errTooMany  = errors.New("jetstream: too many subjects for one answer")
+)
+
+const (
+	codeWrongLast      = 10071
+	codeWrongLastBusy  = 10164
+	codeTooManyBatches = 10210
+	codeIncomplete     = 10176
+	codeNotFound       = 10037
+	codeNoConsumer     = 10014
+	codeNoStream       = 10059
+	codeNameInUse      = 10058
+	codeSameSubject    = 10111
+)
+
+// apiError is what is wrong, in an answer of the server.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode)
+}
+
+// err sorts the server's errors into those of package durable.
+func (e *apiError) err() error {
+	if e == nil {
+		return nil
+	}
+	switch e.ErrCode {
+	case codeWrongLast:
+		return errConflict
+	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete, codeSameSubject:
+		return errBusy
+	case codeNotFound, codeNoConsumer:
+		return driver.ErrNotFound
+	case 10002, 10023, 10028, 10047, 10122:
+		return fmt.Errorf("%w: %w", driver.ErrFull, e)
+	case 10077: // store failed: the description says of what
+		if strings.Contains(e.Description, "maximum") || strings.Contains(e.Description, "no space") {
+			return fmt.Errorf("%w: %w", driver.ErrFull, e)
+		}
+		return fmt.Errorf("%w: %w", driver.ErrStorage, e)
+	}
+	return e
+}
+
+// isCode reports whether an error is that of the server with a code.
+func isCode(err error, code int) bool {
+	e, ok := errors.AsType[*apiError](err)
+	return ok && e.ErrCode == code
+}
+
+// stored is a message of the stream.
+type stored struct {
+	Subject string    `json:"subject"`
+	Seq     uint64    `json:"seq"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
+
+	ttl string // as it was written; of reads that do not ask the leader
+}
+
+// parseStored reads an answer to a direct get.
+func parseStored(m *nats.Msg) (s stored, err error) {
+	switch m.Header.Get("Status") {
+	case "":
+	case "404":
+		return s, driver.ErrNotFound
+	case "503":
+		return s, nats.ErrNoResponders
+	case "413":
+		return s, errTooMany
+	default:
+		return s, fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+	}
+	s = stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data, ttl: m.Header.Get("Nats-TTL")}
+	if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
+		s.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	}
+	if err != nil {
+		return s, fmt.Errorf("jetstream: reading: %w", err)
+	}
+	return s, nil
+}
+
+// wait waits, but not for longer than ctx and the engine last.
+func (c *client) wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-c.closed.Done():
+	case <-t.C:
+	}
+}
+
+// noLeader is in the answer of a server that knows that the stream has no leader.
+var noLeader = []byte(`"err_code":10008,`)
+
+// direct reads many messages at once from any server that has the stream, so that what
+// was written a moment ago may be missing. It asks again if a part of the answer was lost: with the
+// connection, or since a message ended while the server was reading it.
+func (c *client) direct(ctx context.Context, request map[string]any) (all []stored, err error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	if c.closed.Err() != nil {
+		return nil, c.closedBy()
+	}
+	api := c.api + "DIRECT.GET." + c.name
+	ctx, stop := c.denials.during(ctx, about(api))
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	defer cancel()
+	_, several := request["multi_last"]
+	for {
+		all, err = soonest(ctx, c.replicas, func(ctx context.Context, heard *atomic.Bool) ([]stored, error) {
+			return c.answers(ctx, api, body, several, heard)
+		})
+		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.closed.Err() != nil {
+			return all, err
+		}
+		c.wait(ctx, 100*time.Millisecond)
+	}
+}
+
+var errIncomplete = errors.New("jetstream: a part of an answer is missing")
+
+// answers returns the messages that answer one question of direct, which may name several subjects.
+// A connection that is made anew gets the rest of an answer, without what was sent meanwhile. So each
+// message, and the end of all, names the one before. It sets heard with each message.
+func (c *client) answers(ctx context.Context, api string, body []byte, several bool, heard *atomic.Bool) (all []stored, err error) {
+	msgs, lost := make(chan *nats.Msg, maxAnswer+1), c.nc.lost() // one says that these are all
+	sub, err := c.nc.ask(ctx, api, body, msgs)
+	if err != nil {
+		return nil, err
+	}
+	defer unsubscribe(sub)
+	before := "0"
+	for {
+		select {
+		case m, ok := <-msgs:
+			if !ok {
+				return nil, c.nc.closed(nats.ErrConnectionClosed)
+			}
+			heard.Store(true)
+			status, last := m.Header.Get("Status"), m.Header.Get("Nats-Last-Sequence")
+			if (status == "204" || status == "") && last != before ||
+				status == "404" && (len(all) > 0 || several && m.Header.Get("Description") != "No Results") {
+				return nil, errIncomplete
+			}
+			if status == "204" || status == "404" {
+				return all, nil
+			}
+			s, err := parseStored(m)
+			if err != nil {
+				return nil, err
+			}
+			all, before = append(all, s), m.Header.Get("Nats-Sequence")
+		case <-lost:
+			return nil, nats.ErrDisconnected
+		case <-ctx.Done():
+			return nil, denied(ctx, ctx.Err())
+		}
+	}
+}
+
+// pageSize is how many messages are read at once. A page of large ones ends with the one that
+// exceeds pageBytes.
+const (
+	maxAnswer = 1024 // messages; the server's limit
+	pageSize  = 500
+	pageBytes = 4 << 20
+)
+
+// maxReads is how many jobs at once read what they depend on.
+const maxReads = 64
+
+// inParallel calls f for each element, maxReads at a time.
+func inParallel[T any](all []T, f func(T)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxReads)
+	for _, v := range all {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(v)
+		})
+	}
+	wg.Wait()
+}
+
+// reign is the time during which one server leads a stream.
+type reign struct {
+	of   string        // the server and the begin
+	over chan struct{} // closed when it is over, and the last answers have come
+}
+
+// noteLeader notes who leads the stream, and since when.
+func (c *client) noteLeader(of string) {
+	was := c.reigns.Load()
+	if was != nil && was.of == of || !c.reigns.CompareAndSwap(was, &reign{of, make(chan struct{})}) {
+		return
+	}
+	if was != nil {
+		time.AfterFunc(silentAfter, func() { close(was.over) })
+	}
+}
+
+// deposed returns a channel that is closed a while after the server was deposed that leads the stream now. It
+// answers nothing any more, and whoever waits finds out what became of a write, as when a connection was lost.
+// A server that was frozen deposes the leader when it goes on.
+func (c *client) deposed() <-chan struct{} {
+	if r := c.reigns.Load(); r != nil {
+		return r.over
+	}
+	return nil
+}
+
+// unanswered are the errors of a question that nobody has answered.
+var unanswered = []error{
+	context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
+	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, driver.ErrUncertain,
+}
+
+// isRefusal reports whether asking again is of no use: the server has said no, and does
+// not say so because it has just started, or is without a leader; or what it has said
+// cannot be worked with.
+func isRefusal(err error) bool {
+	refusal, said := errors.AsType[*apiError](err)
+	if !said {
+		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
+	}
+	switch refusal.ErrCode {
+	case 10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202:
+		// No leader, not a member yet, not heard of the stream yet, or too few servers for
+		// so many replicas: those that are missing may be starting.
+		return false
+	}
+	return true
+}
+
+// removeConsumer removes a consumer. The leader of the cluster does it, and the server of the consumer answers.
+func (c *client) removeConsumer(ctx context.Context, consumer string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.ask(ctx, "CONSUMER.DELETE."+c.name+"."+consumer, nil, nil)
+}

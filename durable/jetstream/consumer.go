@@ -1,0 +1,114 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// consumers are those of a worker in a partition, made and removed by name. They are disposable: each is made anew when it
+// is lost, hands out again all that is there, and the claims tell what has ended. It hands out nothing itself.
+type consumers struct {
+	*part
+	w *worker
+}
+
+// readers are the queues that a Fetch reads. Mu guards near, and what is in it but for the goroutine that reads.
+type readers struct {
+	mu   sync.Mutex
+	near map[spot]*reader
+}
+
+// emptied returns up to which sequence of the stream a consumer's messages have ended, 0 if it
+// has more, or is not there: then its readers make it anew.
+func (cs *consumers) emptied(ctx context.Context, consumer string) (last uint64, err error) {
+	last, all, err := cs.ended(ctx, consumer)
+	if !all {
+		return 0, err
+	}
+	return last, err
+}
+
+// ended is the same though a consumer has more, and all says whether it has none. A consumer on a server that is
+// behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
+func (cs *consumers) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
+	var info natsjs.ConsumerInfo
+	try, cancel := context.WithTimeout(ctx, silentAfter)
+	defer cancel()
+	err = cs.ask(try, "CONSUMER.INFO."+cs.name+"."+consumer, nil, &info)
+	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) { // its readers make it anew
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	return cs.endedBy(ctx, &info)
+}
+
+// endedBy is ended by what a server says of the consumer.
+func (cs *consumers) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
+	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
+	if !all || cs.replicas == 1 {
+		return last, all, nil
+	}
+	next, err := cs.ofLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
+	return last, err == nil && next.Seq == 0, err
+}
+
+type reader struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	busy   bool      // a goroutine reads
+	ended  time.Time // when the last one has ended
+	made   bool      // the consumer is there; for the goroutine
+	again  bool      // it was lost once, so that jobs that have ended come again; for the goroutine
+}
+
+// consumerLife is how long the server keeps a consumer that nobody reads. A Fetch that fails leaves
+// those of empty buckets behind, and the next one does not know of them. So it is a number of
+// buckets, and not of minutes: with buckets of 250 ms, 10 minutes and a starved machine a server
+// had 8,000 consumers, and did nothing else.
+func (g geometry) consumerLife() time.Duration {
+	return min(max(100*time.Duration(g.near)*time.Microsecond, 30*time.Second), 10*time.Minute)
+}
+
+// consumer makes a consumer of a subject, if it is not there; anew, if its server is silent.
+func (cs *consumers) consumer(ctx context.Context, name, filter string) error {
+	since, patience := cs.now(), silentAfter/2
+	if cs.replicas == 1 {
+		patience = answerTimeout
+	}
+	for ; ; patience *= 2 {
+		err := cs.createConsumer(ctx, patience, name, filter)
+		if !timedOut(ctx, err) || patience >= answerTimeout {
+			return err
+		}
+		cs.abandon(ctx, name, since)
+	}
+}
+
+func (cs *consumers) createConsumer(ctx context.Context, patience time.Duration, name, filter string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return cs.ask(ctx, "CONSUMER.CREATE."+cs.name+"."+name+"."+filter, map[string]any{"stream_name": cs.name, "config": natsjs.ConsumerConfig{
+		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
+		AckPolicy: natsjs.AckExplicitPolicy, AckWait: cs.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: cs.consumerLife(),
+	}}, nil)
+}
+
+// deleteConsumer removes a consumer, if it is there. One whose server is silent is removed, too, without an answer.
+func (cs *consumers) deleteConsumer(ctx context.Context, name string) error {
+	err := cs.removeConsumer(ctx, name, silentAfter)
+	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) {
+		return nil
+	}
+	return err
+}
+
+func farConsumer(h int64) string { return "h" + itoa(h) }

@@ -1,0 +1,281 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// heart is a worker as others know it: one message of the subject w.<name> in each partition, which is written anew with
+// every heartbeat. Whoever finds a job claimed looks there whether its worker lives, by the server's time of that
+// message. Mu guards all but c and others. Whether a lease is over is said here, and nowhere else.
+type heart struct {
+	c      driver.WorkConfig
+	others atomic.Int64 // workers beside this one, as far as it is known
+
+	mu         sync.Mutex
+	heartbeats []stored // the last one of each partition, as the server has it
+	over       bool     // a heartbeat has found the lease over, and Heartbeat has not said so yet
+	life       life     // what heartbeats say
+	backs      []int64  // history.backs of the heartbeats
+}
+
+// leases is what this process has seen of the heartbeats in a partition. Mu guards the sightings. The clock of this
+// machine counts here only where the server's cannot: when that was set.
+type leases struct {
+	*buckets
+
+	mu        sync.Mutex
+	sightings map[string]sighting // of other workers
+}
+
+func newLeases(b *buckets) *leases {
+	l := &leases{buckets: b, sightings: map[string]sighting{}}
+	b.drop = append(b.drop, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		clear(l.sightings)
+	})
+	return l
+}
+
+// sighting is a heartbeat that was seen here first at a time of this machine's clock.
+type sighting struct {
+	seq uint64 // the sequence of its message; 0 for none
+	at  time.Time
+}
+
+// life is what a heartbeat says: the hashes of the kinds that its worker can run, sorted, and those
+// of them that are apart.
+type life struct {
+	Lease time.Duration `json:"lease"`
+	Kinds []string      `json:"kinds,omitempty"`
+	Apart []string      `json:"apart,omitempty"`
+
+	// For listings: the first kinds by their names, and how many there are.
+	Names []string `json:"names,omitempty"`
+	All   int      `json:"all,omitempty"`
+}
+
+// newLife returns what a worker says of itself at first.
+func newLife(c driver.WorkConfig) life {
+	kinds := c.Kinds.All()
+	l := life{Lease: c.Lease, Names: kinds[:min(len(kinds), driver.ShownKinds)], All: len(kinds)}
+	for _, kind := range kinds {
+		l.Kinds = append(l.Kinds, hashOf(kind))
+		if c.Kinds.Limited(kind) {
+			l.setApart(hashOf(kind))
+		}
+	}
+	l.Kinds = slices.Compact(slices.Sorted(slices.Values(l.Kinds)))
+	return l
+}
+
+// setApart says that a kind is apart, if not too many are.
+func (l *life) setApart(hash string) {
+	if len(l.Apart) < maxApart && !slices.Contains(l.Apart, hash) {
+		l.Apart = append(slices.Clone(l.Apart), hash) // others may read the old one
+	}
+}
+
+// maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
+const maxApart = 64
+
+// own returns what the worker says of itself, and whether that is something else than
+// before.
+func (ht *heart) own(before life) (now life, changed bool) {
+	ht.mu.Lock()
+	defer ht.mu.Unlock()
+	now = ht.life
+	now.Lease = ht.c.Lease
+	return now, len(now.Kinds) != len(before.Kinds) || len(now.Apart) != len(before.Apart)
+}
+
+// setApart says that a kind is apart from now on, because it was shut.
+func (ht *heart) setApart(kind string) {
+	ht.mu.Lock()
+	defer ht.mu.Unlock()
+	ht.life.setApart(hashOf(kind))
+}
+
+// writeHeartbeat writes the heartbeat of a partition, and returns it as a witness.
+func (ht *heart) writeHeartbeat(ctx context.Context, p *buckets) (witness, error) {
+	own, _ := ht.own(life{})
+	data, err := json.Marshal(own)
+	if err != nil {
+		return witness{}, err
+	}
+	subject := p.workerSubject(ht.c.Name)
+	written, err := p.writeSeq(ctx, write{subject: subject, data: data, rollup: true, ttl: 2*ht.c.Lease + 10*time.Second})
+	return witness{subject, written}, err
+}
+
+// noteHeartbeat notes a heartbeat, and whether the lease was over before. Of two heartbeats at one time the
+// later one tells.
+func (ht *heart) noteHeartbeat(p *buckets, now stored) {
+	ht.mu.Lock()
+	defer ht.mu.Unlock()
+	before := ht.heartbeats[p.number]
+	if backs := p.history.now().backs; ht.backs[p.number] != backs {
+		ht.backs[p.number], before = backs, stored{}
+	}
+	if now.Seq <= before.Seq {
+		return
+	}
+	ht.heartbeats[p.number] = now
+	ht.over = ht.over || before.Seq > 0 && now.Time.Sub(before.Time) > ht.c.Lease
+}
+
+// leaseOf returns for how long a worker's lease is not over. It is over if there is no
+// message: that of a worker that has taken leave is removed, that of one that died is
+// kept for longer than its lease.
+//
+// That is so by the server's clock, if that was not set. It was if a heartbeat lies in the
+// future; and a clock that is set forward makes heartbeats look old, or removes them. Then a
+// heartbeat is watched by the clock of this machine: if it is the same for the length of a
+// lease, that is over.
+//
+// Before a lease is said to be over the heartbeat is read once more, as of now: a leader that
+// was deposed and does not know shows old ones. The clock is read before each poll: a heartbeat
+// that comes after that is in time.
+func (ht *heart) leaseOf(ctx context.Context, p *leases, worker string) (time.Duration, error) {
+	now, off := p.clock.Now()
+	m, err := p.last(ctx, p.workerSubject(worker))
+	if err != nil {
+		return 0, err
+	}
+	if left, err := ht.leaseBy(p, worker, now.Add(-off), m); err != nil || left > 0 {
+		return left, err
+	}
+	if err := p.clock.Sync(ctx); err != nil { // it may have been set this moment
+		return 0, err
+	}
+	if p.replicas > 1 && worker != ht.c.Name {
+		written, err := ht.writeHeartbeat(ctx, p.buckets)
+		if err != nil {
+			return 0, err
+		}
+		now, off = p.clock.Now()
+		if m, err = p.lastSince(ctx, written, p.workerSubject(worker), false); err != nil {
+			return 0, err
+		}
+	}
+	return ht.leaseBy(p, worker, now.Add(-off), m)
+}
+
+// leaseBy is leaseOf by the heartbeat that was read, at a time that is not later than the server's.
+func (ht *heart) leaseBy(p *leases, worker string, now time.Time, m stored) (time.Duration, error) {
+	l := life{Lease: ht.c.Lease} // one that is not there any more is taken to have had the same
+	if m.Seq > 0 {
+		if err := json.Unmarshal(m.Data, &l); err != nil {
+			return 0, fmt.Errorf("%w: cannot read a worker's lease: %w", driver.ErrStorage, err)
+		}
+	}
+	unchanged := p.unchangedFor(worker, m.Seq)
+	switch step := p.clock.Step(); {
+	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
+		return l.Lease - unchanged, nil
+	case m.Seq == 0:
+		return 0, nil
+	}
+	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
+}
+
+// unchangedFor returns for how long a worker's heartbeat has been the same, as far as it was polled
+// from here.
+func (l *leases) unchangedFor(worker string, seq uint64) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, ok := l.sightings[worker]; ok && s.seq == seq {
+		return time.Since(s.at)
+	}
+	maps.DeleteFunc(l.sightings, func(_ string, s sighting) bool { return time.Since(s.at) > time.Hour })
+	l.sightings[worker] = sighting{seq: seq, at: time.Now()}
+	return 0
+}
+
+// lives returns what the heartbeats of all workers say.
+func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
+	heartbeats, err := b.lasts(ctx, []string{b.workerSubject("*")})
+	if err != nil {
+		return nil, nil, err
+	}
+	lives := make(map[string]life, len(heartbeats))
+	for subject, m := range heartbeats {
+		var l life
+		if err := json.Unmarshal(m.Data, &l); err != nil {
+			continue // it is none: leaseOf says so
+		}
+		lives[subject] = l
+	}
+	return lives, heartbeats, nil
+}
+
+// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
+// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
+// the server is behind. With several replicas that is asked as of a heartbeat.
+func (ht *heart) lookBack(ctx context.Context, p *buckets) error {
+	h := &p.history
+	h.mu.Lock()
+	backs, l := h.backs, h.prev
+	h.prev = h.last
+	h.mu.Unlock()
+	if l.seq == 0 {
+		return nil
+	}
+	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
+	m, err := p.directly(ctx, "."+l.subject, nil)
+	if err == nil && older(m) && p.replicas > 1 {
+		var written witness
+		if written, err = ht.writeHeartbeat(ctx, p); err == nil {
+			m, err = p.lastSince(ctx, written, l.subject, false)
+		}
+	}
+	if err == nil && older(m) {
+		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.name, l.seq))
+		return nil
+	}
+	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
+}
+
+// report tells the Queue.
+func (ht *heart) report(n driver.Notice) {
+	if ht.c.Notify != nil {
+		ht.c.Notify(n)
+	}
+}
+
+// soon is the pause between two comparisons, and between two claims of a job that another worker has: that one may
+// find that it does not know the claim, long before its lease is over.
+func (ht *heart) soon() time.Duration { return min(ht.c.Lease/8, 3*time.Second) }
+
+// kindsBy returns the worker's kinds by their hashes.
+func (ht *heart) kindsBy() map[string][]string {
+	kinds := map[string][]string{}
+	for _, kind := range ht.c.Kinds.All() {
+		kinds[hashOf(kind)] = append(kinds[hashOf(kind)], kind)
+	}
+	return kinds
+}
+
+// hashOf returns the hash of a kind, or of a set of kinds, which stands for it in subjects, since a kind may be any
+// text. Two kinds that have the same one are handed out together, and given back by a worker
+// that cannot run them.
+func hashOf(text string) string { return hashedTo(text, 5) }
+
+// hashedTo has as many bytes of a hash, as letters and digits where these are a multiple of 5.
+func hashedTo(text string, bytes int) string {
+	sum := sha256.Sum256([]byte(text))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:bytes]))
+}

@@ -1,0 +1,41 @@
+package jetstream
+
+import "crypto/rand"
+
+// part is a partition: one stream, and each story that is told of it. It decides nothing itself, and has no lock. All
+// stories share the buckets, and what a story needs of another it has by name, never of one above it.
+type part struct {
+	*keys
+	admission *admission
+	queues    *queues
+	records   *records
+	quotas    *quotas
+	changes   *changes
+	inserts   *inserts
+	schedules *schedules
+	listings  *listings
+	made      bool // by this engine
+
+	leases *leases
+}
+
+// newPart returns a partition of which nothing is read yet.
+func (c *config) newPart(nc *conn, d *denials, name string, number int) *part {
+	st := &stream{
+		client:  &client{nc: nc, api: c.api(), denials: d, name: name, closed: nc.ended},
+		batches: make(chan struct{}, maxBatches), version: c.Version, shift: c.Shift, nonce: rand.Text(), staleAge: c.StaleAge,
+	}
+	b := &buckets{stream: st, subjects: subjects{root: name, number: number}}
+	st.landmarks, st.drop = b.subject("c."), []func(){func() { b.learn(bottom) }} // read before the next poll, or after a conflict
+	a := &admission{buckets: b, local: c.Own != nil}
+	st.room = a.makeRoom
+	k, q := &keys{&finder{b}}, newQueues(b)
+	r := &records{b, q}
+	is := newInserts(k, r, a)
+	p := &part{
+		keys: k, admission: a, queues: q, records: r, quotas: newQuotas(b), inserts: is,
+		changes: &changes{k, r, a}, schedules: &schedules{k, is}, listings: &listings{k.finder, q},
+		leases: newLeases(b),
+	}
+	return p
+}

@@ -53,7 +53,7 @@ func (e *engine) find(r driver.Ref) (*part, address, error) {
 }
 
 // spread calls f for each partition with the indices of the elements that are its own,
-// all at once.
+// all at once. Where all are of one partition, as they are in most queues, there is no goroutine more.
 func spread(e *engine, n int, of func(i int) *part, f func(p *part, indices []int)) {
 	byPart := make([][]int, len(e.parts))
 	for i := range n {

@@ -110,7 +110,10 @@ func (fn *finisher) endAll(ctx context.Context, p *part, outs []driver.Completio
 	return all, errs
 }
 
-// end returns all that is written with an end.
+// end returns all that is written with an end, and that is a sentence: the status says so, a dead job is kept, the forward
+// goes, the key is left or has the next occurrence, the schedule moves on, the permits are free, and the next occurrence
+// waits. An attempt that is to be retried ends its version instead, as a move does. Each condition is on what was read
+// here; a commit that is refused is looked into by checkEnd.
 func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (group, error) {
 	hd := o.Delivery.Claim.(*handle)
 	r := o.Delivery.Record

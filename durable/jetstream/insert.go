@@ -9,8 +9,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// insert stores records. A retried one keeps its id and its bucket, so that copies have
-// one claim between them.
+// insert stores records: it learns which queues there are, and whether jobs still fit; then it refuses what is too large,
+// stores those with keys by what each key says, and all others at once. A retried one keeps its id and its bucket, so
+// that copies have one claim between them. From withoutReserve on nothing may take the room that ends need.
 func (is *inserts) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	is.records.queues.consult(ctx)

@@ -149,8 +149,11 @@ func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder,
 			return c.ifStands(ctx, c.readingOf(&h), nil)
 		}
 		r, m, err := c.findHeld(ctx, &h)
-		if missed++; errors.Is(err, driver.ErrNotFound) && missed <= 5 {
-			return false, errBusy // it ended in between, or another server is a moment behind
+		if errors.Is(err, driver.ErrNotFound) {
+			if missed++; missed <= 5 {
+				return false, errBusy // it ended in between, or another server is a moment behind
+			}
+			return c.ifStands(ctx, c.readingOf(&h), err)
 		}
 		if err != nil {
 			return true, err

@@ -24,7 +24,8 @@ import (
 // compares its claims with those in the stream (reconcile.go).
 
 // history is what is known of the past of a stream. The sequences of several replicas are only
-// those of writes, which a majority has: a server that says what it has may be behind.
+// those of writes, which a majority has: a server that says what it has may be behind. Mu guards all of it, and is held
+// for no request.
 type history struct {
 	mu    sync.Mutex
 	backs int64    // how often the stream went back

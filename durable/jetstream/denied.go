@@ -18,7 +18,8 @@ import (
 // caller would wait for an answer in vain. So a caller registers its subject, and fails if the
 // server denies it.
 
-// denials holds the callers that wait for answers on a connection.
+// denials holds the callers that wait for answers on a connection. Mu guards what is below it: the connection's
+// goroutine tells of a denial while callers come and go.
 type denials struct {
 	nc    *nats.Conn
 	inbox string // the prefix of the subjects of answers

@@ -38,7 +38,7 @@ const (
 // each for what comes. All others, in whatever number, are read in rounds, until they have
 // nothing more, some at a time and the oldest bucket first.
 //
-// Of it, mu guards near, todo and rounds; the goroutine of run alone uses viewed, viewTook, regrouped and said.
+// The mu of its readers guards near, todo and rounds; the goroutine of run alone uses viewed, viewTook, regrouped and said.
 type fetcher struct {
 	*consumers
 	*readers

@@ -13,7 +13,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// handle is what the engine has to know of a job that it has handed out.
+// handle is what the engine has to know of a job that it has handed out. No lock guards it: the Queue passes a Delivery
+// to one call of the Worker at a time. What overlaps with calls, such as the comparison of claims, knows it by its number
+// only (claims in reconcile.go).
 type handle struct {
 	p      *buckets
 	at     location

@@ -213,7 +213,7 @@ func (qs *quotas) readQuotas(ctx context.Context, wanted map[string]*driver.Stor
 	return nil
 }
 
-// learnQuota notes one message. p.quotas.mu is held.
+// learnQuota notes one message. qs.mu is held.
 func (qs *quotas) learnQuota(subject string, m stored) error {
 	if key, ok := strings.CutPrefix(subject, qs.quotaSubject("")); ok {
 		c, _, err := decodeCounter(m)

@@ -37,7 +37,7 @@ const (
 	waitSize = 128 << 10
 )
 
-// budget is a number of bytes that may be asked for.
+// budget is a number of bytes that may be asked for. Mu guards what is below it; free never falls below zero.
 type budget struct {
 	size int
 

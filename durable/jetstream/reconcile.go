@@ -26,7 +26,7 @@ import (
 
 // claims are those that a worker has made in a partition and not ended, also those that are on their
 // way to the stream or are being given back. They are known by the numbers of their handles, which
-// the tokens of their statuses have.
+// the tokens of their statuses have. Mu guards all, since claims, ends and comparisons overlap.
 type claims struct {
 	mu  sync.Mutex
 	all map[uint64]ownClaim
@@ -117,7 +117,8 @@ func (c *claims) knows(s status) bool {
 	return err == nil && ok && (own.seq == 0 || own.seq == s.seq)
 }
 
-// reconciling is how far a worker has compared its claims in a partition.
+// reconciling is how far a worker has compared its claims in a partition. Mu guards all of it; while busy is set, one
+// goroutine compares, and it alone sets backs.
 type reconciling struct {
 	mu    sync.Mutex
 	backs int64 // of the history, up to which the claims agree

@@ -22,7 +22,7 @@ import (
 // version and the settings that it must have, and how large it is. It knows no job.
 //
 // A write has no effect, or all of it: never a part, but in a server that is full and alone (admission.go). Mu guards
-// what the last answer has shown. Room and drop are set before the stream is shared, and called without a lock.
+// what the last answer has shown, but for what is atomic, which is one number each. Room and drop are set before the stream is shared, and called without a lock.
 type stream struct {
 	*client
 	clock   *clock.Clock

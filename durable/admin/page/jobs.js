@@ -131,7 +131,7 @@ async function toggle(row, ref) {
   try {
     const query = "?ref=" + encodeURIComponent(ref);
     const [job, why] = await Promise.all([ask("show" + query), ask("why" + query)]);
-    details.replaceChildren(make("p", {}, why.text), ...describe(job));
+    details.replaceChildren(make("p", { class: "why" }, why.text), ...describe(job));
   } catch (error) {
     details.replaceChildren(make("p", { class: "warning" }, `It cannot be shown: ${reason(error)}.`));
   }

@@ -9,8 +9,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// A pause covers its jobs from about when it was set until its end, also after it was stored. Of several that cover
-// a job the longest counts.
+// A pause covers its jobs from about when it was set until its end, also when it was stored and read. If several cover
+// a job, the longest counts.
 func TestPauseRest(t *testing.T) {
 	since := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	const d = time.Minute

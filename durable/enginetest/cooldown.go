@@ -15,7 +15,7 @@ import (
 // The clocks of two processes are apart by less, on a busy machine.
 const apart = 500 * time.Millisecond
 
-// cooled returns the pauses of a queue. Each has an end.
+// cooled returns when each pause of a queue ends.
 func (r *rig) cooled() (until []time.Time) {
 	paused, err := r.Paused(within(r.t))
 	r.ok(err)

@@ -87,7 +87,7 @@ func newRated(t *testing.T, engines ...driver.Engine) *rated {
 	return r
 }
 
-// claim has the workers claim alternately, until so many claims are granted in all.
+// claim claims by one worker after the other, until so many claims are granted in all.
 func (r *rated) claim(n int) {
 	for i := 0; r.granted < n; i = (i + 1) % len(r.workers) {
 		v := claimPatiently(r.t, r.workers[i], exact(r.held[i][0])[0])

@@ -206,7 +206,7 @@ func (cl *claimer) confirmAll(ctx context.Context, p *part, jobs []*claimRequest
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
 // ended before and that was forgotten: a worker that was frozen between Fetch and Claim is
-// told here. Its status is removed. Of a stale handle the bucket's mark says
+// told here. Its status is removed. If the handle is stale, the bucket's mark says
 // nothing, so the job's message itself is looked for.
 func (cl *claimer) confirm(ctx context.Context, p *part, h *driver.Delivery, open error) driver.ClaimResult {
 	hd := h.Claim.(*handle)

@@ -18,7 +18,8 @@ type consumers struct {
 	w *worker
 }
 
-// readers are the queues that a Fetch reads. Mu guards near, and what is in it but for the goroutine that reads.
+// readers are the queues that a Fetch reads. Mu guards near, and each reader in it except for
+// its goroutine.
 type readers struct {
 	mu   sync.Mutex
 	near map[spot]*reader

@@ -14,7 +14,7 @@ import (
 )
 
 // finder reads jobs: where the newest version of one is, its record, and what became of it. It writes nothing, and has
-// no state of its own. What it says was so when it was read; the conditions of a write tell whether it still is.
+// no state of its own. An answer was true when it was read; the conditions of a write tell whether it still is.
 type finder struct{ *buckets }
 
 // status returns what became of a version of a job.

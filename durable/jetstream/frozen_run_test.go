@@ -3,70 +3,23 @@
 package jetstream_test
 
 import (
-	"context"
-	"fmt"
-	"log/slog"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
 )
 
-// While the server is frozen, Run ends after its context, whatever the worker holds and however long the server has
-// been silent: a running handler, jobs that end and are claimed at that moment, permits, keys and a schedule.
 func TestRunEndsWhileTheServerIsFrozen(t *testing.T) {
 	t.Parallel()
-	for _, silent := range []time.Duration{0, time.Second, 15 * time.Second} { // before the end of the context
-		t.Run(fmt.Sprint(silent), func(t *testing.T) {
-			t.Parallel()
-			s := newStore(t)
-			q, err := durable.Open(t.Context(), s.Open(t), durable.WithLease(4*time.Second), durable.WithGrace(3*time.Second),
-				durable.WithLogger(slog.New(slog.DiscardHandler)))
-			require.NoError(t, err)
-			t.Cleanup(func() { q.Close() })
-			stop, done := runAllSorts(t, q)
+	enginetest.RunEndsWhileFrozen(t, func(t *testing.T) (driver.Engine, func()) {
+		s := newStore(t)
+		return s.Open(t), func() {
 			t.Cleanup(func() { assert.NoError(t, s.process.Signal(syscall.SIGCONT)) }) // it does not end before
 			require.NoError(t, s.process.Signal(syscall.SIGSTOP))
-			time.Sleep(silent)
-			began := time.Now()
-			stop()
-			select {
-			case err := <-done:
-				require.NoError(t, err)
-				t.Log("Run ended after", time.Since(began))
-			case <-time.After(patience / 3):
-				t.Error("Run waits for the server")
-			}
-		})
-	}
-}
-
-// runAllSorts has a queue run jobs of all sorts, one of them until its context ends, and returns while more become due.
-func runAllSorts(t *testing.T, q *durable.Queue) (stop func(), done <-chan error) {
-	begun := make(chan struct{}, 1)
-	q.Handle("quick", func(context.Context, *durable.Attempt) error { return nil })
-	q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error {
-		begun <- struct{}{}
-		<-ctx.Done()
-		return ctx.Err()
+		}
 	})
-	require.NoError(t, q.SetLimit(t.Context(), "few", durable.Limit{Kind: "quick", PerLane: true, Running: 1, Rate: 1000, Burst: 10}))
-	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 1s", durable.Job{Kind: "quick"}))
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- q.Run(ctx) }()
-	jobs := []durable.Job{{Kind: "slow"}}
-	for i := range 200 {
-		jobs = append(jobs, durable.Job{Kind: "quick", Lane: fmt.Sprint("lane", i%20), Key: fmt.Sprint("key", i), FreeWhenBegun: true,
-			After: time.Duration(i) * 20 * time.Millisecond})
-	}
-	_, err := q.AddMany(within(t), jobs...)
-	require.NoError(t, err)
-	<-begun
-	require.Eventually(t, func() bool { return q.Stats().Done >= 10 }, patience, time.Millisecond)
-	return stop, ended
 }

@@ -156,7 +156,7 @@ type spot struct {
 func (at spot) consumer() string { return "q" + itoa(at.bucket) + "_" + at.queue }
 
 // taking tells which queues a worker reads, and whether it takes jobs of them now. It has no lock: the fleet is replaced as
-// a whole, and the kinds of a worker are fixed but for which are open, which their set says.
+// a whole, the kinds of a worker are fixed, and their set says which of them are open.
 type taking struct {
 	*heart
 	queues *queues

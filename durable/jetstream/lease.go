@@ -18,7 +18,7 @@ import (
 )
 
 // heart is a worker as others know it: one message of the subject w.<name> in each partition, which is written anew with
-// every heartbeat. Whoever finds a job claimed looks there whether its worker lives, by the server's time of that
+// every heartbeat. A worker that finds a job claimed reads there whether its holder lives, by the server's time of that
 // message. Mu guards all but c and others. Whether a lease is over is said here, and nowhere else.
 type heart struct {
 	c      driver.WorkConfig
@@ -121,8 +121,8 @@ func (ht *heart) writeHeartbeat(ctx context.Context, p *buckets) (witness, error
 	return witness{subject, written}, err
 }
 
-// noteHeartbeat notes a heartbeat, and whether the lease was over before. Of two heartbeats at one time the
-// later one tells.
+// noteHeartbeat notes a heartbeat, and whether the lease was over before. If two heartbeats overlap, the
+// later one counts.
 func (ht *heart) noteHeartbeat(p *buckets, now stored) {
 	ht.mu.Lock()
 	defer ht.mu.Unlock()

@@ -2,8 +2,8 @@ package jetstream
 
 import "crypto/rand"
 
-// part is a partition: one stream, and each story that is told of it. It decides nothing itself, and has no lock. All
-// stories share the buckets, and what a story needs of another it has by name, never of one above it.
+// part is a partition: one stream, and the types that read and write it. It decides nothing itself, and has no lock. All
+// of these types share the buckets. A type has those that it needs by name, and none that is above it.
 type part struct {
 	*keys
 	admission *admission

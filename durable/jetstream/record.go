@@ -47,7 +47,7 @@ func (rs *records) forwardWrite(r *driver.Record, bucket int64) write {
 }
 
 // moveGroup ends a version as moved, and stores the next; was is its message. The next version of a
-// suspect that was handed back is a suspect, too. Of what it is based on, all is conditional: the
+// suspect that was handed back is a suspect, too. It is stored on the condition that the
 // status is as it was read, and if there was none, the bucket of the old version is open,
 // so that what has ended does not come back. A status that is there says as much, in a
 // closed bucket too: it is removed after its job.

@@ -153,7 +153,9 @@ func (t *flowControl) forgetEnded(now time.Time) error {
 	return nil
 }
 
-// changeFlowControl changes the limits and pauses that are stored.
+// changeFlowControl changes the limits and pauses that are stored. If f returns an error, the store confirms that they
+// are as f has seen them: what was read may be old. And whoever has stored them may still wait for the end of claims
+// that began before.
 func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, revision int64) error) error {
 	if q.closed.Err() != nil {
 		return ErrClosed
@@ -165,17 +167,18 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 		}
 		t := flowControl{limits: slices.Clone(r.Limits()), pauses: slices.Clone(r.Pauses())}
 		revision := recur.RevisionAfter(r.Revision(), q.clock.Time())
-		next := r // as it is: who has stored that may be waiting yet until claims of before are over
+		next := r
 		if err = f(&t, revision); err == nil {
-			if err = t.forgetEnded(q.clock.Time()); err != nil {
-				return err
-			}
-			next = r.Change(revision, t.limits, t.pauses)
-		} else if !errors.Is(err, errUnchanged) {
-			return err
+			err = t.forgetEnded(q.clock.Time())
 		}
-		if err = q.engine.SetFlowControl(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
+		if err == nil {
+			next = r.Change(revision, t.limits, t.pauses)
+		}
+		switch stored := q.engine.SetFlowControl(ctx, r.Revision(), next); {
+		case stored == nil && !errors.Is(err, errUnchanged):
 			return err
+		case !errors.Is(stored, driver.ErrChanged):
+			return stored
 		}
 	}
 	return fmt.Errorf("%w: gave up after %d conflicting updates of limits and pauses", ErrUncertain, recur.Tries)

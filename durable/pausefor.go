@@ -27,7 +27,8 @@ func (q *Queue) PauseFor(ctx context.Context, what Pausable, d time.Duration) er
 		err = fmt.Errorf("%w: the time %v is not positive, and at most %v", ErrInvalid, d, maxPauseFor)
 	}
 	if err == nil {
-		err = q.pauseUntil(ctx, what, q.clock.Time().Add(d))
+		now := q.clock.Time()
+		_, err = q.pauseUntil(ctx, []driver.Pause{{Pausable: what, Since: now, Until: now.Add(d)}})
 	}
 	if err != nil {
 		return fmt.Errorf("durable: PauseFor(%v): %w", what, err)
@@ -35,25 +36,36 @@ func (q *Queue) PauseFor(ctx context.Context, what Pausable, d time.Duration) er
 	return nil
 }
 
-// pauseUntil stores a pause with an end, unless one of the same jobs ends later. A cooldown is one, too.
-func (q *Queue) pauseUntil(ctx context.Context, what Pausable, until time.Time) error {
-	now := clock.WholeMicros(q.clock.Time()).UTC()
-	if last := valid.Farthest.Add(-time.Microsecond); until.After(last) {
-		until = last
-	}
-	p := driver.Pause{Pausable: what, Since: now, Until: clock.WholeMicros(until).UTC()}
-	return q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
-		i := t.paused(what)
-		switch {
-		case i < 0:
-			t.pauses = append(t.pauses, p)
-		case t.pauses[i].Rest(now) >= p.Rest(now):
+// pauseUntil stores pauses with an end by one change, except those of jobs that have a pause which ends later. It
+// returns the pauses that it has stored: all of these, or none if there is an error. A cooldown is such a pause, too.
+func (q *Queue) pauseUntil(ctx context.Context, all []driver.Pause) (stored []driver.Pause, err error) {
+	err = q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
+		stored = nil
+		for _, p := range all {
+			if last := valid.Farthest.Add(-time.Microsecond); p.Until.After(last) {
+				p.Until = last
+			}
+			p.Since, p.Until = clock.WholeMicros(p.Since).UTC(), clock.WholeMicros(p.Until).UTC()
+			i := t.paused(p.Pausable)
+			switch {
+			case i < 0:
+				t.pauses = append(t.pauses, p)
+			case t.pauses[i].Rest(p.Since) >= p.Rest(p.Since):
+				continue
+			default:
+				t.pauses[i] = p
+			}
+			stored = append(stored, p)
+		}
+		if stored == nil {
 			return errUnchanged
-		default:
-			t.pauses[i] = p
 		}
 		return nil
 	})
+	if err != nil {
+		stored = nil
+	}
+	return stored, err
 }
 
 // Cooldown wraps an error that a handler returns when no job like its own is of use for d, as when an API has

@@ -16,43 +16,67 @@ import (
 	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
-// flowCounter counts the changes of limits and pauses.
+// flowCounter counts the changes of limits and pauses that are stored.
 type flowCounter struct {
 	driver.Engine
-	sets atomic.Int64
+	takes  time.Duration // a change
+	stored atomic.Int64
 }
 
 func (e *flowCounter) SetFlowControl(ctx context.Context, was int64, f *driver.FlowControl) error {
-	e.sets.Add(1)
-	time.Sleep(10 * time.Millisecond) // of a store
-	return e.Engine.SetFlowControl(ctx, was, f)
+	time.Sleep(e.takes)
+	err := e.Engine.SetFlowControl(ctx, was, f)
+	if err == nil && was != f.Revision() {
+		e.stored.Add(1)
+	}
+	return err
 }
 
-// Handlers that ask for a cooldown at about one time store few.
+// Handlers that ask for a cooldown at about one time store few, also those of different lanes. If there are too many
+// pauses for all of them, some are stored.
 func TestCooldownsAtOnceAreOne(t *testing.T) {
-	e := &flowCounter{Engine: memory.New(nil).Open()}
-	q, err := durable.Open(t.Context(), e)
-	require.NoError(t, err)
-	defer q.Close()
-	const jobs = 200
-	all := make(chan struct{})
-	var inside atomic.Int64
-	q.Handle("k", func(context.Context, *durable.Attempt) error {
-		if inside.Add(1) == jobs {
-			close(all)
-		}
-		<-all
-		return durable.Cooldown(time.Hour, errors.New("429"))
-	})
-	defer start(t, q)()
-	for range jobs {
-		add(t, q, durable.Job{Kind: "k"})
+	for name, c := range map[string]struct {
+		lanes, before, paused int
+		takes                 time.Duration
+	}{"one kind": {0, 0, 1, 100 * time.Millisecond}, "lanes": {200, 0, 200, 100 * time.Millisecond}, "too many lanes": {200, 900, 1000, 0}} {
+		t.Run(name, func(t *testing.T) {
+			e := &flowCounter{Engine: memory.New(nil).Open(), takes: c.takes}
+			q, err := durable.Open(t.Context(), e)
+			require.NoError(t, err)
+			defer q.Close()
+			var pauses []driver.Pause
+			now := time.Now()
+			for i := range c.before {
+				pauses = append(pauses, driver.Pause{Pausable: durable.Pausable{Kind: fmt.Sprint(i)}, Since: now, Until: now.Add(time.Hour)})
+			}
+			require.NoError(t, e.Engine.SetFlowControl(t.Context(), 0, driver.NewFlowControl(1, nil, pauses)))
+			const jobs = 200
+			all := make(chan struct{})
+			var began atomic.Int64
+			q.Handle("k", func(context.Context, *durable.Attempt) error {
+				if began.Add(1) == jobs {
+					close(all)
+				}
+				<-all
+				return durable.Cooldown(time.Hour, errors.New("429"))
+			})
+			defer start(t, q)()
+			for i := range jobs {
+				job := durable.Job{Kind: "k"}
+				if c.lanes > 0 {
+					job.Lane = fmt.Sprint(i % c.lanes)
+				}
+				add(t, q, job)
+			}
+			require.Eventually(t, func() bool { return q.Stats().Snoozed == jobs }, time.Minute, time.Millisecond)
+			if c.before == 0 {
+				require.Less(t, e.stored.Load(), int64(jobs/4))
+			}
+			paused, err := q.Paused(t.Context())
+			require.NoError(t, err)
+			require.Len(t, paused, c.paused)
+		})
 	}
-	require.Eventually(t, func() bool { return q.Stats().Snoozed == jobs }, time.Minute, time.Millisecond)
-	require.Less(t, e.sets.Load(), int64(jobs/2))
-	paused, err := q.Paused(t.Context())
-	require.NoError(t, err)
-	require.Len(t, paused, 1)
 }
 
 // By a clock that is set by hand a cooldown ends in its time; set back, it is at most twice as long.

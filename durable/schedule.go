@@ -197,12 +197,19 @@ func (l *link) storeSchedule(ctx context.Context, name string, p *recur.Schedule
 			return errNoTime
 		}
 		if old != nil && s.Definition == p.Encode() {
-			if p.Paused {
-				return nil
+			stays := p.Paused
+			if !stays {
+				o, err := l.calendar.Occurrence(ctx, name)
+				if err != nil {
+					return err
+				}
+				stays = o.State != 0 && !(recur.Waits(&o) && l.calendar.IsAhead(name, p, s.Last, o.Due))
 			}
-			o, err := l.calendar.Occurrence(ctx, name)
-			if err != nil || o.State != 0 && !(recur.Waits(&o) && l.calendar.IsAhead(name, p, s.Last, o.Due)) {
-				return err
+			if stays {
+				if err := l.calendar.Confirm(ctx, s); !errors.Is(err, driver.ErrChanged) {
+					return err
+				}
+				continue
 			}
 		}
 		if err := l.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
@@ -285,10 +292,12 @@ func (l *link) change(ctx context.Context, what, name string, f func(*recur.Sche
 		if err != nil {
 			return fmt.Errorf("durable: %s: the schedule %.300q: %w", what, name, err)
 		}
-		if !f(p) {
-			return nil
+		if f(p) {
+			err = l.calendar.Store(ctx, s, p, true)
+		} else {
+			err = l.calendar.Confirm(ctx, s)
 		}
-		if err := l.calendar.Store(ctx, s, p, true); !errors.Is(err, driver.ErrChanged) {
+		if !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}

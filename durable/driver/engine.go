@@ -104,7 +104,9 @@ type Engine interface {
 
 	// SetSchedule stores a schedule if the stored one has the revision was, 0 for none;
 	// otherwise it returns ErrChanged. It may be repeated after ErrUncertain: a stored
-	// schedule with the revision of s comes from an earlier try. Last does not change.
+	// schedule with the revision of s comes from an earlier try, and nothing is stored. So
+	// a call with was as the revision of s confirms what Schedule has returned, which may be
+	// old; both are 0 where it has found none. Last does not change.
 	// The job under OccurrenceKey changes in the same commit: one that runs, or has had
 	// an attempt, stays; otherwise replace returns the occurrence that waits afterwards,
 	// and a nil replace leaves no occurrence.
@@ -146,7 +148,8 @@ type Engine interface {
 	// SetFlowControl stores limits and pauses if the stored ones have the revision was;
 	// otherwise it returns ErrChanged. It may be repeated after ErrUncertain: stored ones
 	// with the revision of r come from an earlier try, or from another call that has not
-	// returned yet. Claims started after SetFlowControl returns see the new limits and
+	// returned yet. So a call with was as the revision of r confirms what FlowControl has
+	// returned, which may be old. Claims started after SetFlowControl returns see the new limits and
 	// pauses, on every engine. A claim that was under way has ended by then, or sees
 	// them, too. Workers are notified (Notice.FlowControl). The engine may forget the
 	// counts of a removed limit.

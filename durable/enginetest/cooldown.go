@@ -174,3 +174,59 @@ func cooldownsOverlap(t *testing.T, s Store) {
 		a.resume(what)
 	}
 }
+
+// unnotified is an engine whose workers get no notice of changed limits and pauses: they know of one up to a second later.
+type unnotified struct{ driver.Engine }
+
+func (e unnotified) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
+	notify := c.Notify
+	c.Notify = func(n driver.Notice) {
+		n.FlowControl = false
+		notify(n)
+	}
+	return e.Engine.Work(ctx, c)
+}
+
+// A cooldown is stored though the worker of its handler still knows a pause of the same jobs that another process
+// has resumed: one that was a cooldown of the worker's own, one with an end, or one without.
+func cooldownAfterResume(t *testing.T, s Store) {
+	release := make(chan bool)
+	a, b := open(t, unnotified{s.Open(t)}, steady), open(t, s.Open(t))
+	a.handle(kind, func(context.Context, *durable.Attempt) error {
+		<-release
+		return durable.Cooldown(time.Hour, errTest)
+	}).start()
+	what := durable.Pausable{Kind: kind}
+	const known = 1200 * time.Millisecond // a worker knows a pause after this, or the test shows nothing
+	for _, pause := range []func(){
+		func() {
+			release <- true
+			await(t, "it is stored", func() bool { return a.Stats().Snoozed == 1 })
+		},
+		func() { b.ok(b.PauseFor(within(t), what, 2*time.Hour)); time.Sleep(known) },
+		func() { b.pause(what); time.Sleep(known) },
+	} {
+		n := attempts(a)
+		refs := a.add(times(2, durable.Job{Kind: kind})...)
+		await(t, "both run", func() bool { return attempts(a) == n+2 })
+		pause()
+		b.resume(what)
+		ended := a.Stats().Snoozed
+		release <- true
+		await(t, "its end is stored", func() bool { return a.Stats().Snoozed > ended })
+		until := b.cooled()
+		require.Len(t, until, 1, "the cooldown is stored")
+		require.WithinRange(t, until[0], b.now().Add(time.Hour-patience), b.now().Add(time.Hour+apart))
+		for _, ref := range refs {
+			await(t, "it waits", func() bool {
+				select {
+				case release <- true: // to the one that still runs
+				default:
+				}
+				return b.get(ref).State == durable.Waiting
+			})
+		}
+		a.cancelAll(refs)
+		b.resume(what)
+	}
+}

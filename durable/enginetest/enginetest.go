@@ -157,9 +157,10 @@ var cases = []testCase{
 	{"ScheduleListed", scheduleListed}, {"ScheduleSpan", scheduleSpan}, {"ScheduleOfAnother", scheduleOfAnother},
 	{"BadSchedule", badSchedule}, {"ScheduleRaces", scheduleRaces},
 
-	{"LimitClaims", limitClaims}, {"FlowControlStored", flowControlStored}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
+	{"LimitClaims", limitClaims}, {"FlowControlStored", flowControlStored}, {"Confirms", confirms}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
 	{"LimitPerLane", limitPerLane}, {"LimitRate", limitRate}, {"Pauses", pauses}, {"PausedTwice", pausedTwice},
 	{"PauseForClaims", pauseForClaims}, {"PauseForEnds", pauseForEnds}, {"Cooldown", cooldown}, {"CooldownsOverlap", cooldownsOverlap},
+	{"CooldownAfterResume", cooldownAfterResume},
 	{"LanesTakeTurns", lanesTakeTurns}, {"LanesInOrder", lanesInOrder}, {"LimitChanged", limitChanged}, {"LimitRaised", limitRaised},
 	{"LimitDeath", limitDeath}, {"LimitOrphan", limitOrphan}, {"LimitAlone", limitAlone},
 	{"LimitSlowReturn", limitSlowReturn}, {"LimitRateAnswerLost", limitRateAnswerLost},

@@ -136,6 +136,43 @@ func flowControlStored(t *testing.T, s Store) {
 	require.Equal(t, now.Revision(), readFlowControl(t, r.engine).Revision())
 }
 
+// A change of what was read to the same revision stores nothing: it confirms what was read, or returns ErrChanged if
+// that is old. So it does where nothing was ever stored.
+func confirms(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	e, ctx := r.engine, within(t)
+	none := readFlowControl(t, e)
+	r.ok(e.SetFlowControl(ctx, none.Revision(), none))
+	never := driver.Schedule{Name: "s"}
+	r.ok(e.SetSchedule(ctx, 0, never, nil))
+	_, err := e.Schedule(ctx, "s")
+	require.ErrorIs(t, err, driver.ErrNotFound)
+	require.Empty(t, r.schedules())
+
+	r.pause(durable.Pausable{Lane: "l"})
+	r.schedule("s", "@daily", durable.Job{Kind: kind})
+	flow := readFlowControl(t, e)
+	schedule, err := e.Schedule(ctx, "s")
+	r.ok(err)
+	next := r.lookup(driver.OccurrenceKey("s"))
+	require.ErrorIs(t, e.SetFlowControl(ctx, none.Revision(), none), driver.ErrChanged)
+	require.ErrorIs(t, e.SetSchedule(ctx, 0, never, nil), driver.ErrChanged)
+	r.ok(e.SetFlowControl(ctx, flow.Revision(), flow))
+	r.ok(e.SetSchedule(ctx, schedule.Revision, schedule, nil))
+	require.Equal(t, flow.Encode(), readFlowControl(t, e).Encode())
+	again, err := e.Schedule(ctx, "s")
+	r.ok(err)
+	require.Equal(t, schedule, again)
+	require.Equal(t, next.Ref, r.lookup(driver.OccurrenceKey("s")).Ref, "the occurrence stays")
+
+	r.resume(durable.Pausable{Lane: "l"})
+	r.ok(r.DeleteSchedule(ctx, "s"))
+	require.ErrorIs(t, e.SetFlowControl(ctx, flow.Revision(), flow), driver.ErrChanged)
+	require.ErrorIs(t, e.SetSchedule(ctx, schedule.Revision, schedule, nil), driver.ErrChanged)
+	require.ErrorIs(t, r.PauseSchedule(ctx, "s"), durable.ErrNotFound)
+	require.ErrorIs(t, r.DeleteSchedule(ctx, "s"), durable.ErrNotFound)
+}
+
 // Whatever is wrong with a limit or a pause gets an error that says so.
 func badLimits(t *testing.T, s Store) {
 	r := open(t, s.Open(t))

@@ -268,7 +268,7 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts",
 		"OnKey", "PushedBack", "FreeWhenBegun", "Signal", "ReplaceAgainstClaim", "SignalAgainstDeadline", "LastValue", "KeyLeftByTheDead", "KeyAfterGrace",
 		"AddedWithoutPause", "DueKeepsItsTurn", "DueTakesManyValues",
-		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "ScheduleEditedLate", "LimitClaims", "LimitDeath", "CancelRunning")
+		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "ScheduleEditedLate", "Confirms", "LimitClaims", "LimitDeath", "CancelRunning")
 }
 
 // A queue over several streams is one queue.

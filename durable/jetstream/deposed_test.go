@@ -282,8 +282,20 @@ func deposedAnswers(t *testing.T) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
+	e := newEngine("default", []*part{p}, nil)
+	paused := []driver.Pause{{Pausable: driver.Pausable{Kind: "k"}}}
+	stopped := driver.Schedule{Name: "stopped", Definition: `{"spec":"@daily","paused":true}`, Revision: 1}
+	if err := errors.Join(e.SetFlowControl(ctx, 0, driver.NewFlowControl(1, nil, paused)), e.SetSchedule(ctx, 0, stopped, nil)); err != nil {
+		return err
+	}
 	d.cutOff(t, old)
 	if err := p.awaitLeader(t, old); err != nil {
+		return err
+	}
+	none := func(time.Time, *driver.Record) (*driver.Record, error) { return nil, nil }
+	stopped.Definition, stopped.Revision = `{"spec":"@daily"}`, 2
+	set := e.SetFlowControl(ctx, 1, driver.NewFlowControl(2, nil, nil))
+	if err := errors.Join(set, e.SetSchedule(ctx, 1, stopped, none), e.SetSchedule(ctx, 0, driver.Schedule{Name: "new", Definition: stopped.Definition, Revision: 1}, none)); err != nil {
 		return err
 	}
 	_, err = p.changes.cancel(ctx, ends)
@@ -344,6 +356,9 @@ func (p *part) askAll(ctx context.Context, now time.Time) map[string]error {
 		"ErrExists of a key that is free": func() error { return cmp.Or(add(driver.KeyRefuse), errors.New("stored")) },
 		"Signal of a job that waits":      func() error { _, err := p.changes.signal(ctx, "replaced", nil, now); return err },
 		"Lookup of a job that waits":      func() error { _, err := e.Lookup(ctx, "free before"); return err },
+		"Pause that was ended":            func() error { return confirmFlowControl(ctx, e) },
+		"pause of a schedule, ended":      func() error { return confirmSchedule(ctx, e, "stopped") },
+		"absence of a schedule that is":   func() error { return confirmSchedule(ctx, e, "new") },
 		"Cancel of a job that waits":      func() error { _, err := p.changes.cancel(ctx, runs); return err },
 		"Move of a job that waits":        func() error { _, err := p.changes.move(ctx, runs, now); return err },
 	}
@@ -360,6 +375,24 @@ func (p *part) askAll(ctx context.Context, now time.Time) map[string]error {
 	}
 	asking.Wait()
 	return answers
+}
+
+// confirmFlowControl confirms the limits and pauses that are read.
+func confirmFlowControl(ctx context.Context, e *engine) error {
+	f, err := e.FlowControl(ctx)
+	if err != nil {
+		return err
+	}
+	return e.SetFlowControl(ctx, f.Revision(), f)
+}
+
+// confirmSchedule confirms a schedule that is read, or that there is none.
+func confirmSchedule(ctx context.Context, e *engine, name string) error {
+	s, err := e.Schedule(ctx, name)
+	if s.Name = name; err != nil && !errors.Is(err, driver.ErrNotFound) {
+		return err
+	}
+	return e.SetSchedule(ctx, s.Revision, s, nil)
 }
 
 // insertAndFind inserts records of a near bucket, and returns their messages by ID.

@@ -129,7 +129,10 @@ func (fc *flowControl) SetFlowControl(ctx context.Context, was int64, r *driver.
 		if err != nil {
 			return false, err
 		}
-		if done, err := revised(there.flow.Revision(), was, r.Revision()); done {
+		switch done, err := revised(there.flow.Revision(), was, r.Revision()); {
+		case done && err == nil && was == r.Revision():
+			return p.ifStands(ctx, reading{p.flowControlSubject(): there.seq}, nil)
+		case done:
 			return true, err
 		}
 		err = p.write(ctx, write{subject: p.flowControlSubject(), data: text, last: seq(there.seq), rollup: true})

@@ -96,7 +96,10 @@ func (sc *schedules) setSchedule(ctx context.Context, revision int64, s driver.S
 		if err != nil {
 			return false, err
 		}
-		if done, err := revised(there.Revision, revision, s.Revision); done {
+		switch done, err := revised(there.Revision, revision, s.Revision); {
+		case done && err == nil && revision == s.Revision:
+			return sc.ifStands(ctx, reading{sc.scheduleSubject(s.Name): was.Seq}, nil)
+		case done:
 			return true, err
 		}
 		if s.Definition != "" {

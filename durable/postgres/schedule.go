@@ -23,6 +23,9 @@ type scheduler struct{ *announcer }
 // SetSchedule changes a schedule and its waiting occurrence in one transaction. It and the end of an
 // occurrence lock in the same order: so one of the two waits for the other, and sees what it has done.
 func (c *scheduler) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+	if was == s.Revision {
+		return c.confirm(ctx, s)
+	}
 	next, err := retry(ctx, c.db, true, func() (*driver.Record, error) {
 		next, err := c.setSchedule(ctx, was, s, replace)
 		if errors.Is(err, errBefore) {
@@ -32,6 +35,18 @@ func (c *scheduler) SetSchedule(ctx context.Context, was int64, s driver.Schedul
 	})
 	if err == nil && next != nil {
 		c.announceSoon([]driver.Record{*next}, make([]driver.Ref, 1), make([]error, 1))
+	}
+	return err
+}
+
+// confirm returns driver.ErrChanged if a schedule has another revision. It waits for no lock.
+func (c *scheduler) confirm(ctx context.Context, s driver.Schedule) error {
+	there, err := c.Schedule(ctx, s.Name)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
+	}
+	if err == nil && there.Revision != s.Revision {
+		err = driver.ErrChanged
 	}
 	return err
 }

@@ -1,7 +1,10 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,6 +12,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // A claim counts tokens as driver.Take does, wherever the times of the counter are: each lane has others.
@@ -64,4 +68,37 @@ func TestTokensAreCountedAsByTake(t *testing.T) {
 		require.InDelta(t, c.TATBehind, u.TATBehind, float64(l.Gap()/4), about)
 	}
 	require.Len(t, usage, len(want))
+}
+
+// A server whose clock is ahead sweeps no counter whose tokens are not back by another clock: two clocks that alternate
+// would give the Burst again with each sweep.
+func TestSweepByAClockAhead(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	q, err := durable.Open(t.Context(), s.open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	ahead, set := s.OpenClocked(t, time.Hour)
+	require.NoError(t, q.SetLimit(t.Context(), "l", durable.Limit{Kind: "k", PerLane: true, Rate: 0.01, Burst: 5}))
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+	stop, done := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { q.Run(stop) })
+	defer running.Wait()
+	defer done()
+	_, err = q.AddMany(t.Context(), slices.Repeat([]durable.Job{{Kind: "k", Lane: "l"}}, 5)...)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return q.Stats().Done == 5 }, patience, 10*time.Millisecond)
+	taken := func(e driver.Engine) int {
+		usage, err := e.Usage(t.Context())
+		require.NoError(t, err)
+		return len(usage)
+	}
+	right := s.open(t)
+	ahead.(*postgres.Engine).Expire(t.Context())
+	require.Equal(t, 1, taken(right), "the tokens are not back")
+	require.Zero(t, taken(ahead), "they are, by this clock")
+	set(3 * time.Hour)
+	ahead.(*postgres.Engine).Expire(t.Context())
+	require.Zero(t, taken(right), "it is swept")
 }

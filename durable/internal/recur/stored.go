@@ -1,6 +1,7 @@
 package recur
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,20 +12,31 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
-// Stored returns a schedule, as it is stored and decoded. driver.ErrNotFound: there is none; the first
-// result is that of one that was deleted.
+// Stored returns a schedule, as it is stored and decoded. driver.ErrNotFound: there is none, which the engine has
+// confirmed; the first result is that of one that was deleted.
 func (c *Calendar) Stored(ctx context.Context, name string) (driver.Schedule, *Schedule, error) {
 	if !valid.Printable(name) {
 		return driver.Schedule{Name: name}, nil, driver.ErrNotFound // and a database might refuse the text
 	}
-	s, err := c.engine.Schedule(ctx, name)
-	if s.Name = name; err != nil {
-		return s, nil, err
+	for range Tries {
+		s, err := c.engine.Schedule(ctx, name)
+		if s.Name = name; err == nil && s.Definition != "" {
+			return s, DecodeSchedule(s.Definition), nil
+		}
+		if err == nil || errors.Is(err, driver.ErrNotFound) {
+			err = cmp.Or(c.Confirm(ctx, s), driver.ErrNotFound)
+		}
+		if !errors.Is(err, driver.ErrChanged) {
+			return s, nil, err
+		}
 	}
-	if s.Definition == "" {
-		return s, nil, driver.ErrNotFound
-	}
-	return s, DecodeSchedule(s.Definition), nil
+	return driver.Schedule{Name: name}, nil, fmt.Errorf("durable: the schedule %.300q: %w: gave up after %d conflicting updates", name, driver.ErrUncertain, Tries)
+}
+
+// Confirm returns nil if a schedule is stored as it was read, and driver.ErrChanged if not: what was read may be old. An
+// answer for which nothing is stored rests on it.
+func (c *Calendar) Confirm(ctx context.Context, s driver.Schedule) error {
+	return c.engine.SetSchedule(ctx, s.Revision, s, nil)
 }
 
 // Occurrence returns the occurrence of a schedule that waits or runs; State is 0 if there is none.

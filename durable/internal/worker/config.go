@@ -37,8 +37,9 @@ type Config struct {
 	Closed   context.Context // ends with Close
 	Requests context.Context // ends some time after Closed: of requests that are to be answered by then
 
-	// PauseUntil stores a pause, unless one of the same jobs ends later.
-	PauseUntil func(ctx context.Context, what driver.Pausable, until time.Time) error
+	// PauseUntil stores pauses with an end by one change, except those of jobs that have a pause which ends later. It
+	// returns the pauses that it has stored.
+	PauseUntil func(ctx context.Context, all []driver.Pause) ([]driver.Pause, error)
 }
 
 // Defaults are the options of a Queue that is given none.

@@ -2,7 +2,7 @@ package worker
 
 import (
 	"context"
-	"slices"
+	"errors"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -11,39 +11,77 @@ import (
 // cooldownStep is what the end of a cooldown is rounded up to: handlers that return together store one.
 const cooldownStep = 100 * time.Millisecond
 
+// cooldown is one that a handler has asked for.
+type cooldown struct {
+	driver.Pause
+	reason string
+	stored chan error // of one: whether the store has it, or a pause of the same jobs that ends later
+}
+
 // coolDown stores the cooldown that a handler has asked for, before the end of its job is stored and its slot is
 // free. So the next job of the kind does not begin in this process, and after a crash the cooldown holds.
-// One at a time: most of those that wait here find that the cooldown of another is as long.
+//
+// The store alone knows whether a pause is there that ends later: another process may have resumed the one that is
+// known here. So each cooldown is part of a request that began after its handler had returned, and those that come
+// while a request is under way share the next.
 func (w *Worker) coolDown(out *driver.Completion, d time.Duration) {
 	r := &out.Delivery.Record
-	what, now := driver.Pausable{Kind: r.Kind, Lane: r.Lane}, w.c.Clock.Time()
-	until := now.Add(d + cooldownStep - 1).Truncate(cooldownStep)
+	now := w.c.Clock.Time()
+	c := &cooldown{driver.Pause{Pausable: driver.Pausable{Kind: r.Kind, Lane: r.Lane}, Since: now}, out.Error, make(chan error, 1)}
+	c.Until = now.Add(d + cooldownStep - 1).Truncate(cooldownStep)
 	ctx, cancel := context.WithTimeout(w.link.requests, w.c.patience())
 	defer cancel()
-	select {
-	case w.cooling <- struct{}{}:
-		defer func() { <-w.cooling }()
-	case <-ctx.Done():
+	err := driver.ErrClosed
+	if w.cooldowns.Put(c) {
+		select {
+		case err = <-c.stored:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
-	if !w.isPausedUntil(what, until) {
-		err := w.c.PauseUntil(ctx, what, until)
-		if err != nil {
-			w.c.Log.Warn("durable: cannot store a cooldown; only its job waits", "of", what.String(), "for", d, "error", err)
-			return
-		}
-		w.c.Log.Warn("durable: a handler has asked for a cooldown", "of", what.String(), "until", until, "error", out.Error)
-		if f, err := w.c.Engine.FlowControl(ctx); err == nil {
-			w.setFlowControl(f)
-		}
+	if err != nil {
+		w.c.Log.Warn("durable: cannot store a cooldown; only its job waits", "of", c.String(), "for", d, "error", err)
+		return
 	}
 	out.At = now
 }
 
-// isPausedUntil reports whether it is known here that something is paused until a time.
-func (w *Worker) isPausedUntil(what driver.Pausable, until time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.dispatcher.Pauses(), func(p driver.Pause) bool {
-		return p.Pausable == what && (p.Until.IsZero() || !p.Until.Before(until))
-	})
+// storeCooldowns stores cooldowns by one request, that of each Pausable with the latest end.
+func (w *Worker) storeCooldowns(asked []*cooldown) {
+	ctx, cancel := context.WithTimeout(w.link.requests, w.c.patience())
+	defer cancel()
+	w.pauseFor(ctx, asked)
+	if f, err := w.c.Engine.FlowControl(ctx); err == nil {
+		w.setFlowControl(f)
+	}
+	for _, c := range asked {
+		close(c.stored)
+	}
+}
+
+// pauseFor stores cooldowns, of each Pausable the one that ends last, and answers those that it cannot store.
+func (w *Worker) pauseFor(ctx context.Context, asked []*cooldown) {
+	last := map[driver.Pausable]*cooldown{}
+	for _, c := range asked {
+		if l := last[c.Pausable]; l == nil || c.Until.After(l.Until) {
+			last[c.Pausable] = c
+		}
+	}
+	pauses := make([]driver.Pause, 0, len(last))
+	for _, c := range last {
+		pauses = append(pauses, c.Pause)
+	}
+	stored, err := w.c.PauseUntil(ctx, pauses)
+	for _, p := range stored {
+		w.c.Log.Warn("durable: a handler has asked for a cooldown", "of", p.String(), "until", p.Until, "error", last[p.Pausable].reason)
+	}
+	for _, c := range asked {
+		switch {
+		case err == nil:
+		case errors.Is(err, driver.ErrInvalid) && len(last) > 1: // there are too many pauses: some may fit
+			w.pauseFor(ctx, []*cooldown{c})
+		default:
+			c.stored <- err
+		}
+	}
 }

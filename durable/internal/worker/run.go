@@ -95,7 +95,7 @@ func logNotFetched(c *Config, err error, pause time.Duration) {
 func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Time) *Worker {
 	w := &Worker{
 		c: c, kinds: kinds, polls: polls{last: renewed},
-		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1), cooling: make(chan struct{}, 1),
+		claimNow: make(chan struct{}, 1), renewNow: make(chan struct{}, 1), reloadLimits: make(chan struct{}, 1),
 		dispatcher: dispatch.New(dispatch.Config{
 			Kinds: kinds.All(), Limits: c.Limits, Concurrency: c.Concurrency, Lease: c.Lease, Manual: c.Manual,
 		}, c.moment()),
@@ -112,6 +112,7 @@ func newWorker(c Config, e driver.Worker, kinds *driver.KindSet, renewed time.Ti
 		linger = 0 // nobody adds meanwhile
 	}
 	w.ends.plain, w.ends.retake = batch.New(w.finish, linger, endsEnough), batch.New(w.finish, linger, endsEnough)
+	w.cooldowns = batch.New(w.storeCooldowns, 0, 1)
 	return w
 }
 
@@ -138,6 +139,7 @@ func (w *Worker) work(ctx context.Context) {
 	defer w.drain(hangUp)()
 	fetches.Wait()
 	claims.Wait()
+	w.cooldowns.Close()
 	w.ends.plain.Close()
 	w.ends.retake.Close()
 	end()

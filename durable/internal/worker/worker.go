@@ -24,9 +24,10 @@ type Worker struct {
 	wheel *timingwheel.TimingWheel
 	ends  ends
 
+	cooldowns *batch.Batcher[*cooldown] // that are to be stored
+
 	claimNow     chan struct{} // for claimLoop: there may be something to claim
 	renewNow     chan struct{} // for heartbeats: one is to be sent at once
-	cooling      chan struct{} // of one: coolDown
 	reloadLimits chan struct{} // for watchFlowControl: limits and pauses are to be read at once
 
 	stop  func() // ends Run

@@ -2,6 +2,9 @@
 -- its end was committed late, workers that have been dead for a day, and schedules that were
 -- deleted a week ago. Old enough is
 -- what was born before $1.
+--
+-- A counter stays for two hours after its tokens are back: a server whose clock is ahead by less sweeps none that another
+-- still needs. Else two servers that alternate would give the Burst again with each sweep.
 with recursive kinds as ( -- that there are, by one step in the index for each
     (select kind from tickwheel.job order by kind limit 1)
     union all
@@ -24,7 +27,7 @@ with recursive kinds as ( -- that there are, by one step in the index for each
 ), counters as (
     delete from tickwheel.counter c using (
         select limit_id, lane from tickwheel.counter
-        where taken = 0 and greatest(full_at, reserved_until) < extract(epoch from now()) * 1000000000
+        where taken = 0 and greatest(full_at, reserved_until) < extract(epoch from now() - interval '2 hours') * 1000000000
             or limit_id <> all ((select limit_ids from tickwheel.flow_control)::int8[])
         for update skip locked
     ) as o where c.limit_id = o.limit_id and c.lane = o.lane

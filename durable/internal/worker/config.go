@@ -39,6 +39,9 @@ type Config struct {
 
 	// PauseUntil stores a pause, unless one of the same jobs ends later.
 	PauseUntil func(ctx context.Context, what driver.Pausable, until time.Time) error
+
+	// Ended is called with a lock after the end of a job was stored: it does not block.
+	Ended func(driver.Ref)
 }
 
 // Defaults are the options of a Queue that is given none.

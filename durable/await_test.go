@@ -79,7 +79,7 @@ func twoQueues(t *testing.T, log *bytes.Buffer) (runs, other *durable.Queue, e *
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
 	runs.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
-	runs.Handle("slow", func(ctx context.Context, *durable.Attempt) error {
+	runs.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Hour):

@@ -224,7 +224,7 @@ func reasonOf(r durable.Reason) Reason {
 // End is how a job has ended.
 type End struct {
 	State string `json:"state,omitempty"` // That of a kept job, or "unknown" for one that is not kept; empty if it has not ended.
-	Error string `json:"error,omitempty"` // Of the last attempt that failed.
+	Error string `json:"error,omitempty"` // The error of the last attempt that failed.
 }
 
 // Command is the body of a write.

@@ -18,7 +18,6 @@ func TestProgressRequests(t *testing.T) {
 	now := p.now().Truncate(time.Microsecond)
 	due, closed := now.Add(10*time.Hour), now.Add(5*time.Hour)
 	recs, want := make([]driver.Record, n), make([]driver.Progress, n)
-	refs := make([]driver.Ref, n)
 	for i := range recs {
 		recs[i] = recordAt(strconv.Itoa(i), due, now)
 		if i%8 == 7 {

@@ -92,13 +92,14 @@ func (c *contended) leave(it *adding) {
 type adder struct {
 	*link
 	added     *atomic.Int64
+	replaced  func(Ref)               // is called with a job that Job.Found may tell of
 	plain     *batch.Batcher[*adding] // jobs without a key
 	keyed     *batch.Batcher[*adding] // jobs with one
 	contended *contended
 }
 
-func newAdder(l *link, added *atomic.Int64) *adder {
-	a := &adder{link: l, added: added}
+func newAdder(l *link, added *atomic.Int64, replaced func(Ref)) *adder {
+	a := &adder{link: l, added: added, replaced: replaced}
 	a.plain, a.keyed, a.contended = batch.New(a.insert, 0, 1), batch.New(a.insert, 0, 1), newContended(a.insert)
 	return a
 }
@@ -203,6 +204,9 @@ func (a *adder) insert(items []*adding) {
 		}
 		if it.err == nil {
 			a.added.Add(1)
+			if it.found != "" {
+				a.replaced(it.found)
+			}
 		}
 		a.contended.leave(it)
 		close(it.done)

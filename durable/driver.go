@@ -132,6 +132,10 @@ var (
 	// long ago.
 	ErrNotFound = driver.ErrNotFound
 
+	// ErrEnded is an ErrNotFound of a job that was stored and has ended, when nobody knows how. See
+	// [Queue.Await].
+	ErrEnded = driver.ErrEnded
+
 	// ErrLeaseLost is returned when a worker was silent for longer than its lease, so that
 	// another one may have its jobs. It is the cause with which the handlers' contexts end
 	// then.

@@ -55,3 +55,31 @@ func ExampleQueue_RunUntilIdle() {
 	fmt.Printf("%+v\n", ran)
 	// Output: {Attempts:2 Done:1 Failed:0 Dead:1}
 }
+
+// Await returns when a job has ended, whichever process runs it.
+func ExampleQueue_Await() {
+	q, _ := open()
+	defer q.Close()
+	q.Handle("mail", func(_ context.Context, a *durable.Attempt) error {
+		if string(a.Job.Payload) == "nobody" {
+			return durable.Discard(errors.New("there is no such customer"))
+		}
+		return nil
+	})
+	go q.Run(ctx)
+	for _, to := range []string{"ann", "nobody"} {
+		ref, err := q.Add(ctx, durable.Job{Kind: "mail", Payload: []byte(to)})
+		check(err)
+		switch info, err := q.Await(ctx, ref); {
+		case errors.Is(err, durable.ErrEnded):
+			fmt.Println("done, canceled or replaced: it is not kept")
+		case err == nil:
+			fmt.Printf("%v: %s\n", info.State, info.LastError)
+		default: // ctx has ended, say
+			check(err)
+		}
+	}
+	// Output:
+	// done, canceled or replaced: it is not kept
+	// dead: there is no such customer
+}

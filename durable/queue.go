@@ -32,6 +32,7 @@ type Queue struct {
 
 	middleware []Middleware
 	adds       *adder
+	awaits     *awaits
 	addAll     AddFunc // addJobs with the middleware around it
 
 	closing sync.Once
@@ -70,7 +71,8 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 	q.calendar = recur.NewCalendar(e, q.log, q.clock.Time, &q.counters.Added)
 	q.closed, q.close = context.WithCancelCause(context.Background())
 	q.requests, q.hangUp = context.WithCancelCause(context.Background())
-	q.adds = newAdder(q.link, &q.counters.Added)
+	q.awaits = newAwaits(q.link)
+	q.adds = newAdder(q.link, &q.counters.Added, q.awaits.check)
 	q.addAll = wrapAdd(q.middleware, q.adds.addJobs)
 	if !q.manual {
 		q.wg.Go(q.followClock)
@@ -113,6 +115,7 @@ func disown(e driver.Engine) {
 func (q *Queue) Close() error {
 	q.closing.Do(func() {
 		q.close(ErrClosed)
+		q.awaits.close()
 		defer time.AfterFunc(closeTimeout, func() { q.hangUp(ErrClosed) }).Stop()
 		defer q.hangUp(ErrClosed)
 		q.adds.plain.Close()
@@ -161,6 +164,7 @@ func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
 	oks, errs := q.engine.Cancel(ctx, []Ref{r})
 	if oks[0] {
 		q.counters.Canceled.Add(1)
+		q.awaits.check(r)
 	}
 	return oks[0], errs[0]
 }
@@ -256,6 +260,7 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 	ok, err := q.engine.Move(ctx, r, at)
 	if ok {
 		q.counters.Rescheduled.Add(1)
+		q.awaits.check(r)
 	}
 	return ok, err
 }

@@ -28,7 +28,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	}
 	c := q.config
 	c.Engine, c.Clock, c.Manual, c.Times, c.Counters = q.engine, q.clock, q.manual, q.calendar, &q.counters
-	c.PauseUntil = q.pauseUntil
+	c.PauseUntil, c.Ended = q.pauseUntil, q.awaits.check
 	c.Handlers, c.Closed, c.Requests = q.handlers, q.closed, q.requests
 	return worker.Run(ctx, c, &q.running)
 }

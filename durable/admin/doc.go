@@ -39,6 +39,7 @@
 //	GET  list       [Listing]: ?state=waiting|running|dead &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=
 //	GET  why        [Reason]: why a job has not run, ?ref=, or a schedule has no occurrence, ?schedule=
+//	GET  await      [End]: how a job has ended, ?ref=, after at most 5 s
 //	GET  summary    [Summary]: what cannot be read is empty, and says why
 //	GET  counts     [Counts]; it reads all of the store
 //	GET  schedules  a list of [Schedule]

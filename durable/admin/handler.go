@@ -110,7 +110,7 @@ func NewHandler(q *durable.Queue, opts ...Option) http.Handler {
 type read func(*handler, context.Context, *reading) (any, error)
 
 var reads = map[string]read{
-	"list": (*handler).list, "show": (*handler).show, "why": (*handler).why, "summary": (*handler).summary, "counts": (*handler).counts,
+	"list": (*handler).list, "show": (*handler).show, "why": (*handler).why, "await": (*handler).await, "summary": (*handler).summary, "counts": (*handler).counts,
 	"schedules": (*handler).schedules, "workers": (*handler).workers, "limits": (*handler).limits, "pauses": (*handler).pauses,
 }
 
@@ -267,6 +267,22 @@ func (h *handler) why(ctx context.Context, r *reading) (any, error) {
 	}
 	reason, err := ask()
 	return reasonOf(reason), err
+}
+
+// awaitFor is how long a request waits for the end of a job: a proxy may close one that takes much longer.
+const awaitFor = 5 * time.Second
+
+func (h *handler) await(ctx context.Context, r *reading) (any, error) {
+	within, cancel := context.WithTimeout(ctx, awaitFor)
+	defer cancel()
+	info, err := h.q.Await(within, durable.Ref(r.URL.Query().Get("ref")))
+	switch {
+	case errors.Is(err, durable.ErrEnded):
+		return End{State: "unknown"}, nil
+	case err != nil && ctx.Err() == nil && within.Err() != nil:
+		return End{}, nil
+	}
+	return End{State: info.State.String(), Error: info.LastError}, err
 }
 
 // summary says what is known: an operator looks here when the store is out of order.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -127,7 +128,15 @@ func TestReads(t *testing.T) {
 		require.Equal(t, ref, why.Job.Ref)
 		require.Len(t, why.Workers, map[bool]int{true: 1}[ref == running])
 	}
-	require.Equal(t, http.StatusNotFound, get(t, h, "/why?ref=no", &struct{}{}).Code)
+	var e admin.End
+	get(t, h, "/await?ref="+url.QueryEscape(string(dead)), &e)
+	require.Equal(t, admin.End{State: "dead", Error: evil}, e)
+	e = admin.End{}
+	get(t, h, "/await?ref="+url.QueryEscape(string(running)), &e)
+	require.Zero(t, e, "it has not ended")
+	for _, what := range []string{"why", "await"} {
+		require.Equal(t, http.StatusNotFound, get(t, h, "/"+what+"?ref=no", &struct{}{}).Code)
+	}
 	require.Equal(t, http.StatusNotFound, get(t, h, "/why?schedule=no", &struct{}{}).Code)
 	var s admin.Summary
 	get(t, h, "/summary", &s)
@@ -240,6 +249,9 @@ func (e *refused) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, erro
 	}
 }
 
+func (e *refused) Progress(ctx context.Context, refs []driver.Ref) ([]driver.Progress, []error) {
+	return make([]driver.Progress, len(refs)), slices.Repeat([]error{e.try(ctx)}, len(refs))
+}
 func (e *refused) Workers(ctx context.Context) ([]driver.WorkerInfo, error) { return nil, e.try(ctx) }
 func (e *refused) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
 	return &driver.FlowControl{}, e.try(ctx)
@@ -255,7 +267,7 @@ func TestStoreOutOfReach(t *testing.T) {
 		defer q.Close()
 		h := admin.NewHandler(q)
 		e.down.Store(true)
-		for _, what := range []string{"list", "show?ref=a", "why?ref=a", "counts", "schedules", "workers", "limits", "pauses"} {
+		for _, what := range []string{"list", "show?ref=a", "why?ref=a", "await?ref=a", "counts", "schedules", "workers", "limits", "pauses"} {
 			began := time.Now()
 			var wrong struct{ Error string }
 			require.Equal(t, http.StatusServiceUnavailable, get(t, h, "/"+what, &wrong).Code, what)

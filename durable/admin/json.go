@@ -221,6 +221,12 @@ func reasonOf(r durable.Reason) Reason {
 	return a
 }
 
+// End is how a job has ended.
+type End struct {
+	State string `json:"state,omitempty"` // That of a kept job, or "unknown" for one that is not kept; empty if it has not ended.
+	Error string `json:"error,omitempty"` // The error of the last attempt that failed.
+}
+
 // Command is the body of a write.
 type Command struct {
 	Refs  []durable.Ref `json:"refs,omitempty"`

@@ -95,6 +95,11 @@ type Engine interface {
 	// Get returns the Info of a job that is kept, or ErrNotFound.
 	Get(ctx context.Context, ref Ref) (Info, error)
 
+	// Progress returns how far each job is, for Queue.Await. It takes few requests for thousands
+	// of jobs, and reads no payloads. A job that has not ended may be shown as it was some seconds
+	// ago; one that is shown as ended has ended. ErrNotFound: the Ref is not one of this engine.
+	Progress(ctx context.Context, refs []Ref) ([]Progress, []error)
+
 	// Scan iterates over the jobs that are kept, in no order. It is not a snapshot: it
 	// may return a job that changes meanwhile as it was or as it is, and more than once. It
 	// returns each job that exists from its begin to its end at least once, also one that

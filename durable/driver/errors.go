@@ -1,6 +1,9 @@
 package driver
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors to test for with errors.Is.
 var (
@@ -14,6 +17,10 @@ var (
 	// ErrNotFound is returned when no job has the Ref, or the key. The job may have ended
 	// long ago.
 	ErrNotFound = errors.New("durable: not found")
+
+	// ErrEnded is an ErrNotFound of a job that was stored and has ended: it is done, canceled,
+	// replaced under its key, or was dead until its retention ended or Delete removed it.
+	ErrEnded = fmt.Errorf("%w: the job has ended, and is not kept", ErrNotFound)
 
 	// ErrLeaseLost is returned when a worker was silent for longer than its lease, so that
 	// another one may have its jobs. It is the cause with which the handlers' contexts end

@@ -163,6 +163,23 @@ func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 	return p.describe(ctx, ref, a)
 }
 
+func (e *engine) Progress(ctx context.Context, refs []driver.Ref) ([]driver.Progress, []error) {
+	all, errs := make([]driver.Progress, len(refs)), make([]error, len(refs))
+	addresses := make([]address, len(refs))
+	spread(e, len(refs), func(i int) (p *part) {
+		p, addresses[i], errs[i] = e.find(refs[i])
+		return p
+	}, func(p *part, indices []int) {
+		for some := range slices.Chunk(indices, progressSize) {
+			found, failed := p.progress(ctx, pick(addresses, some))
+			for k, i := range some {
+				all[i], errs[i] = found[k], failed[k]
+			}
+		}
+	})
+	return all, errs
+}
+
 func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return inParts(e, func(p *part) iter.Seq2[driver.Info, error] { return p.scan(ctx, f) })
 }

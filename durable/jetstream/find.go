@@ -108,7 +108,7 @@ func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward 
 	if mark.Seq > 0 {
 		return false, nil
 	}
-	if at.bucket > fi.lowest().near && fi.now().Before(fi.closeAt(at.bucket).Add(markTTL/2)) {
+	if fi.staysMarked(at.bucket) {
 		return true, nil
 	}
 	_, m, err := fi.find(ctx, a, at, forward)
@@ -121,6 +121,11 @@ func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward 
 		return false, nil
 	}
 	return m.Seq > 0, err
+}
+
+// staysMarked reports whether a bucket would have its mark, had it been closed.
+func (fi *finder) staysMarked(bucket int64) bool {
+	return bucket > fi.lowest().near && fi.now().Before(fi.closeAt(bucket).Add(markTTL/2))
 }
 
 // leaderHas reports whether the leader has the message of a version. It reads one message of the bucket at a

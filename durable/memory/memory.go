@@ -437,6 +437,24 @@ func (e *engine) Get(_ context.Context, ref driver.Ref) (driver.Info, error) {
 	return j.info(ref), nil
 }
 
+func (e *engine) Progress(_ context.Context, refs []driver.Ref) ([]driver.Progress, []error) {
+	all, errs := make([]driver.Progress, len(refs)), make([]error, len(refs))
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	for i, ref := range refs {
+		j, ok := e.m.find(ref)
+		switch {
+		case e.open() != nil:
+			errs[i] = driver.ErrClosed
+		case !ok:
+			errs[i] = driver.ErrNotFound
+		default:
+			all[i] = driver.Progress{State: j.state, Due: j.rec.Due}
+		}
+	}
+	return all, errs
+}
+
 func (e *engine) Scan(_ context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		e.m.mu.Lock()

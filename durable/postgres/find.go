@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,6 +54,38 @@ func (r *reader) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 		return driver.Info{}, err
 	}
 	return infos[0], nil
+}
+
+// Progress reads all of the jobs with one statement. The due time of a job that does not wait is the end of
+// something else.
+func (r *reader) Progress(ctx context.Context, refs []driver.Ref) ([]driver.Progress, []error) {
+	all, errs := make([]driver.Progress, len(refs)), make([]error, len(refs))
+	indices, ids := map[string][]int{}, []string{}
+	for i, ref := range refs {
+		id, err := r.parse(ref)
+		if errs[i] = err; err == nil {
+			indices[id] = append(indices[id], i)
+			ids = append(ids, id)
+		}
+	}
+	_, err := query(ctx, r.db, func(row pgx.CollectableRow) (struct{}, error) {
+		var id string
+		var state int16
+		var due time.Time
+		err := row.Scan(&id, &state, &due)
+		for _, i := range indices[id] {
+			all[i] = driver.Progress{State: driver.Waiting + driver.State(state), Due: due}
+		}
+		return struct{}{}, err
+	}, r.progress, []any{ids}, hot)
+	if err != nil {
+		for _, of := range indices {
+			for _, i := range of {
+				errs[i] = err
+			}
+		}
+	}
+	return all, errs
 }
 
 // Scan iterates over the table by id, a page at a time.

@@ -15,7 +15,7 @@ var files embed.FS
 
 // statements are those of one schema.
 type statements struct {
-	insert, insertNew, insertOnKey, begins, signal, aside, freeExpired, lockKeys, tryKeys, open, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
+	insert, insertNew, insertOnKey, begins, signal, aside, freeExpired, lockKeys, tryKeys, open, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, progress, scan, search,
 	schedule, schedules, setSchedule, lockKeyed,
 	claimLimited, finishWhole, makeCounters, freeDead, flowControl, setFlowControl, claims, usage, cancelRunning, canceled,
 	ownClaims, forget, logPosition,
@@ -37,7 +37,7 @@ func newStatements(schema string) statements {
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"), delete: locks("delete"),
 		work: locks("work"), heartbeat: locks("heartbeat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
 		schedule: s("schedule"), schedules: s("schedules"), setSchedule: locks("set_schedule"), lockKeyed: locks("lock_keyed"),
-		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
+		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), progress: s("progress"), scan: s("scan"), search: s("search"),
 		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
 		claimLimited: whole("claim"), finishWhole: whole("finish"), makeCounters: locks("make_counters"), freeDead: locks("free_dead"),
 		flowControl: s("flow_control"), setFlowControl: locks("set_flow_control"), claims: s("claims"), usage: s("usage"),

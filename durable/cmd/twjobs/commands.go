@@ -29,7 +29,7 @@ type tool struct {
 }
 
 var commands = map[string]func(t *tool, args []string) error{
-	"list": (*tool).list, "show": (*tool).show, "why": (*tool).why, "cancel": (*tool).cancel, "redrive": (*tool).redrive, "stats": (*tool).stats,
+	"list": (*tool).list, "show": (*tool).show, "why": (*tool).why, "await": (*tool).await, "cancel": (*tool).cancel, "redrive": (*tool).redrive, "stats": (*tool).stats,
 	"delete": (*tool).remove, "run-now": (*tool).runNow, "reschedule": (*tool).reschedule,
 	"schedules": (*tool).schedules, "workers": (*tool).workers,
 	"limits": (*tool).limits, "pause": (*tool).pause, "resume": (*tool).resume, "stop": (*tool).stop,
@@ -226,6 +226,42 @@ func (t *tool) why(args []string) error {
 	}
 	_, err = fmt.Fprintf(t.out, "%s: %s\n", line(string(r.Cause)), printable(r.Text))
 	return err
+}
+
+// endedAs is the exit status that says how a job has ended, unless it was done.
+type endedAs int
+
+func (e endedAs) Error() string { return "" } // it is printed already
+
+var endings = map[string]endedAs{"dead": 3, "canceled": 4, "unknown": 5}
+
+// await waits until a job has ended, and prints how.
+func (t *tool) await(args []string) error {
+	f := newFlags("await", t.err)
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	if f.NArg() != 1 {
+		return wrong("await needs one Ref")
+	}
+	for {
+		var e admin.End
+		answer, err := t.get(t.ctx, "await", url.Values{"ref": {f.Arg(0)}}, &e)
+		switch {
+		case err != nil:
+			return err
+		case e.State == "":
+			continue
+		case t.json:
+			err = t.raw(answer)
+		default:
+			_, err = fmt.Fprintln(t.out, e.State, line(e.Error))
+		}
+		if as := endings[e.State]; err == nil && as > 0 {
+			return as
+		}
+		return err
+	}
 }
 
 // change has a command done, and says what came of each.

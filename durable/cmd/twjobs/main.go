@@ -20,6 +20,8 @@
 //	show REF          prints all of a job, its payload included
 //	why REF | why -schedule NAME
 //	                  prints why a job has not run, or why a schedule has no occurrence
+//	await REF         waits until a job has ended, and prints how: done, dead with its error (exit status 3),
+//	                  canceled (4), or unknown (5) if it is not kept
 //	cancel REF... | cancel -key KEY
 //	                  cancels waiting jobs, or says why not
 //	run-now REF...    makes waiting jobs due now
@@ -54,7 +56,7 @@
 // Only migrate -create makes a queue. Other commands fail if there is no queue. In the
 // output an escape such as \x1b stands for each control character except line ends and tabs.
 // Times are local, with their zone. The exit status is 1 if something failed or was
-// not done, 2 for a wrong command.
+// not done, 2 for a wrong command. Those of await are above.
 package main
 
 import (
@@ -87,6 +89,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
   show REF                             all of a job, its payload included
   why REF | why -schedule NAME         why a job has not run, or a schedule has no occurrence
+  await REF                            waits for the end; status 0 done, 3 dead, 4 canceled, 5 not kept
   cancel REF... | cancel -key KEY      ends waiting jobs
   run-now REF...                       makes waiting jobs due now
   reschedule -at TIME|-in DURATION REF...
@@ -121,7 +124,10 @@ type output struct {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	err := try(ctx, args, stdout, stderr)
 	var usageErr *usageError
+	var as endedAs
 	switch {
+	case errors.As(err, &as):
+		return int(as)
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
 		return 0

@@ -93,6 +93,11 @@ func TestCommands(t *testing.T) {
 	out, status = twjobs(t, dir, "why", "-schedule", "no")
 	require.Equal(t, 1, status, out)
 	require.Contains(t, out, `the schedule "no": durable: not found`)
+	out, status = twjobs(t, dir, "await", dead)
+	require.Equal(t, 3, status, out)
+	require.Equal(t, "dead no\n", out)
+	out, status = twjobs(t, dir, "await", "no")
+	require.Equal(t, 1, status, out)
 	out, status = twjobs(t, dir, "stats")
 	require.Zero(t, status, out)
 	require.Regexp(t, `fail +dead +1`, out)
@@ -106,6 +111,9 @@ func TestCommands(t *testing.T) {
 	require.Zero(t, status, out)
 	out, status = twjobs(t, dir, "cancel", waiting)
 	require.Equal(t, 1, status, out)
+	out, status = twjobs(t, dir, "-json", "await", waiting)
+	require.Equal(t, 5, status, "it was canceled, and is not kept: %s", out)
+	require.Equal(t, `{"state":"unknown"}`+"\n", out)
 	for _, command := range []string{"show", "why"} {
 		out, status = twjobs(t, dir, command, waiting)
 		require.Equal(t, 1, status, out)
@@ -133,7 +141,7 @@ func TestWrongUse(t *testing.T) {
 	dir, _, _ := fill(t)
 	for _, args := range [][]string{
 		{}, {"nothing"}, {"workers", "x"}, {"delete"}, {"run-now"}, {"reschedule", "x"}, {"reschedule", "-in", "1h"}, {"migrate"},
-		{"list", "-color"}, {"schedules", "stop", "x"}, {"-url", "http://127.0.0.1:1", "list"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"why"}, {"why", "-schedule", "a", "b"}, {"cancel"}, {"redrive"},
+		{"list", "-color"}, {"schedules", "stop", "x"}, {"-url", "http://127.0.0.1:1", "list"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"why"}, {"await"}, {"await", "a", "b"}, {"why", "-schedule", "a", "b"}, {"cancel"}, {"redrive"},
 		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"limits", "x"}, {"limits", "delete"}, {"limits", "set", "n"}, {"limits", "set", "-running", "1"},
 		{"limits", "set", "-kind", "k", "n"}, {"pause"}, {"pause", "x"}, {"resume", "-all", "-kind", "k"}, {"stop"}, {"-nats", "x", "list"},
 	} {

@@ -40,6 +40,9 @@ type Config struct {
 	// PauseUntil stores pauses with an end by one change, except those of jobs that have a pause which ends later. It
 	// returns the pauses that it has stored.
 	PauseUntil func(ctx context.Context, all []driver.Pause) ([]driver.Pause, error)
+
+	// Ended is called with a lock after the end of a job was stored: it does not block.
+	Ended func(driver.Ref)
 }
 
 // Defaults are the options of a Queue that is given none.

@@ -146,11 +146,13 @@ func (w *Worker) finish(ended []*end) {
 				w.c.logFailure(e.job, &e.out)
 			}
 			w.c.Counters.tally(&e.out, e.early)
+			w.c.Ended(e.out.Delivery.Ref)
 			w.dispatcher.Forget(e.job, now)
 		case errors.Is(err, driver.ErrChanged):
 			w.followChanged(e)
 		case errors.Is(err, driver.ErrLeaseLost):
 			w.c.tooLate(e)
+			w.c.Ended(e.out.Delivery.Ref) // by its handler's transaction, perhaps
 			w.dispatcher.Forget(e.job, now)
 		case ForGood(err) && w.fail(err):
 		case errors.Is(err, held.Err):

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -24,7 +25,8 @@ type admission struct {
 	local    bool  // the server is of this process
 	maxBytes int64 // 0: none
 
-	makingRoom sync.Mutex // held for the whole of makeRoom
+	makingRoom  sync.Mutex  // held for the whole of makeRoom
+	mayNotPurge atomic.Bool // as the server has said
 
 	mu      sync.Mutex
 	reserve reserve
@@ -32,7 +34,7 @@ type admission struct {
 
 // readServer reads the server's clock, and how full the stream is.
 func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, error) {
-	if a.closed.Err() != nil {
+	if a.nc.ended.Err() != nil {
 		return time.Time{}, 0, a.closedBy()
 	}
 	info, err := a.info(ctx, a.subject("v.*"))

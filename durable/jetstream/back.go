@@ -1,9 +1,17 @@
 package jetstream
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A stream goes back when its servers have lost what they had acknowledged: an earlier copy of the
@@ -57,11 +65,41 @@ func (h *history) now() moment {
 	return moment{h.backs, h.high}
 }
 
-// state returns how often the stream went back, and by what that was noticed the last time.
-func (h *history) state() (backs int64, how string) {
+// past returns how often the stream went back, and by what that was noticed the last time.
+func (s *stream) past() (backs int64, how string) {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	return s.history.backs, s.history.how
+}
+
+// backs returns how often the stream went back.
+func (s *stream) backs() int64 { return s.history.now().backs }
+
+// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
+// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
+// the server is behind. With several replicas that is asked as of what testify writes.
+func (s *stream) lookBack(ctx context.Context, testify func(context.Context) (witness, error)) error {
+	h := &s.history
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.backs, h.how
+	backs, l := h.backs, h.prev
+	h.prev = h.last
+	h.mu.Unlock()
+	if l.seq == 0 {
+		return nil
+	}
+	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
+	m, err := s.directly(ctx, "."+l.subject, nil)
+	if err == nil && older(m) && s.replicas > 1 {
+		var written witness
+		if written, err = testify(ctx); err == nil {
+			m, err = s.lastSince(ctx, written, l.subject, false)
+		}
+	}
+	if err == nil && older(m) {
+		s.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", s.name, l.seq))
+		return nil
+	}
+	return cmp.Or(err, s.compareLandmark(ctx, backs, l))
 }
 
 // note keeps a message that was written as a landmark: the last status of a commit, by which it is found that
@@ -84,5 +122,106 @@ func (h *history) note(backs int64, first uint64, groups []group, status string)
 	}
 	if backs == h.backs && l.seq > h.last.seq {
 		h.last = l
+	}
+}
+
+// learnSequence takes over what an answer says: that the stream had the sequence before at least when the question
+// came, and now has the sequence now.
+func (s *stream) learnSequence(was moment, before, now uint64) {
+	if before < was.high {
+		s.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.name, was.high, now))
+		return
+	}
+	h := &s.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.backs == was.backs {
+		h.high = max(h.high, now)
+	}
+}
+
+// wentBack notes that the stream went back, and drops what is cached, unless that was done since backs.
+func (s *stream) wentBack(backs int64, now uint64, how string) {
+	h := &s.history
+	h.mu.Lock()
+	first := h.backs == backs
+	if first {
+		h.backs++
+		h.how, h.high, h.last, h.prev = how, now, landmark{}, landmark{}
+	}
+	h.mu.Unlock()
+	if first {
+		s.mu.Lock()
+		s.synced = time.Time{} // read before the next poll, or job that is added
+		s.mu.Unlock()
+		for _, f := range s.drop {
+			f()
+		}
+	}
+}
+
+// compareLandmark reads whether a message is as it was written when the stream had gone back so often.
+func (s *stream) compareLandmark(ctx context.Context, backs int64, l landmark) error {
+	if l.seq == 0 {
+		return nil
+	}
+	m, err := s.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, l.seq))
+	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
+		return err // none: it was removed, or replaced
+	}
+	s.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", s.name, l.seq))
+	return nil
+}
+
+// checkPast looks whether the stream went back when the connection was lost: before the next write, since the conditions
+// of a write are sequences. It returns errWentBack if it did.
+func (s *stream) checkPast(ctx context.Context) error {
+	losses := s.nc.losses.Load()
+	if s.checked.Load() == losses {
+		return nil
+	}
+	h := &s.history
+	h.mu.Lock()
+	backs, l := h.backs, h.last
+	h.mu.Unlock()
+	_, err := s.info(ctx, "")
+	if err == nil {
+		err = s.compareLandmark(ctx, backs, l)
+	}
+	switch {
+	case isCode(err, codeNoStream): // it may be restored soon
+		return nats.ErrNoResponders
+	case isDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+	}
+	s.checked.Store(losses)
+	if h.now().backs != backs {
+		return errWentBack
+	}
+	return nil
+}
+
+// wrote learns from a write that was stored, and whose last message has a sequence.
+func (s *stream) wrote(was moment, groups []group, last uint64) {
+	writes, bytes := 0, 0
+	for _, g := range groups {
+		writes += len(g)
+		bytes += g.size()
+	}
+	s.bytes.Add(uint64(bytes))
+	s.written.Add(uint64(bytes))
+	first := last + 1 - uint64(writes)
+	s.learnSequence(was, first-1, last)
+	s.history.note(was.backs, first, groups, s.landmarks)
+}
+
+// saw learns from what the server says of the stream: when it was made, and its last sequence.
+func (s *stream) saw(was moment, created int64, last uint64) {
+	if before := s.created.Swap(created); before != 0 && before != created {
+		s.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.name))
+	} else if s.replicas == 1 {
+		s.learnSequence(was, last, last)
 	}
 }

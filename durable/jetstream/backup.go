@@ -50,10 +50,10 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 	c := backupConfig("Backup", nc, opts)
 	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := streamName(c.Queue, i)
-		b, err := c.backUp(ctx, d, stream, filepath.Join(dir, stream))
+		name := streamName(c.Queue, i)
+		b, err := c.backUp(ctx, d, name, filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("jetstream: Backup: stream %s: %w", stream, err)
+			return fmt.Errorf("jetstream: Backup: stream %s: %w", name, err)
 		}
 		n = b.partitions()
 	}
@@ -74,10 +74,10 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) err
 	}
 	d := watchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := streamName(c.Queue, i)
-		b, err := c.restore(ctx, d, stream, filepath.Join(dir, stream))
+		name := streamName(c.Queue, i)
+		b, err := c.restore(ctx, d, name, filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("jetstream: Restore: stream %s: %w", stream, err)
+			return fmt.Errorf("jetstream: Restore: stream %s: %w", name, err)
 		}
 		n = b.partitions()
 	}
@@ -111,8 +111,8 @@ func (b *backup) partitions() int {
 	return n
 }
 
-func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b backup, err error) {
-	ctx, stop := d.during(ctx, api(stream))
+func (c *config) backUp(ctx context.Context, d *denials, name, dir string) (b backup, err error) {
+	ctx, stop := d.during(ctx, api(name))
 	defer stop()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return b, err
@@ -122,7 +122,7 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	p := c.newPart(newConn(d.nc, ctx), d, stream, 0)
+	p := c.newPart(newConn(d.nc, ctx), d, name, 0)
 	p.version = wireVersion
 	if b, err = (&copier{p.buckets}).copyTo(ctx, f); err != nil {
 		return b, denied(ctx, err)
@@ -137,8 +137,8 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 	return b, os.WriteFile(filepath.Join(dir, metaFile), meta, 0o600)
 }
 
-func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b backup, err error) {
-	ctx, stop := d.during(ctx, api(stream))
+func (c *config) restore(ctx context.Context, d *denials, name, dir string) (b backup, err error) {
+	ctx, stop := d.during(ctx, api(name))
 	defer stop()
 	meta, err := os.ReadFile(filepath.Join(dir, metaFile))
 	if err == nil {
@@ -147,7 +147,7 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 	if err != nil {
 		return b, err
 	}
-	if b.Config["name"] != stream {
+	if b.Config["name"] != name {
 		return b, fmt.Errorf("%w: this is a backup of the stream %v", driver.ErrInvalid, b.Config["name"])
 	}
 	if _, err := versionOf(b.metadata(metaVersion), wireVersion); err != nil {
@@ -161,25 +161,25 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 		return b, err
 	}
 	defer f.Close()
-	if err := c.send(ctx, d.nc, stream, b, f); err != nil {
+	if err := c.send(ctx, d.nc, name, b, f); err != nil {
 		return b, denied(ctx, err)
 	}
 	return b, nil
 }
 
 // send sends a stream to the server, chunk by chunk. An empty chunk is the end.
-func (c *config) send(ctx context.Context, nc *nats.Conn, stream string, b backup, from io.Reader) error {
+func (c *config) send(ctx context.Context, nc *nats.Conn, name string, b backup, from io.Reader) error {
 	var to struct {
 		Subject string `json:"deliver_subject"`
 	}
-	if err := c.call(ctx, nc, c.api()+"STREAM.RESTORE."+stream, b, &to); err != nil {
+	if err := c.call(ctx, nc, c.api()+"STREAM.RESTORE."+name, b, &to); err != nil {
 		return err
 	}
 	err := c.sendAll(ctx, nc, to.Subject, from)
 	if err != nil { // the server keeps what it has, and workers would take that for all
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 		defer cancel()
-		if deleteErr := c.askOnce(after, nc, c.api()+"STREAM.DELETE."+stream, nil, nil); !errors.Is(deleteErr, ErrNoQueue) {
+		if deleteErr := c.askOnce(after, nc, c.api()+"STREAM.DELETE."+name, nil, nil); !errors.Is(deleteErr, ErrNoQueue) {
 			err = errors.Join(err, deleteErr)
 		}
 	}

@@ -233,7 +233,7 @@ func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
 // ones are closed, and for the same reasons.
 func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
-	backs := mv.history.now().backs
+	backs := mv.backs()
 	upTo, ok, err := mv.ended(ctx, farConsumer(h))
 	if err != nil || !ok {
 		return false, err
@@ -242,7 +242,7 @@ func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
 		return true, nil // another worker was faster
 	}
 	ok, err = mv.markClosed(ctx, mv.farMark(h), func(fl *watermark) { fl.far = max(fl.far, h) })
-	if err != nil || !ok || mv.history.now().backs != backs {
+	if err != nil || !ok || mv.backs() != backs {
 		return false, err
 	}
 	if err := mv.purge(ctx, mv.farSubject(h), upTo); err != nil {

@@ -165,7 +165,7 @@ func (ks *keys) readKeys(ctx context.Context, jobs []*claimRequest) error {
 // in halves: which these are is looked up.
 func (cl *claimer) commitClaims(ctx context.Context, p *part, drafts map[string]*draft, won []*claimRequest, token string, first bool) (again []*claimRequest) {
 	groups := cl.compose(p, drafts, won, token)
-	cl.reconciler.claims[p.number].begin(p.history.now().backs, len(won), func(i int) *driver.Delivery { return won[i].h })
+	cl.reconciler.claims[p.number].begin(p.backs(), len(won), func(i int) *driver.Delivery { return won[i].h })
 	all, writes := make([]group, len(groups)), 0
 	for i := range groups {
 		all[i] = groups[i].group

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,9 +27,8 @@ type client struct {
 	nc       *conn
 	api      string // what the server's API is called
 	denials  *denials
-	name     string          // of the stream
-	replicas int             // of the stream
-	closed   context.Context // its cause is the error of all that is asked later
+	name     string // of the stream
+	replicas int    // of the stream
 	reigns   atomic.Pointer[reign]
 }
 
@@ -43,7 +41,7 @@ func (c *client) request(ctx context.Context, subject string, body []byte) (*nat
 			return m, nil
 		}
 		err = cmp.Or(err, nats.ErrNoResponders)
-		if _, bounded := ctx.Deadline(); !bounded && !errors.Is(err, nats.ErrDisconnected) || ctx.Err() != nil || isDenial(err) || c.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
+		if _, bounded := ctx.Deadline(); !bounded && !errors.Is(err, nats.ErrDisconnected) || ctx.Err() != nil || isDenial(err) || c.nc.ended.Err() != nil || errors.Is(err, driver.ErrClosed) {
 			return nil, err
 		}
 		c.wait(ctx, 100*time.Millisecond)
@@ -52,7 +50,7 @@ func (c *client) request(ctx context.Context, subject string, body []byte) (*nat
 
 // requestOnce returns the answer, or why there is none: also that the server denies the question.
 func (c *client) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
-	if c.closed.Err() != nil {
+	if c.nc.ended.Err() != nil {
 		return nil, c.closedBy()
 	}
 	ctx, stop := c.denials.during(ctx, about(subject))
@@ -208,7 +206,7 @@ func (c *client) lastsSince(ctx context.Context, w witness, lasting bool, subjec
 		if lasting && ok || err == nil && found[w.subject].Seq >= w.seq {
 			return found, nil
 		}
-		if c.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || c.closed.Err() != nil {
+		if c.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || c.nc.ended.Err() != nil {
 			return nil, cmp.Or(err, errBehind)
 		}
 	}
@@ -236,7 +234,7 @@ func (c *client) pages(ctx context.Context, filter string, from uint64, since ti
 				request["start_time"] = since.UTC()
 			}
 			page, err := c.direct(ctx, request)
-			if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && c.closed.Err() == nil {
+			if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && c.nc.ended.Err() == nil {
 				continue // the end of the answer was lost
 			}
 			if err != nil {
@@ -252,7 +250,7 @@ func (c *client) pages(ctx context.Context, filter string, from uint64, since ti
 }
 
 // closedBy is the error of a call to an engine that has ended.
-func (c *client) closedBy() error { return context.Cause(c.closed) }
+func (c *client) closedBy() error { return context.Cause(c.nc.ended) }
 
 // Of the answers of a server, these have to be told apart.
 var (
@@ -352,7 +350,7 @@ func (c *client) wait(ctx context.Context, d time.Duration) {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-	case <-c.closed.Done():
+	case <-c.nc.ended.Done():
 	case <-t.C:
 	}
 }
@@ -368,7 +366,7 @@ func (c *client) direct(ctx context.Context, request map[string]any) (all []stor
 	if err != nil {
 		return nil, err
 	}
-	if c.closed.Err() != nil {
+	if c.nc.ended.Err() != nil {
 		return nil, c.closedBy()
 	}
 	api := c.api + "DIRECT.GET." + c.name
@@ -381,7 +379,7 @@ func (c *client) direct(ctx context.Context, request map[string]any) (all []stor
 		all, err = soonest(ctx, c.replicas, func(ctx context.Context, heard *atomic.Bool) ([]stored, error) {
 			return c.answers(ctx, api, body, several, heard)
 		})
-		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.closed.Err() != nil {
+		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.nc.ended.Err() != nil {
 			return all, err
 		}
 		c.wait(ctx, 100*time.Millisecond)
@@ -436,23 +434,6 @@ const (
 	pageSize  = 500
 	pageBytes = 4 << 20
 )
-
-// maxReads is how many jobs at once read what they depend on.
-const maxReads = 64
-
-// inParallel calls f for each element, maxReads at a time.
-func inParallel[T any](all []T, f func(T)) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, maxReads)
-	for _, v := range all {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			f(v)
-		})
-	}
-	wg.Wait()
-}
 
 // reign is the time during which one server leads a stream.
 type reign struct {

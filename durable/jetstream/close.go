@@ -67,7 +67,7 @@ func (c *closer) closeBuckets(ctx context.Context, views <-chan view) error {
 func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	c.closing = c.history.now().backs
+	c.closing = c.backs()
 	if c.part.admission.pressed() {
 		if err := c.removeEnded(ctx, v.near); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (c *closer) markAndForget(ctx context.Context, b int64, upTo map[string]uin
 // purgeEnded removes jobs that have ended: of each queue up to where its consumer says so.
 func (c *closer) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
 	for queue, last := range upTo {
-		if c.history.now().backs != c.closing {
+		if c.backs() != c.closing {
 			return errWentBack
 		}
 		if err := c.purge(ctx, c.queueSubject(b, queue), last); err != nil {

@@ -125,7 +125,7 @@ func (s *stream) publishPatiently(ctx context.Context, groups []group) (last uin
 	})
 	defer stop()
 	for try, room, pause := 0, false, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
-		if s.closed.Err() != nil {
+		if s.nc.ended.Err() != nil {
 			return 0, s.closedBy()
 		}
 		if err := s.checkVersion(ctx); err != nil {
@@ -257,22 +257,14 @@ func (s *stream) checkSize(g group) error {
 
 // commitFitting commits those groups that are not too large.
 func (s *stream) commitFitting(ctx context.Context, groups []group) []result {
-	results, fit := make([]result, len(groups)), []int(nil)
+	results, fit, at := make([]result, len(groups)), []group(nil), []int(nil)
 	for i, g := range groups {
 		if results[i].err = s.checkSize(g); results[i].err == nil {
-			fit = append(fit, i)
+			fit, at = append(fit, g), append(at, i)
 		}
 	}
-	for k, res := range s.commit(ctx, pick(groups, fit)) {
-		results[fit[k]] = res
+	for k, res := range s.commit(ctx, fit) {
+		results[at[k]] = res
 	}
 	return results
-}
-
-func pick[T any](s []T, indices []int) []T {
-	picked := make([]T, len(indices))
-	for k, i := range indices {
-		picked[k] = s[i]
-	}
-	return picked
 }

@@ -40,4 +40,4 @@ func HasHeartbeat(ctx context.Context, e driver.Engine, worker string) bool {
 }
 
 // Backs returns how often the stream of the first partition was found to have gone back.
-func Backs(e driver.Engine) int64 { return e.(*engine).parts[0].history.now().backs }
+func Backs(e driver.Engine) int64 { return e.(*engine).parts[0].backs() }

@@ -71,7 +71,7 @@ func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
+	defer context.AfterFunc(w.e.parts[0].nc.ended, cancel)()
 	defer w.e.notices.listen(ctx, &listener{w.c.Name, w.c.Notify, w.releases.recall, w.notifyAllCanceled, w.receive})()
 	return w.each(func(p *part) error {
 		f := newFetcher(p, w, give)
@@ -81,7 +81,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 		if denial := denied(ctx, nil); denial != nil {
 			err = denial
 		}
-		if p.closed.Err() != nil {
+		if p.nc.ended.Err() != nil {
 			err = p.closedBy()
 		}
 		if err != nil {
@@ -140,7 +140,8 @@ func (f *fetcher) run(ctx context.Context) error {
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	if err := f.w.lookBack(try, f.part.buckets); err != nil {
+	heartbeat := func(ctx context.Context) (witness, error) { return f.w.writeHeartbeat(ctx, f.buckets) }
+	if err := f.lookBack(try, heartbeat); err != nil {
 		return v, err
 	}
 	if err := f.sync(try); err != nil {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -468,4 +469,21 @@ func (fi *finder) versionsOf(ctx context.Context, page []stored) ([]version, err
 		}
 	}
 	return all, nil
+}
+
+// maxReads is how many jobs at once read what they depend on.
+const maxReads = 64
+
+// inParallel calls f for each element, maxReads at a time.
+func inParallel[T any](all []T, f func(T)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxReads)
+	for _, v := range all {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(v)
+		})
+	}
+	wg.Wait()
 }

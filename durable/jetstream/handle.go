@@ -73,7 +73,7 @@ func (h *handle) nak(after time.Duration) {
 // answer tells the consumer, without waiting: if it is lost the job is handed out again. In a stream that
 // went back since, the sequence may be another job's.
 func (h *handle) answer(s string) {
-	if h.acks != "" && h.backs == h.p.history.now().backs {
+	if h.acks != "" && h.backs == h.p.backs() {
 		h.p.nc.post(h.acks, []byte(s))
 	}
 }
@@ -84,7 +84,7 @@ const largeJob = 4 << 10
 
 // leaveFull removes the message of a job whose end is stored.
 func (h *handle) leaveFull(ctx context.Context) {
-	if len(h.data) >= largeJob && h.backs == h.p.history.now().backs {
+	if len(h.data) >= largeJob && h.backs == h.p.backs() {
 		h.p.remove(ctx, stored{Seq: h.seq})
 	}
 }
@@ -102,7 +102,7 @@ func (b *buckets) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 	d := &driver.Delivery{Ref: b.refOf(&r), Record: r}
 	d.Claim = &handle{
 		p: b, at: b.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: b.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, backs: b.history.now().backs, record: &d.Record, data: m.Data,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, backs: b.backs(), record: &d.Record, data: m.Data,
 	}
 	return d, nil
 }
@@ -211,7 +211,7 @@ const claimTries = 6
 // refresh reads the statuses of claims that were written before the stream went back, and returns ErrLeaseLost of those
 // that it has no more: another message may have the sequence.
 func (fi *finder) refresh(ctx context.Context, outs []driver.Completion) []error {
-	errs, backs := make([]error, len(outs)), fi.history.now().backs
+	errs, backs := make([]error, len(outs)), fi.backs()
 	for i := range outs {
 		hd := outs[i].Delivery.Claim.(*handle)
 		if hd.of == backs {
@@ -226,4 +226,12 @@ func (fi *finder) refresh(ctx context.Context, outs []driver.Completion) []error
 		}
 	}
 	return errs
+}
+
+func pick[T any](s []T, indices []int) []T {
+	picked := make([]T, len(indices))
+	for k, i := range indices {
+		picked[k] = s[i]
+	}
+	return picked
 }

@@ -18,7 +18,7 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 		return n
 	}
 	look := func(p *part) {
-		require.NoError(t, (&heart{}).lookBack(t.Context(), p.buckets))
+		require.NoError(t, p.lookBack(t.Context(), p.testify))
 		require.NoError(t, p.sync(t.Context()))
 	}
 	signs := map[string]func(p *part){
@@ -51,14 +51,14 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 				look(p)
 			}
 			put(p)
-			require.Zero(t, p.history.now().backs)
+			require.Zero(t, p.backs())
 			p.mu.Lock()
 			p.leases.sightings["w"] = sighting{seq: 1, at: time.Now()}
 			p.mu.Unlock()
 			p.quotas.all["1.-"] = &quota{read: time.Now(), swept: time.Now()}
 			p.queues.fleet.Store(&fleet{read: time.Now(), queues: map[string]string{"a": "b"}})
 			sign(p)
-			require.EqualValues(t, 1, p.history.now().backs)
+			require.EqualValues(t, 1, p.backs())
 			require.Empty(t, p.leases.sightings)
 			require.Zero(t, p.quotas.all["1.-"].read)
 			require.Zero(t, p.quotas.all["1.-"].swept)
@@ -68,23 +68,9 @@ func TestSignsOfAStreamThatWentBack(t *testing.T) {
 			put(p)
 			look(p)
 			look(p)
-			require.EqualValues(t, 1, p.history.now().backs)
+			require.EqualValues(t, 1, p.backs())
 		})
 	}
-}
-
-// An answer to what was asked before the stream went back says nothing of the stream as it is now.
-func TestAnswerOfBefore(t *testing.T) {
-	t.Parallel()
-	p := newPart(t)
-	was := p.history.now()
-	p.wentBack(was.backs, 5, "a test")
-	p.learnSequence(was, 1000, 1000)
-	p.wrote(was, []group{{{subject: "s", data: []byte("d")}}}, 2000)
-	require.EqualValues(t, 5, p.history.now().high)
-	require.Zero(t, p.history.last)
-	p.wentBack(was.backs, 3, "a test")
-	require.EqualValues(t, 1, p.history.now().backs)
 }
 
 // What is removed by sequences of before the stream went back would be others' jobs.
@@ -92,7 +78,7 @@ func TestNoPurgeBySequencesOfBefore(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
-	f.closer.closing = p.history.now().backs
+	f.closer.closing = p.backs()
 	_, err := p.writeSeq(t.Context(), write{subject: p.queueSubject(7, "_"), data: []byte("a job")})
 	require.NoError(t, err)
 	p.wentBack(f.closer.closing, 0, "a test")

@@ -76,7 +76,7 @@ func (is *inserts) insertGroups(ctx context.Context, all []*inserting) []error {
 			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
 				errs[i] = errTooLate
 				refused = append(refused, i)
-			case isLost(res.err) && ctx.Err() == nil && is.closed.Err() == nil:
+			case isLost(res.err) && ctx.Err() == nil && is.nc.ended.Err() == nil:
 				all[i].repeat(is.buckets)
 				again = append(again, i)
 			}

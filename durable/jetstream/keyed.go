@@ -140,7 +140,7 @@ func (is *inserts) afterFailures(ctx context.Context, all []*keyedInsert) {
 			c.settle(cmp.Or(c.lost, fmt.Errorf("%w: gave up after %d conflicting updates of the key", driver.ErrUncertain, maxTries)))
 		case conflict:
 			c.refused = errors.Is(err, errConflict) && !c.fills
-		case isLost(err) && ctx.Err() == nil && is.closed.Err() == nil:
+		case isLost(err) && ctx.Err() == nil && is.nc.ended.Err() == nil:
 			c.lost, c.refused = err, false
 		default:
 			c.settle(cmp.Or(c.lost, err))

@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -127,7 +126,7 @@ func (ht *heart) noteHeartbeat(p *buckets, now stored) {
 	ht.mu.Lock()
 	defer ht.mu.Unlock()
 	before := ht.heartbeats[p.number]
-	if backs := p.history.now().backs; ht.backs[p.number] != backs {
+	if backs := p.backs(); ht.backs[p.number] != backs {
 		ht.backs[p.number], before = backs, stored{}
 	}
 	if now.Seq <= before.Seq {
@@ -220,33 +219,6 @@ func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stored
 		lives[subject] = l
 	}
 	return lives, heartbeats, nil
-}
-
-// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
-// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
-// the server is behind. With several replicas that is asked as of a heartbeat.
-func (ht *heart) lookBack(ctx context.Context, p *buckets) error {
-	h := &p.history
-	h.mu.Lock()
-	backs, l := h.backs, h.prev
-	h.prev = h.last
-	h.mu.Unlock()
-	if l.seq == 0 {
-		return nil
-	}
-	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
-	m, err := p.directly(ctx, "."+l.subject, nil)
-	if err == nil && older(m) && p.replicas > 1 {
-		var written witness
-		if written, err = ht.writeHeartbeat(ctx, p); err == nil {
-			m, err = p.lastSince(ctx, written, l.subject, false)
-		}
-	}
-	if err == nil && older(m) {
-		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.name, l.seq))
-		return nil
-	}
-	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
 }
 
 // report tells the Queue.

@@ -21,11 +21,9 @@ type part struct {
 
 // newPart returns a partition of which nothing is read yet.
 func (c *config) newPart(nc *conn, d *denials, name string, number int) *part {
-	st := &stream{
-		client:  &client{nc: nc, api: c.api(), denials: d, name: name, closed: nc.ended},
-		batches: make(chan struct{}, maxBatches), version: c.Version, shift: c.Shift, nonce: rand.Text(), staleAge: c.StaleAge,
-	}
-	b := &buckets{stream: st, subjects: subjects{root: name, number: number}}
+	st := newStream(nc, d, c.api(), name, c.Version)
+	st.shift = c.Shift
+	b := &buckets{stream: st, subjects: subjects{root: name, number: number}, staleAge: c.StaleAge, nonce: rand.Text()}
 	st.landmarks, st.drop = b.subject("c."), []func(){func() { b.learn(bottom) }} // read before the next poll, or after a conflict
 	a := &admission{buckets: b, local: c.Own != nil}
 	st.room = a.makeRoom

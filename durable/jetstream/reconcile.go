@@ -57,7 +57,7 @@ func newReconciler(ht *heart, parts []*part, nt *notices) *reconciler {
 	rc.open, rc.shut = context.WithCancel(context.Background())
 	for i, p := range parts {
 		rc.claims[i].all = map[uint64]ownClaim{}
-		rc.reconciling[i].backs = p.history.now().backs
+		rc.reconciling[i].backs = p.backs()
 		rc.backs[i] = rc.reconciling[i].backs
 	}
 	return rc
@@ -131,7 +131,7 @@ func (rc *reconciler) reconcile(p *part) {
 	r := &rc.reconciling[p.number]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy || r.backs == p.history.now().backs && !r.again || rc.open.Err() != nil {
+	if r.busy || r.backs == p.backs() && !r.again || rc.open.Err() != nil {
 		return
 	}
 	r.busy = true
@@ -139,7 +139,7 @@ func (rc *reconciler) reconcile(p *part) {
 	rc.comparing.Go(func() {
 		ctx, cancel := context.WithCancel(rc.open)
 		defer cancel()
-		defer context.AfterFunc(p.closed, cancel)()
+		defer context.AfterFunc(p.nc.ended, cancel)()
 		rc.agree(ctx, p, r)
 		if rc.apart.Add(-1) == 0 && ctx.Err() == nil {
 			rc.report(driver.Notice{Agreed: true})
@@ -165,7 +165,7 @@ func (rc *reconciler) compareNoMore() {
 // meanwhile, by the heartbeat that was in the stream.
 func (rc *reconciler) agree(ctx context.Context, p *part, r *reconciling) {
 	for agreed, all := 0, true; agreed < 2; {
-		backs, how := p.history.state()
+		backs, how := p.past()
 		r.mu.Lock()
 		back := r.backs != backs
 		if back || r.again {

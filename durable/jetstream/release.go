@@ -33,7 +33,7 @@ func (rl *releases) freeAll(ctx context.Context, p *part, handles []*handle) err
 	for _, hd := range handles {
 		switch {
 		case hd.status.fate != claimed:
-		case hd.status.seq == 0, hd.of != p.history.now().backs:
+		case hd.status.seq == 0, hd.of != p.backs():
 			unknown = append(unknown, hd)
 		default:
 			known = append(known, hd)

@@ -122,3 +122,21 @@ func limitConsumers(most int) error {
 	}
 	return nil
 }
+
+const metaVersion = "tickwheel-version"
+
+// versionAge is how long an answer of the server counts that has shown the version. Workers
+// poll more often.
+const versionAge = time.Second
+
+// versionOf reads a stream's version. It returns ErrVersion for one that is higher than known.
+func versionOf(text string, known int) (int, error) {
+	v, err := strconv.Atoi(text)
+	if err != nil || v < 1 {
+		return 0, fmt.Errorf("%w: cannot read the stream's version %q", driver.ErrStorage, text)
+	}
+	if v > known {
+		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", driver.ErrVersion, v, known)
+	}
+	return v, nil
+}

@@ -48,7 +48,7 @@ func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Co
 		found, err = b.lastsSince(ctx, w, false, subjects...)
 	}
 	if isLost(err) || errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded) {
-		if ctx.Err() == nil && b.closed.Err() == nil {
+		if ctx.Err() == nil && b.nc.ended.Err() == nil {
 			return errBusy // a leader may answer soon
 		}
 	}
@@ -102,7 +102,7 @@ func (b *buckets) change(ctx context.Context, what string, try func(lost error) 
 			if err := b.sync(ctx); err != nil {
 				return cmp.Or(lost, err)
 			}
-		case isLost(err) && ctx.Err() == nil && b.closed.Err() == nil:
+		case isLost(err) && ctx.Err() == nil && b.nc.ended.Err() == nil:
 			lost = err
 		default:
 			return cmp.Or(lost, err)

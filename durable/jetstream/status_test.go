@@ -286,10 +286,10 @@ func TestAcknowledgesNothingOfAnotherStream(t *testing.T) {
 	p := newPart(t)
 	sub, err := p.nc.nc.SubscribeSync("acks.>")
 	require.NoError(t, err)
-	before := &handle{p: p.buckets, acks: "acks.before", backs: p.history.now().backs}
-	p.history.backs++
+	before := &handle{p: p.buckets, acks: "acks.before", backs: p.backs()}
+	p.wentBack(p.backs(), 0, "a test")
 	before.ack()
-	(&handle{p: p.buckets, acks: "acks.after", backs: p.history.now().backs}).ack()
+	(&handle{p: p.buckets, acks: "acks.after", backs: p.backs()}).ack()
 	m, err := sub.NextMsgWithContext(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "acks.after", m.Subject)

@@ -1,17 +1,14 @@
 package jetstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -35,13 +32,10 @@ type stream struct {
 	drop []func()                       // each drops what is cached of a stream that went back
 
 	history      history
-	staleAge     time.Duration // handle.go
-	nonce        string        // of the witnesses of this engine
-	landmarks    string        // the prefix of the subjects whose messages are the better landmarks
-	checked      atomic.Int64  // the losses of the connection after which the past was looked at
-	created      atomic.Int64  // when the stream was made, or restored from a backup
-	mayNotRemove atomic.Bool   // messages, as the server has said
-	mayNotPurge  atomic.Bool
+	landmarks    string       // the prefix of the subjects whose messages are the better landmarks
+	checked      atomic.Int64 // the losses of the connection after which the past was looked at
+	created      atomic.Int64 // when the stream was made, or restored from a backup
+	mayNotRemove atomic.Bool  // messages, as the server has said
 
 	bytes   atomic.Uint64 // as the last answer has said, and what was written from here since
 	written atomic.Uint64 // bytes from here, in all
@@ -50,6 +44,11 @@ type stream struct {
 	synced  time.Time // when an answer has shown the rest
 	refusal error     // nil: the stream has a version that this engine knows
 	trouble trouble
+}
+
+// newStream returns a stream of which nothing is known yet, also not its replicas. Version is the newest that the caller knows.
+func newStream(nc *conn, d *denials, api, name string, version int) *stream {
+	return &stream{client: &client{nc: nc, api: api, denials: d, name: name}, batches: make(chan struct{}, maxBatches), version: version}
 }
 
 // info asks the stream's leader. It returns ErrVersion if the stream has a newer version.
@@ -187,105 +186,4 @@ func (s *stream) lastsOf(ctx context.Context, filter string) (map[string]stored,
 		return nil, err
 	}
 	return s.lasts(ctx, slices.Collect(maps.Keys(info.subjects)))
-}
-
-// learnSequence takes over what an answer says: that the stream had the sequence before at least when the question
-// came, and now has the sequence now.
-func (s *stream) learnSequence(was moment, before, now uint64) {
-	if before < was.high {
-		s.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.name, was.high, now))
-		return
-	}
-	h := &s.history
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.backs == was.backs {
-		h.high = max(h.high, now)
-	}
-}
-
-// wentBack notes that the stream went back, and drops what is cached, unless that was done since backs.
-func (s *stream) wentBack(backs int64, now uint64, how string) {
-	h := &s.history
-	h.mu.Lock()
-	first := h.backs == backs
-	if first {
-		h.backs++
-		h.how, h.high, h.last, h.prev = how, now, landmark{}, landmark{}
-	}
-	h.mu.Unlock()
-	if first {
-		s.mu.Lock()
-		s.synced = time.Time{} // read before the next poll, or job that is added
-		s.mu.Unlock()
-		for _, f := range s.drop {
-			f()
-		}
-	}
-}
-
-// compareLandmark reads whether a message is as it was written when the stream had gone back so often.
-func (s *stream) compareLandmark(ctx context.Context, backs int64, l landmark) error {
-	if l.seq == 0 {
-		return nil
-	}
-	m, err := s.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, l.seq))
-	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
-		return err // none: it was removed, or replaced
-	}
-	s.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", s.name, l.seq))
-	return nil
-}
-
-// checkPast looks whether the stream went back when the connection was lost: before the next write, since the conditions
-// of a write are sequences. It returns errWentBack if it did.
-func (s *stream) checkPast(ctx context.Context) error {
-	losses := s.nc.losses.Load()
-	if s.checked.Load() == losses {
-		return nil
-	}
-	h := &s.history
-	h.mu.Lock()
-	backs, l := h.backs, h.last
-	h.mu.Unlock()
-	_, err := s.info(ctx, "")
-	if err == nil {
-		err = s.compareLandmark(ctx, backs, l)
-	}
-	switch {
-	case isCode(err, codeNoStream): // it may be restored soon
-		return nats.ErrNoResponders
-	case isDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
-		return err
-	case err != nil:
-		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
-	}
-	s.checked.Store(losses)
-	if h.now().backs != backs {
-		return errWentBack
-	}
-	return nil
-}
-
-// wrote learns from a write that was stored, and whose last message has a sequence.
-func (s *stream) wrote(was moment, groups []group, last uint64) {
-	writes, bytes := 0, 0
-	for _, g := range groups {
-		writes += len(g)
-		bytes += g.size()
-	}
-	s.bytes.Add(uint64(bytes))
-	s.written.Add(uint64(bytes))
-	first := last + 1 - uint64(writes)
-	s.learnSequence(was, first-1, last)
-	s.history.note(was.backs, first, groups, s.landmarks)
-}
-
-// saw learns from what the server says of the stream: when it was made, and its last sequence.
-func (s *stream) saw(was moment, created int64, last uint64) {
-	if before := s.created.Swap(created); before != 0 && before != created {
-		s.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.name))
-	} else if s.replicas == 1 {
-		s.learnSequence(was, last, last)
-	}
 }

@@ -31,6 +31,8 @@ import (
 type buckets struct {
 	*stream
 	subjects
+	staleAge time.Duration // handle.go
+	nonce    string        // of the witnesses of this engine
 
 	mu        sync.Mutex
 	watermark watermark

@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	maxWrites     = 1000             // of an atomic batch: the server's limit
+	MaxWrites     = 1000             // of an atomic batch: the server's limit
 	maxWriteBytes = 4 << 20          // of an atomic batch
 	maxBatches    = 8                // under way at once; the server takes 50 for a stream
 	commitTimeout = 10 * time.Second // of a write; longer than an election
@@ -28,41 +28,41 @@ const (
 // refuses to send one. So a job that does not fit is refused by itself, and not with all that it
 // shares a commit with. One that was accepted always fits: what grows in it is cut.
 const (
-	leastMaxPayload = 16 << 10 // heartbeats, statuses and permits fit
-	headersSize     = 320      // of a message, without its guard
-	growth          = 1 << 10  // is free when a job is added: for its version, its attempts, a line of its error
+	LeastMaxPayload = 16 << 10 // heartbeats, statuses and permits fit
+	HeadersSize     = 320      // of a message, without its guard
+	Growth          = 1 << 10  // is free when a job is added: for its version, its attempts, a line of its error
 )
 
-// result is what became of a group.
-type result struct {
-	first uint64 // the sequence of its first message; those of a batch follow one another; 0 with an error
-	err   error
+// Result is what became of a group.
+type Result struct {
+	First uint64 // the sequence of its first message; those of a batch follow one another; 0 with an error
+	Err   error
 }
 
-// write commits one group.
-func (s *stream) write(ctx context.Context, g ...write) error {
-	return s.commit(ctx, []group{g})[0].err
+// Write commits one group.
+func (s *Stream) Write(ctx context.Context, g ...Write) error {
+	return s.Commit(ctx, []Group{g})[0].Err
 }
 
-// writeSeq is write, and returns the sequence of the first message.
-func (s *stream) writeSeq(ctx context.Context, g ...write) (uint64, error) {
-	res := s.commit(ctx, []group{g})[0]
-	return res.first, res.err
+// WriteSeq is write, and returns the sequence of the first message.
+func (s *Stream) WriteSeq(ctx context.Context, g ...Write) (uint64, error) {
+	res := s.Commit(ctx, []Group{g})[0]
+	return res.First, res.Err
 }
 
-// commit writes groups, as many as possible in one commit, and returns what became of
-// each: nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull, ErrInvalid
+// Commit writes groups, as many as possible in one commit, and returns what became of
+// each: nil; ErrConflict, if a condition does not hold; durable.ErrUncertain, ErrFull, ErrInvalid
 // if it is too large; or
 // another error, and then it was not written. When something is wrong with one group the
 // batch is refused as a whole, and is tried again in halves.
-func (s *stream) commit(ctx context.Context, groups []group) []result {
-	if slices.ContainsFunc(groups, func(g group) bool { return s.checkSize(g) != nil }) {
+func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
+	if slices.ContainsFunc(groups, func(g Group) bool { return s.checkSize(g) != nil }) {
 		return s.commitFitting(ctx, groups)
 	}
-	results := make([]result, len(groups))
+	results := make([]Result, len(groups))
 	for from := 0; from < len(groups); {
 		to, writes, bytes := from, 0, 0
-		for to < len(groups) && (to == from || writes+len(groups[to]) <= maxWrites && bytes+groups[to].size() <= maxWriteBytes) {
+		for to < len(groups) && (to == from || writes+len(groups[to]) <= MaxWrites && bytes+groups[to].size() <= maxWriteBytes) {
 			writes += len(groups[to])
 			bytes += groups[to].size()
 			to++
@@ -73,13 +73,13 @@ func (s *stream) commit(ctx context.Context, groups []group) []result {
 	return results
 }
 
-// fewWrites is up to how many single messages are quicker than an atomic batch of them,
+// FewWrites is up to how many single messages are quicker than an atomic batch of them,
 // for which the server makes a file store of its own: that takes as long as some ten
 // syncs.
-const fewWrites = 12
+const FewWrites = 12
 
 // commitFew writes groups of one message each by itself, all at once.
-func (s *stream) commitFew(ctx context.Context, groups []group, results []result) {
+func (s *Stream) commitFew(ctx context.Context, groups []Group, results []Result) {
 	var wg sync.WaitGroup
 	for i := range groups {
 		wg.Go(func() { stack.Grow(); s.commitBatch(ctx, groups[i:i+1], results[i:i+1]) })
@@ -87,61 +87,61 @@ func (s *stream) commitFew(ctx context.Context, groups []group, results []result
 	wg.Wait()
 }
 
-func (s *stream) commitBatch(ctx context.Context, groups []group, results []result) {
-	if n := len(groups); n > 1 && n <= fewWrites && !slices.ContainsFunc(groups, func(g group) bool { return len(g) > 1 }) {
+func (s *Stream) commitBatch(ctx context.Context, groups []Group, results []Result) {
+	if n := len(groups); n > 1 && n <= FewWrites && !slices.ContainsFunc(groups, func(g Group) bool { return len(g) > 1 }) {
 		s.commitFew(ctx, groups, results)
 		return
 	}
-	err := s.commitAtOnce(ctx, groups, results)
-	if len(groups) > 1 && (errors.Is(err, errConflict) || errors.Is(err, errBusy)) && !errors.Is(err, errWentBack) {
+	err := s.CommitAtOnce(ctx, groups, results)
+	if len(groups) > 1 && (errors.Is(err, ErrConflict) || errors.Is(err, ErrBusy)) && !errors.Is(err, ErrWentBack) {
 		half := len(groups) / 2
 		s.commitBatch(ctx, groups[:half], results[:half])
 		s.commitBatch(ctx, groups[half:], results[half:])
 	}
 }
 
-// commitAtOnce writes all groups or none.
-func (s *stream) commitAtOnce(ctx context.Context, groups []group, results []result) error {
+// CommitAtOnce writes all groups or none.
+func (s *Stream) CommitAtOnce(ctx context.Context, groups []Group, results []Result) error {
 	last, err := s.publishPatiently(ctx, groups)
 	next := last + 1
 	for i := len(groups) - 1; i >= 0; i-- {
 		if err != nil {
-			results[i] = result{err: err}
+			results[i] = Result{Err: err}
 			continue
 		}
 		next -= uint64(len(groups[i]))
-		results[i] = result{first: next}
+		results[i] = Result{First: next}
 	}
 	return err
 }
 
 // publishPatiently publishes, again after a while if the server was busy with the same
 // subjects, or has no leader: then nothing was written.
-func (s *stream) publishPatiently(ctx context.Context, groups []group) (last uint64, err error) {
-	ctx, stop := s.denials.during(ctx, func(denied string) bool {
-		return slices.ContainsFunc(groups, func(g group) bool {
-			return slices.ContainsFunc(g, func(w write) bool { return w.subject == denied })
+func (s *Stream) publishPatiently(ctx context.Context, groups []Group) (last uint64, err error) {
+	ctx, stop := s.Denials.During(ctx, func(denied string) bool {
+		return slices.ContainsFunc(groups, func(g Group) bool {
+			return slices.ContainsFunc(g, func(w Write) bool { return w.Subject == denied })
 		})
 	})
 	defer stop()
 	for try, room, pause := 0, false, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
-		if s.nc.ended.Err() != nil {
-			return 0, s.closedBy()
+		if s.Conn.Ended.Err() != nil {
+			return 0, s.ClosedBy()
 		}
 		if err := s.checkVersion(ctx); err != nil {
 			return 0, err
 		}
 		last, err = s.publish(ctx, groups)
 		err = deniedWrite(ctx, err)
-		if errors.Is(err, driver.ErrFull) && !room && s.room(ctx) && len(groups) == 1 {
+		if errors.Is(err, driver.ErrFull) && !room && s.Room(ctx) && len(groups) == 1 {
 			room = true
 			continue
 		}
-		busy := errors.Is(err, errBusy) && try < 4
+		busy := errors.Is(err, ErrBusy) && try < 4
 		if !busy && !errors.Is(err, nats.ErrNoResponders) {
 			return last, err
 		}
-		if s.wait(ctx, pause); ctx.Err() != nil {
+		if s.Wait(ctx, pause); ctx.Err() != nil {
 			return 0, deniedWrite(ctx, err) // of a batch the server may call incomplete what it has denied a part of
 		}
 	}
@@ -149,14 +149,14 @@ func (s *stream) publishPatiently(ctx context.Context, groups []group) (last uin
 
 // publish writes all that is in the groups, or nothing: one message by itself, several as
 // an atomic batch. Only the last message of a batch is answered.
-func (s *stream) publish(ctx context.Context, groups []group) (uint64, error) {
+func (s *Stream) publish(ctx context.Context, groups []Group) (uint64, error) {
 	var msgs []*nats.Msg
 	for _, g := range groups {
 		for i := range g {
 			msgs = append(msgs, g[i].msg())
 		}
 	}
-	if err := s.checkDisk(); err != nil {
+	if err := s.CheckDisk(); err != nil {
 		return 0, err
 	}
 	last := msgs[len(msgs)-1]
@@ -180,16 +180,16 @@ func (s *stream) publish(ctx context.Context, groups []group) (uint64, error) {
 		return 0, err
 	}
 	was := s.history.now()
-	answer, err := call(ctx, s.nc, s.deposed(), func() (*nats.Msg, error) {
-		if s.nc.nc.IsClosed() {
+	answer, err := Call(ctx, s.Conn, s.deposed(), func() (*nats.Msg, error) {
+		if s.Conn.NC.IsClosed() {
 			return nil, &unsentError{nats.ErrConnectionClosed}
 		}
 		for _, m := range msgs[:len(msgs)-1] {
-			if err := s.nc.nc.PublishMsg(m); err != nil {
+			if err := s.Conn.NC.PublishMsg(m); err != nil {
 				return nil, &unsentError{err}
 			}
 		}
-		return s.nc.nc.RequestMsgWithContext(ctx, last)
+		return s.Conn.NC.RequestMsgWithContext(ctx, last)
 	})
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.As(err, new(*unsentError)):
@@ -215,29 +215,29 @@ type unsentError struct{ error }
 
 func (e *unsentError) Unwrap() error { return e.error }
 
-// remove removes one message, if the user has the right to. The caller has stored the end of its job before.
-func (s *stream) remove(ctx context.Context, m stored) {
-	if s.mayNotRemove.Load() || s.checkDisk() != nil {
+// Remove removes one message, if the user has the right to. The caller has stored the end of its job before.
+func (s *Stream) Remove(ctx context.Context, m Message) {
+	if s.mayNotRemove.Load() || s.CheckDisk() != nil {
 		return
 	}
-	err := s.ask(ctx, "STREAM.MSG.DELETE."+s.name, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
-	s.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
+	err := s.Ask(ctx, "STREAM.MSG.DELETE."+s.Name, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
+	s.mayNotRemove.Store(IsDenial(err)) // else each cancel would be an error of the connection
 }
 
-// purge removes the messages of a subject up to a sequence, 0 for all.
-func (s *stream) purge(ctx context.Context, filter string, upTo uint64) error {
-	if err := s.checkDisk(); err != nil {
+// Purge removes the messages of a subject up to a sequence, 0 for all.
+func (s *Stream) Purge(ctx context.Context, filter string, upTo uint64) error {
+	if err := s.CheckDisk(); err != nil {
 		return err
 	}
 	request := map[string]any{"filter": filter}
 	if upTo > 0 {
 		request["seq"] = upTo + 1
 	}
-	return s.ask(ctx, "STREAM.PURGE."+s.name, request, nil)
+	return s.Ask(ctx, "STREAM.PURGE."+s.Name, request, nil)
 }
 
-// tooLarge returns an error that wraps durable.ErrInvalid if a message is larger than most.
-func tooLarge(what string, size, most int) error {
+// TooLarge returns an error that wraps durable.ErrInvalid if a message is larger than most.
+func TooLarge(what string, size, most int) error {
 	if size <= most {
 		return nil
 	}
@@ -245,25 +245,25 @@ func tooLarge(what string, size, most int) error {
 }
 
 // checkSize returns an error if a message of a group is too large.
-func (s *stream) checkSize(g group) error {
-	most := s.nc.maxPayload()
+func (s *Stream) checkSize(g Group) error {
+	most := s.Conn.MaxPayload()
 	for i := range g {
-		if size := len(g[i].data) + len(g[i].guard) + headersSize; size > most {
-			return tooLarge("a message of "+g[i].subject, size, most)
+		if size := len(g[i].Data) + len(g[i].Guard) + HeadersSize; size > most {
+			return TooLarge("a message of "+g[i].Subject, size, most)
 		}
 	}
 	return nil
 }
 
 // commitFitting commits those groups that are not too large.
-func (s *stream) commitFitting(ctx context.Context, groups []group) []result {
-	results, fit, at := make([]result, len(groups)), []group(nil), []int(nil)
+func (s *Stream) commitFitting(ctx context.Context, groups []Group) []Result {
+	results, fit, at := make([]Result, len(groups)), []Group(nil), []int(nil)
 	for i, g := range groups {
-		if results[i].err = s.checkSize(g); results[i].err == nil {
+		if results[i].Err = s.checkSize(g); results[i].Err == nil {
 			fit, at = append(fit, g), append(at, i)
 		}
 	}
-	for k, res := range s.commit(ctx, fit) {
+	for k, res := range s.Commit(ctx, fit) {
 		results[at[k]] = res
 	}
 	return results

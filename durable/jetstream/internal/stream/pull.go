@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"context"
@@ -15,34 +15,34 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// pullRequest asks a consumer for messages.
-type pullRequest struct {
+// PullRequest asks a consumer for messages.
+type PullRequest struct {
 	Batch    int           `json:"batch"`
 	MaxBytes int           `json:"max_bytes"`
 	NoWait   bool          `json:"no_wait,omitempty"`
 	Expires  time.Duration `json:"expires,omitempty"`
 }
 
-// pull asks a consumer, and hands on what comes as it comes, many at a time when they come
+// Pull asks a consumer, and hands on what comes as it comes, many at a time when they come
 // close together. It does so to the end though ctx may have ended: what is on its way would
 // be missed until the lease is over. It returns how many came.
-func (s *stream) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got int, err error) {
+func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (got int, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return 0, err
 	}
 	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
-	lost, backs := s.nc.lost(), s.backs()
-	ctx, cancel := context.WithTimeout(s.nc.ended, r.Expires+answerTimeout)
+	lost, backs := s.Conn.lost(), s.Backs()
+	ctx, cancel := context.WithTimeout(s.Conn.Ended, r.Expires+AnswerTimeout)
 	defer cancel()
-	sub, err := s.nc.ask(ctx, s.api+"CONSUMER.MSG.NEXT."+s.name+"."+consumer, body, msgs)
+	sub, err := s.Conn.ask(ctx, s.API+"CONSUMER.MSG.NEXT."+s.Name+"."+consumer, body, msgs)
 	if err != nil {
 		return 0, err
 	}
-	defer unsubscribe(sub)
-	silence := time.NewTimer(r.Expires + answerTimeout)
+	defer Unsubscribe(sub)
+	silence := time.NewTimer(r.Expires + AnswerTimeout)
 	defer silence.Stop()
-	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), s.now()
+	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), s.Now()
 	defer doubt.Stop()
 	bytes := 0
 	for over := false; !over; {
@@ -53,25 +53,25 @@ func (s *stream) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (g
 			for _, m := range some {
 				bytes += m.Size()
 			}
-			if got += len(some); len(some) > 0 && s.backs() == backs { // else they come again, by other sequences
+			if got += len(some); len(some) > 0 && s.Backs() == backs { // else they come again, by other sequences
 				each(some)
 			}
 			// The server says nothing at the end of a request of which nothing is left.
 			over = over || got >= r.Batch || bytes >= r.MaxBytes
-			silence.Reset(r.Expires + answerTimeout)
+			silence.Reset(r.Expires + AnswerTimeout)
 			doubt.Reset(r.Expires + doubtful)
 		case <-lost:
 			over = true
 		case <-doubt.C:
 			go func() {
 				select {
-				case gone <- s.abandon(ctx, consumer, since):
+				case gone <- s.Abandon(ctx, consumer, since):
 				case <-ctx.Done():
 				}
 			}()
 		case is := <-gone:
 			if over = is; is {
-				err = errAbandoned
+				err = ErrAbandoned
 			}
 		case <-silence.C:
 			// It was lost, or its end was. Patience is better here than haste: what is sent
@@ -79,14 +79,14 @@ func (s *stream) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (g
 			over = true
 		}
 	}
-	if got > 0 && err != errAbandoned {
+	if got > 0 && err != ErrAbandoned {
 		err = nil // the next request tells
 	}
 	return got, err
 }
 
-// errTooLarge says that the next message does not fit into a request.
-var errTooLarge = errors.New("jetstream: a message is larger than what was asked for")
+// ErrTooLarge says that the next message does not fit into a request.
+var ErrTooLarge = errors.New("jetstream: a message is larger than what was asked for")
 
 // collect adds to a message those that are there already, up to the one that ends the
 // request.
@@ -118,20 +118,20 @@ func ending(status, description string) (over bool, err error) {
 	case status == "409" && strings.Contains(description, "Batch Completed"):
 		return true, nil
 	case status == "409" && strings.Contains(description, "Exceeds MaxBytes"):
-		return true, errTooLarge
+		return true, ErrTooLarge
 	case status == "503":
 		return true, nats.ErrNoResponders
 	}
 	return true, fmt.Errorf("jetstream: fetching: %s %s", status, description)
 }
 
-// refusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
-func (s *stream) refusedConsumer(err error) {
-	if refusal, is := errors.AsType[*apiError](err); !is || !isRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
+// RefusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
+func (s *Stream) RefusedConsumer(err error) {
+	if refusal, is := errors.AsType[*apiError](err); !is || !IsRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
 		return
 	}
 	s.mu.Lock()
-	s.trouble.consumer, s.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.name, err), time.Now()
+	s.trouble.consumer, s.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.Name, err), time.Now()
 	s.mu.Unlock()
 }
 
@@ -140,31 +140,31 @@ const (
 	leftAfter = 200 * time.Millisecond // a consumer was removed: then all servers know it
 )
 
-// errAbandoned is that of a request to a consumer that was removed meanwhile.
-var errAbandoned = errors.New("jetstream: a consumer was removed, since its server is silent")
+// ErrAbandoned is that of a request to a consumer that was removed meanwhile.
+var ErrAbandoned = errors.New("jetstream: a consumer was removed, since its server is silent")
 
-// abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was made anew
+// Abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was made anew
 // since a time of the server's clock, so that what was asked of it before is lost. A new one hands out all
 // jobs again, and the claims tell, as with one that was lost. Several workers may find out at the
 // same time. Then one may remove the consumer that another has just made, which is no worse. If the stream's leader does not answer
 // either, the connection is silent, or there is an election. A stream on one server has its consumers there.
-func (s *stream) abandon(ctx context.Context, consumer string, since time.Time) bool {
-	if s.replicas == 1 {
+func (s *Stream) Abandon(ctx context.Context, consumer string, since time.Time) bool {
+	if s.Replicas == 1 {
 		return false
 	}
-	try, cancel := context.WithTimeout(ctx, silentAfter/2) // the question is asked 5 times meanwhile
+	try, cancel := context.WithTimeout(ctx, SilentAfter/2) // the question is asked 5 times meanwhile
 	defer cancel()
-	info, err := soonest(try, s.replicas, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
-		return info, s.ask(ctx, "CONSUMER.INFO."+s.name+"."+consumer, nil, &info)
+	info, err := soonest(try, s.Replicas, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
+		return info, s.Ask(ctx, "CONSUMER.INFO."+s.Name+"."+consumer, nil, &info)
 	})
-	if !timedOut(ctx, err) {
+	if !TimedOut(ctx, err) {
 		return errors.Is(err, driver.ErrNotFound) || err == nil && info.Created.After(since)
 	}
-	try, cancel = context.WithTimeout(ctx, silentAfter)
+	try, cancel = context.WithTimeout(ctx, SilentAfter)
 	defer cancel()
-	if _, err := s.last(try, s.name); err != nil { // of no subject: only the answer counts
+	if _, err := s.Last(try, s.Name); err != nil { // of no subject: only the answer counts
 		return false
 	}
-	_ = s.removeConsumer(ctx, consumer, leftAfter) // the silent server would answer
+	_ = s.RemoveConsumer(ctx, consumer, leftAfter) // the silent server would answer
 	return ctx.Err() == nil
 }

@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"bytes"
@@ -43,14 +43,14 @@ type history struct {
 	prev  landmark // what last was at the last look
 }
 
-// errWentBack is that of what was to be written or removed by sequences of before the stream went back.
-var errWentBack = fmt.Errorf("%w: the stream went back meanwhile", errConflict)
+// ErrWentBack is that of what was to be written or removed by sequences of before the stream went back.
+var ErrWentBack = fmt.Errorf("%w: the stream went back meanwhile", ErrConflict)
 
 // landmark is a message that was written.
 type landmark struct {
 	seq     uint64
 	subject string
-	data    []byte
+	Data    []byte
 }
 
 // moment is what was known when a question or a write was sent.
@@ -65,20 +65,20 @@ func (h *history) now() moment {
 	return moment{h.backs, h.high}
 }
 
-// past returns how often the stream went back, and by what that was noticed the last time.
-func (s *stream) past() (backs int64, how string) {
+// Past returns how often the stream went back, and by what that was noticed the last time.
+func (s *Stream) Past() (backs int64, how string) {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
 	return s.history.backs, s.history.how
 }
 
-// backs returns how often the stream went back.
-func (s *stream) backs() int64 { return s.history.now().backs }
+// Backs returns how often the stream went back.
+func (s *Stream) Backs() int64 { return s.history.now().backs }
 
-// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
+// LookBack reads the message that was the last one of this engine's at the call before. It may have been removed
 // since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
 // the server is behind. With several replicas that is asked as of what testify writes.
-func (s *stream) lookBack(ctx context.Context, testify func(context.Context) (witness, error)) error {
+func (s *Stream) LookBack(ctx context.Context, testify func(context.Context) (Witness, error)) error {
 	h := &s.history
 	h.mu.Lock()
 	backs, l := h.backs, h.prev
@@ -87,16 +87,16 @@ func (s *stream) lookBack(ctx context.Context, testify func(context.Context) (wi
 	if l.seq == 0 {
 		return nil
 	}
-	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
-	m, err := s.directly(ctx, "."+l.subject, nil)
-	if err == nil && older(m) && s.replicas > 1 {
-		var written witness
+	older := func(m Message) bool { return m.Seq > 0 && m.Seq < l.seq }
+	m, err := s.Directly(ctx, "."+l.subject, nil)
+	if err == nil && older(m) && s.Replicas > 1 {
+		var written Witness
 		if written, err = testify(ctx); err == nil {
-			m, err = s.lastSince(ctx, written, l.subject, false)
+			m, err = s.LastSince(ctx, written, l.subject, false)
 		}
 	}
 	if err == nil && older(m) {
-		s.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", s.name, l.seq))
+		s.WentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", s.Name, l.seq))
 		return nil
 	}
 	return cmp.Or(err, s.compareLandmark(ctx, backs, l))
@@ -104,13 +104,13 @@ func (s *stream) lookBack(ctx context.Context, testify func(context.Context) (wi
 
 // note keeps a message that was written as a landmark: the last status of a commit, by which it is found that
 // claims have ended; before there is one, any message with data, since tombstones are all alike.
-func (h *history) note(backs int64, first uint64, groups []group, status string) {
+func (h *history) note(backs int64, first uint64, groups []Group, status string) {
 	n := first
 	l := landmark{}
 	for _, g := range groups {
 		for i := range g {
-			if len(g[i].data) > 0 && (strings.HasPrefix(g[i].subject, status) || !strings.HasPrefix(l.subject, status)) {
-				l = landmark{n, g[i].subject, g[i].data}
+			if len(g[i].Data) > 0 && (strings.HasPrefix(g[i].Subject, status) || !strings.HasPrefix(l.subject, status)) {
+				l = landmark{n, g[i].Subject, g[i].Data}
 			}
 			n++
 		}
@@ -127,9 +127,9 @@ func (h *history) note(backs int64, first uint64, groups []group, status string)
 
 // learnSequence takes over what an answer says: that the stream had the sequence before at least when the question
 // came, and now has the sequence now.
-func (s *stream) learnSequence(was moment, before, now uint64) {
+func (s *Stream) learnSequence(was moment, before, now uint64) {
 	if before < was.high {
-		s.wentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.name, was.high, now))
+		s.WentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.Name, was.high, now))
 		return
 	}
 	h := &s.history
@@ -140,8 +140,8 @@ func (s *stream) learnSequence(was moment, before, now uint64) {
 	}
 }
 
-// wentBack notes that the stream went back, and drops what is cached, unless that was done since backs.
-func (s *stream) wentBack(backs int64, now uint64, how string) {
+// WentBack notes that the stream went back, and drops what is cached, unless that was done since backs.
+func (s *Stream) WentBack(backs int64, now uint64, how string) {
 	h := &s.history
 	h.mu.Lock()
 	first := h.backs == backs
@@ -154,29 +154,29 @@ func (s *stream) wentBack(backs int64, now uint64, how string) {
 		s.mu.Lock()
 		s.synced = time.Time{} // read before the next poll, or job that is added
 		s.mu.Unlock()
-		for _, f := range s.drop {
+		for _, f := range s.Drop {
 			f()
 		}
 	}
 }
 
 // compareLandmark reads whether a message is as it was written when the stream had gone back so often.
-func (s *stream) compareLandmark(ctx context.Context, backs int64, l landmark) error {
+func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) error {
 	if l.seq == 0 {
 		return nil
 	}
-	m, err := s.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, l.seq))
-	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
+	m, err := s.Directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, l.seq))
+	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.Data) {
 		return err // none: it was removed, or replaced
 	}
-	s.wentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", s.name, l.seq))
+	s.WentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", s.Name, l.seq))
 	return nil
 }
 
 // checkPast looks whether the stream went back when the connection was lost: before the next write, since the conditions
-// of a write are sequences. It returns errWentBack if it did.
-func (s *stream) checkPast(ctx context.Context) error {
-	losses := s.nc.losses.Load()
+// of a write are sequences. It returns ErrWentBack if it did.
+func (s *Stream) checkPast(ctx context.Context) error {
+	losses := s.Conn.losses.Load()
 	if s.checked.Load() == losses {
 		return nil
 	}
@@ -184,44 +184,44 @@ func (s *stream) checkPast(ctx context.Context) error {
 	h.mu.Lock()
 	backs, l := h.backs, h.last
 	h.mu.Unlock()
-	_, err := s.info(ctx, "")
+	_, err := s.Info(ctx, "")
 	if err == nil {
 		err = s.compareLandmark(ctx, backs, l)
 	}
 	switch {
-	case isCode(err, codeNoStream): // it may be restored soon
+	case IsCode(err, CodeNoStream): // it may be restored soon
 		return nats.ErrNoResponders
-	case isDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
+	case IsDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
 		return err
 	case err != nil:
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	}
 	s.checked.Store(losses)
 	if h.now().backs != backs {
-		return errWentBack
+		return ErrWentBack
 	}
 	return nil
 }
 
 // wrote learns from a write that was stored, and whose last message has a sequence.
-func (s *stream) wrote(was moment, groups []group, last uint64) {
+func (s *Stream) wrote(was moment, groups []Group, last uint64) {
 	writes, bytes := 0, 0
 	for _, g := range groups {
 		writes += len(g)
 		bytes += g.size()
 	}
-	s.bytes.Add(uint64(bytes))
-	s.written.Add(uint64(bytes))
+	s.Bytes.Add(uint64(bytes))
+	s.Written.Add(uint64(bytes))
 	first := last + 1 - uint64(writes)
 	s.learnSequence(was, first-1, last)
-	s.history.note(was.backs, first, groups, s.landmarks)
+	s.history.note(was.backs, first, groups, s.Landmarks)
 }
 
 // saw learns from what the server says of the stream: when it was made, and its last sequence.
-func (s *stream) saw(was moment, created int64, last uint64) {
+func (s *Stream) saw(was moment, created int64, last uint64) {
 	if before := s.created.Swap(created); before != 0 && before != created {
-		s.wentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.name))
-	} else if s.replicas == 1 {
+		s.WentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.Name))
+	} else if s.Replicas == 1 {
 		s.learnSequence(was, last, last)
 	}
 }

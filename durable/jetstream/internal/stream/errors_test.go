@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 func TestErrorsOfTheServer(t *testing.T) {
 	for code, want := range map[int]error{
-		10071: errConflict, 10164: errBusy, 10210: errBusy, 10023: driver.ErrFull, 10047: driver.ErrFull, 10037: driver.ErrNotFound,
+		10071: ErrConflict, 10164: ErrBusy, 10210: ErrBusy, 10023: driver.ErrFull, 10047: driver.ErrFull, 10037: driver.ErrNotFound,
 	} {
 		require.ErrorIs(t, (&apiError{ErrCode: code}).err(), want)
 	}
@@ -31,12 +31,12 @@ func TestRefusals(t *testing.T) {
 		&apiError{ErrCode: 10023}, &apiError{ErrCode: 10074}, &apiError{ErrCode: 10076}, errors.New("differs"),
 		driver.ErrStorage, nats.ErrConnectionClosed, driver.ErrClosed, errors.New("what was there cannot be read"),
 	} {
-		require.True(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
+		require.True(t, IsRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
 	}
 	for _, err := range []error{
 		context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrTimeout, &apiError{ErrCode: 10008},
-		&apiError{ErrCode: codeNoStream}, driver.ErrUncertain,
+		&apiError{ErrCode: CodeNoStream}, driver.ErrUncertain,
 	} {
-		require.False(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
+		require.False(t, IsRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
 	}
 }

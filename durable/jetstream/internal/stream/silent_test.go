@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"context"
@@ -56,16 +56,16 @@ func TestSoonest(t *testing.T) {
 // A request that a leader has not answered is given up when the leader is known to be deposed, and not after its timeout.
 func TestLeaderDeposed(t *testing.T) {
 	t.Parallel()
-	p := newPart(t)
+	p, _ := newStream(t, 3, nil)
 	const silent = "silent"
-	_, err := p.nc.nc.Subscribe(silent, func(*nats.Msg) {})
+	_, err := p.Conn.NC.Subscribe(silent, func(*nats.Msg) {})
 	require.NoError(t, err)
 	p.noteLeader("n0 since then")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	given := make(chan error, 1)
 	go func() {
-		_, err := p.nc.request(ctx, p.deposed(), &nats.Msg{Subject: silent})
+		_, err := p.Conn.Request(ctx, p.deposed(), &nats.Msg{Subject: silent})
 		given <- err
 	}()
 	time.Sleep(10 * time.Millisecond)

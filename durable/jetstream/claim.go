@@ -174,8 +174,7 @@ func (cl *claimer) commitClaims(ctx context.Context, p *part, drafts map[string]
 	}
 	var results []stream.Result
 	if first && len(drafts) == 0 && len(all) > stream.FewWrites && writes <= stream.MaxWrites {
-		results = make([]stream.Result, len(all))
-		_ = p.CommitAtOnce(ctx, all, results)
+		results = p.CommitAtOnce(ctx, all)
 	} else {
 		results = p.Commit(ctx, all)
 	}

@@ -173,31 +173,28 @@ func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) e
 	return nil
 }
 
-// checkPast looks whether the stream went back when the connection was lost: before the next write, since the conditions
-// of a write are sequences. It returns ErrWentBack if it did.
-func (s *Stream) checkPast(ctx context.Context) error {
-	losses := s.Conn.losses.Load()
-	if s.checked.Load() == losses {
-		return nil
+// checkPast returns ErrWentBack if the stream went back more often than backs says. It looks when the connection was lost:
+// before the next write, since the conditions of a write are sequences.
+func (s *Stream) checkPast(ctx context.Context, backs int64) error {
+	if losses := s.Conn.losses.Load(); s.checked.Load() != losses {
+		s.history.mu.Lock()
+		now, l := s.history.backs, s.history.last
+		s.history.mu.Unlock()
+		_, err := s.Info(ctx, "")
+		if err == nil {
+			err = s.compareLandmark(ctx, now, l)
+		}
+		switch {
+		case IsCode(err, CodeNoStream): // it may be restored soon
+			return nats.ErrNoResponders
+		case IsDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
+			return err
+		case err != nil:
+			return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+		}
+		s.checked.Store(losses)
 	}
-	h := &s.history
-	h.mu.Lock()
-	backs, l := h.backs, h.last
-	h.mu.Unlock()
-	_, err := s.Info(ctx, "")
-	if err == nil {
-		err = s.compareLandmark(ctx, backs, l)
-	}
-	switch {
-	case IsCode(err, CodeNoStream): // it may be restored soon
-		return nats.ErrNoResponders
-	case IsDenial(err), errors.Is(err, nats.ErrNoResponders), errors.Is(err, driver.ErrVersion), errors.Is(err, driver.ErrClosed):
-		return err
-	case err != nil:
-		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
-	}
-	s.checked.Store(losses)
-	if h.now().backs != backs {
+	if s.Backs() != backs {
 		return ErrWentBack
 	}
 	return nil

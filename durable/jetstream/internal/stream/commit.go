@@ -59,7 +59,7 @@ func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
 	if slices.ContainsFunc(groups, func(g Group) bool { return s.checkSize(g) != nil }) {
 		return s.commitFitting(ctx, groups)
 	}
-	results := make([]Result, len(groups))
+	results, backs := make([]Result, len(groups)), s.Backs()
 	for from := 0; from < len(groups); {
 		to, writes, bytes := from, 0, 0
 		for to < len(groups) && (to == from || writes+len(groups[to]) <= MaxWrites && bytes+groups[to].size() <= maxWriteBytes) {
@@ -67,7 +67,7 @@ func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
 			bytes += groups[to].size()
 			to++
 		}
-		s.commitBatch(ctx, groups[from:to], results[from:to])
+		s.commitBatch(ctx, backs, groups[from:to], results[from:to])
 		from = to
 	}
 	return results
@@ -79,30 +79,38 @@ func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
 const FewWrites = 12
 
 // commitFew writes groups of one message each by itself, all at once.
-func (s *Stream) commitFew(ctx context.Context, groups []Group, results []Result) {
+func (s *Stream) commitFew(ctx context.Context, backs int64, groups []Group, results []Result) {
 	var wg sync.WaitGroup
 	for i := range groups {
-		wg.Go(func() { stack.Grow(); s.commitBatch(ctx, groups[i:i+1], results[i:i+1]) })
+		wg.Go(func() { stack.Grow(); s.commitBatch(ctx, backs, groups[i:i+1], results[i:i+1]) })
 	}
 	wg.Wait()
 }
 
-func (s *Stream) commitBatch(ctx context.Context, groups []Group, results []Result) {
+func (s *Stream) commitBatch(ctx context.Context, backs int64, groups []Group, results []Result) {
 	if n := len(groups); n > 1 && n <= FewWrites && !slices.ContainsFunc(groups, func(g Group) bool { return len(g) > 1 }) {
-		s.commitFew(ctx, groups, results)
+		s.commitFew(ctx, backs, groups, results)
 		return
 	}
-	err := s.CommitAtOnce(ctx, groups, results)
+	err := s.commitAtOnce(ctx, backs, groups, results)
 	if len(groups) > 1 && (errors.Is(err, ErrConflict) || errors.Is(err, ErrBusy)) && !errors.Is(err, ErrWentBack) {
 		half := len(groups) / 2
-		s.commitBatch(ctx, groups[:half], results[:half])
-		s.commitBatch(ctx, groups[half:], results[half:])
+		s.commitBatch(ctx, backs, groups[:half], results[:half])
+		s.commitBatch(ctx, backs, groups[half:], results[half:])
 	}
 }
 
-// CommitAtOnce writes all groups or none.
-func (s *Stream) CommitAtOnce(ctx context.Context, groups []Group, results []Result) error {
-	last, err := s.publishPatiently(ctx, groups)
+// CommitAtOnce is Commit of all groups or none, which fit into one batch.
+func (s *Stream) CommitAtOnce(ctx context.Context, groups []Group) []Result {
+	results := make([]Result, len(groups))
+	_ = s.commitAtOnce(ctx, s.Backs(), groups, results)
+	return results
+}
+
+// commitAtOnce writes all groups or none, unless the stream went back more often than backs says: the conditions of the
+// groups are of before the commit began, and so is backs. What is asked on the way, such as the version, may show it.
+func (s *Stream) commitAtOnce(ctx context.Context, backs int64, groups []Group, results []Result) error {
+	last, err := s.publishPatiently(ctx, backs, groups)
 	next := last + 1
 	for i := len(groups) - 1; i >= 0; i-- {
 		if err != nil {
@@ -117,7 +125,7 @@ func (s *Stream) CommitAtOnce(ctx context.Context, groups []Group, results []Res
 
 // publishPatiently publishes, again after a while if the server was busy with the same
 // subjects, or has no leader: then nothing was written.
-func (s *Stream) publishPatiently(ctx context.Context, groups []Group) (last uint64, err error) {
+func (s *Stream) publishPatiently(ctx context.Context, backs int64, groups []Group) (last uint64, err error) {
 	ctx, stop := s.Denials.During(ctx, func(denied string) bool {
 		return slices.ContainsFunc(groups, func(g Group) bool {
 			return slices.ContainsFunc(g, func(w Write) bool { return w.Subject == denied })
@@ -131,7 +139,7 @@ func (s *Stream) publishPatiently(ctx context.Context, groups []Group) (last uin
 		if err := s.checkVersion(ctx); err != nil {
 			return 0, err
 		}
-		last, err = s.publish(ctx, groups)
+		last, err = s.publish(ctx, backs, groups)
 		err = deniedWrite(ctx, err)
 		if errors.Is(err, driver.ErrFull) && !room && s.Room(ctx) && len(groups) == 1 {
 			room = true
@@ -149,7 +157,7 @@ func (s *Stream) publishPatiently(ctx context.Context, groups []Group) (last uin
 
 // publish writes all that is in the groups, or nothing: one message by itself, several as
 // an atomic batch. Only the last message of a batch is answered.
-func (s *Stream) publish(ctx context.Context, groups []Group) (uint64, error) {
+func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint64, error) {
 	var msgs []*nats.Msg
 	for _, g := range groups {
 		for i := range g {
@@ -176,7 +184,7 @@ func (s *Stream) publish(ctx context.Context, groups []Group) (uint64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	if err := s.checkPast(ctx); err != nil {
+	if err := s.checkPast(ctx, backs); err != nil {
 		return 0, err
 	}
 	was := s.history.now()

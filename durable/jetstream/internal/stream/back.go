@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -173,9 +174,9 @@ func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) e
 	return nil
 }
 
-// checkPast returns ErrWentBack if the stream went back more often than backs says. It looks when the connection was lost:
-// before the next write, since the conditions of a write are sequences.
-func (s *Stream) checkPast(ctx context.Context, backs int64) error {
+// checkPast returns ErrWentBack if the stream went back more often than backs says, and a write has a condition: it is a
+// sequence of before. It looks when the connection was lost, before the next write.
+func (s *Stream) checkPast(ctx context.Context, backs int64, groups []Group) error {
 	if losses := s.Conn.losses.Load(); s.checked.Load() != losses {
 		s.history.mu.Lock()
 		now, l := s.history.backs, s.history.last
@@ -194,7 +195,8 @@ func (s *Stream) checkPast(ctx context.Context, backs int64) error {
 		}
 		s.checked.Store(losses)
 	}
-	if s.Backs() != backs {
+	conditional := func(w Write) bool { return w.Last != nil }
+	if s.Backs() != backs && slices.ContainsFunc(groups, func(g Group) bool { return slices.ContainsFunc(g, conditional) }) {
 		return ErrWentBack
 	}
 	return nil

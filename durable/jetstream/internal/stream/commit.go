@@ -107,8 +107,8 @@ func (s *Stream) CommitAtOnce(ctx context.Context, groups []Group) []Result {
 	return results
 }
 
-// commitAtOnce writes all groups or none, unless the stream went back more often than backs says: the conditions of the
-// groups are of before the commit began, and so is backs. What is asked on the way, such as the version, may show it.
+// commitAtOnce writes all groups or none. Backs is of when the commit began, as the conditions of the groups are: that the
+// stream went back may be found on the way, such as by the question for the version.
 func (s *Stream) commitAtOnce(ctx context.Context, backs int64, groups []Group, results []Result) error {
 	last, err := s.publishPatiently(ctx, backs, groups)
 	next := last + 1
@@ -184,7 +184,7 @@ func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	if err := s.checkPast(ctx, backs); err != nil {
+	if err := s.checkPast(ctx, backs, groups); err != nil {
 		return 0, err
 	}
 	was := s.history.now()

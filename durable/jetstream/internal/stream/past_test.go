@@ -99,8 +99,13 @@ func TestNoWriteByConditionsOfBefore(t *testing.T) {
 	s.mu.Lock()
 	s.synced = time.Time{} // the version is asked for
 	s.mu.Unlock()
-	for _, res := range s.Commit(t.Context(), []Group{{{Subject: "TW.a"}, {Subject: "TW.a"}}, {{Subject: "TW.a"}, {Subject: "TW.a"}}}) {
+	conditional := Group{{Subject: "TW.a"}, {Subject: "TW.a", Last: Seq(20)}}
+	for _, res := range s.Commit(t.Context(), []Group{conditional, conditional}) {
 		require.ErrorIs(t, res.Err, ErrWentBack)
 	}
 	require.Len(t, p.questions("TW.a"), 1)
+	s.synced = time.Time{}
+	p.says(info, described(1, 18, nil))
+	require.NoError(t, s.write(t.Context(), "TW.a"), "it has no condition")
+	require.EqualValues(t, 2, s.Backs())
 }

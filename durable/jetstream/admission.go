@@ -8,9 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // admission decides whether a job still fits: a full store must have room for claims and ends, or nothing ends and it
@@ -24,7 +26,8 @@ type admission struct {
 	local    bool  // the server is of this process
 	maxBytes int64 // 0: none
 
-	makingRoom sync.Mutex // held for the whole of makeRoom
+	makingRoom  sync.Mutex  // held for the whole of makeRoom
+	mayNotPurge atomic.Bool // as the server has said
 
 	mu      sync.Mutex
 	reserve reserve
@@ -32,23 +35,23 @@ type admission struct {
 
 // readServer reads the server's clock, and how full the stream is.
 func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, error) {
-	if a.closed.Err() != nil {
-		return time.Time{}, 0, a.closedBy()
+	if a.Conn.Ended.Err() != nil {
+		return time.Time{}, 0, a.ClosedBy()
 	}
-	info, err := a.info(ctx, a.subject("v.*"))
+	info, err := a.Info(ctx, a.subject("v.*"))
 	if err != nil {
 		return time.Time{}, 0, err
 	}
 	a.mu.Lock()
-	a.reserve.seen(info.subjects[a.reserveFlag()], info.subjects[a.reservePieces()])
+	a.reserve.seen(info.Subjects[a.reserveFlag()], info.Subjects[a.reservePieces()])
 	a.mu.Unlock()
 	if a.local {
-		info.now = time.Now()
+		info.Now = time.Now()
 	}
-	if a.shift != nil {
-		info.now = a.shift(info.leader, info.now)
+	if a.Shift != nil {
+		info.Now = a.Shift(info.Leader, info.Now)
 	}
-	return info.now, 0, nil
+	return info.Now, 0, nil
 }
 
 // most returns how large the stream can get, 0 for no limit. The disk is asked each time,
@@ -56,17 +59,17 @@ func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, e
 func (a *admission) most() int64 {
 	limit := a.maxBytes
 	atMost := func(free int64) {
-		if all := int64(a.bytes.Load()) + free/int64(a.of) + 1; limit == 0 || limit > all {
+		if all := int64(a.Bytes.Load()) + free/int64(a.of) + 1; limit == 0 || limit > all {
 			limit = all
 		}
 	}
-	if a.free == nil {
+	if a.Free == nil {
 		if account := &a.reserve.account; account.limited {
-			atMost(account.free - int64(a.written.Load()-account.written))
+			atMost(account.free - int64(a.Written.Load()-account.written))
 		}
 		return limit
 	}
-	if free, err := a.free(); err == nil || errors.Is(err, driver.ErrFull) {
+	if free, err := a.Free(); err == nil || errors.Is(err, driver.ErrFull) {
 		atMost(free)
 	}
 	return limit
@@ -82,12 +85,12 @@ func (a *admission) admit(ctx context.Context) error {
 	if a.pressed() {
 		age = 20 * time.Millisecond
 	}
-	if a.age() > age {
+	if a.Age() > age {
 		if err := a.syncRoom(ctx); err != nil {
 			return err
 		}
 	}
-	if err := a.wrongSettings(); err != nil {
+	if err := a.WrongSettings(); err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -95,8 +98,8 @@ func (a *admission) admit(ctx context.Context) error {
 	if a.reserve.used {
 		return fmt.Errorf("%w: what is free is for the ends of jobs", driver.ErrFull)
 	}
-	if most := a.most(); most > 0 && a.bytes.Load() >= uint64(most-most/5) {
-		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, a.bytes.Load(), most)
+	if most := a.most(); most > 0 && a.Bytes.Load() >= uint64(most-most/5) {
+		return fmt.Errorf("%w: %d of %d bytes, a fifth of which is for the ends of jobs", driver.ErrFull, a.Bytes.Load(), most)
 	}
 	return nil
 }
@@ -106,7 +109,7 @@ func (a *admission) pressed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	most := a.most()
-	return a.reserve.isFull() || most > 0 && a.bytes.Load() >= uint64(most/10*7)
+	return a.reserve.isFull() || most > 0 && a.Bytes.Load() >= uint64(most/10*7)
 }
 
 // isFull reports whether jobs that are there have taken the reserve, or the server has no room.
@@ -153,15 +156,15 @@ func (a *admission) readAccount(ctx context.Context) error {
 		Tiers map[string]tier `json:"tiers"`
 	}
 	info.Limits.Most = -1
-	if err := a.ask(ctx, "INFO", nil, &info); err != nil {
-		if isDenial(err) {
+	if err := a.Ask(ctx, "INFO", nil, &info); err != nil {
+		if stream.IsDenial(err) {
 			a.mu.Lock()
 			a.reserve.account = accountLimit{}
 			a.mu.Unlock()
 		}
 		return nil
 	}
-	copies := int64(max(1, a.replicas))
+	copies := int64(max(1, a.Replicas))
 	of, most := info.tier, info.tier.Limits.Most
 	if t, ok := info.Tiers[fmt.Sprintf("R%d", copies)]; ok { // its limit is for one copy, and what it uses for all
 		of, most = t, t.Limits.Most
@@ -171,8 +174,8 @@ func (a *admission) readAccount(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies, written: a.written.Load()}
-	return limitConsumers(of.Limits.Consumers)
+	a.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies, written: a.Written.Load()}
+	return stream.LimitConsumers(of.Limits.Consumers)
 }
 
 // reserve is what is known of it. admission.mu guards it.
@@ -211,7 +214,7 @@ func withoutReserve(ctx context.Context) context.Context {
 const (
 	reserveBytes = 2 << 20
 	reserveShare = 4        // of the room that there is when the stream is made, as one part of so many
-	reservePiece = 15 << 10 // of one message: less than leastMaxPayload
+	reservePiece = 15 << 10 // of one message: less than stream.LeastMaxPayload
 	longestPause = 10 * time.Second
 )
 
@@ -235,25 +238,25 @@ func (a *admission) makeRoom(ctx context.Context) bool {
 	a.reserve.tried, a.reserve.pause = time.Now(), time.Second
 	a.mu.Unlock()
 	if is {
-		if err := a.purge(ctx, a.reserveFlag(), 0); err != nil {
-			a.mayNotPurge.Store(isDenial(err))
+		if err := a.Purge(ctx, a.reserveFlag(), 0); err != nil {
+			a.mayNotPurge.Store(stream.IsDenial(err))
 			return false
 		}
-		a.wait(ctx, syncAge+answerTimeout/50)
+		a.Wait(ctx, syncAge+stream.AnswerTimeout/50)
 	}
 	return a.purgePieces(ctx) == nil && a.readReserve(ctx) == nil
 }
 
 func (a *admission) purgePieces(ctx context.Context) error {
-	return a.ask(ctx, "STREAM.PURGE."+a.name, map[string]any{"filter": a.reservePieces(), "keep": 1}, nil)
+	return a.Ask(ctx, "STREAM.PURGE."+a.Name, map[string]any{"filter": a.reservePieces(), "keep": 1}, nil)
 }
 
 // readReserve reads whether it is there; so does each poll.
 func (a *admission) readReserve(ctx context.Context) error {
-	info, err := a.info(ctx, a.subject("v.*"))
+	info, err := a.Info(ctx, a.subject("v.*"))
 	if err == nil {
 		a.mu.Lock()
-		a.reserve.seen(info.subjects[a.reserveFlag()], info.subjects[a.reservePieces()])
+		a.reserve.seen(info.Subjects[a.reserveFlag()], info.Subjects[a.reservePieces()])
 		a.mu.Unlock()
 	}
 	return err
@@ -277,8 +280,8 @@ func (a *admission) keepReserve(ctx context.Context) {
 		a.restoreReserve(ctx)
 		return
 	}
-	flag := write{subject: a.reserveFlag(), rollup: true, data: []byte("reserve")} // first: jobs may be added meanwhile
-	if a.write(ctx, flag) != nil {
+	flag := stream.Write{Subject: a.reserveFlag(), Rollup: true, Data: []byte("reserve")} // first: jobs may be added meanwhile
+	if a.Write(ctx, flag) != nil {
 		return
 	}
 	size := reserveBytes / reservePiece
@@ -286,17 +289,17 @@ func (a *admission) keepReserve(ctx context.Context) {
 		size = int(min(int64(size), most/20/reservePiece))
 	} else {
 		size = a.storePieces(ctx, size*reserveShare, size) / reserveShare
-		_ = a.purge(ctx, a.reservePieces(), 0)
+		_ = a.Purge(ctx, a.reservePieces(), 0)
 	}
 	if a.storePieces(ctx, size, size) < size || size == 0 {
-		_ = a.purge(ctx, a.subject("v.*"), 0)
+		_ = a.Purge(ctx, a.subject("v.*"), 0)
 	}
 	_ = a.readReserve(ctx)
 }
 
 // restoreReserve stores as much as there was, and says so after that.
 func (a *admission) restoreReserve(ctx context.Context) {
-	m, err := a.last(ctx, a.reservePieces())
+	m, err := a.Last(ctx, a.reservePieces())
 	if err != nil {
 		return
 	}
@@ -309,7 +312,7 @@ func (a *admission) restoreReserve(ctx context.Context) {
 		_ = a.purgePieces(ctx)
 		return
 	}
-	if a.write(ctx, write{subject: a.reserveFlag(), rollup: true, data: []byte("reserve")}) == nil {
+	if a.Write(ctx, stream.Write{Subject: a.reserveFlag(), Rollup: true, Data: []byte("reserve")}) == nil {
 		_ = a.readReserve(ctx)
 	}
 }
@@ -317,15 +320,15 @@ func (a *admission) restoreReserve(ctx context.Context) {
 // storePieces returns how many of n messages the server has stored, up to the first that it refuses. Each
 // begins with the number of those that a reserve has.
 func (a *admission) storePieces(ctx context.Context, n, size int) (stored int) {
-	piece := group{{subject: a.reservePieces(), data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
+	piece := stream.Group{{Subject: a.reservePieces(), Data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
 	for stored < n {
-		results := a.commit(ctx, slices.Repeat([]group{piece}, min(n-stored, fewWrites)))
+		results := a.Commit(ctx, slices.Repeat([]stream.Group{piece}, min(n-stored, stream.FewWrites)))
 		for _, res := range results {
-			if res.err == nil {
+			if res.Err == nil {
 				stored++
 			}
 		}
-		if slices.ContainsFunc(results, func(r result) bool { return r.err != nil }) {
+		if slices.ContainsFunc(results, func(r stream.Result) bool { return r.Err != nil }) {
 			break
 		}
 	}

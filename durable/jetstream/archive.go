@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A snapshot that a server makes is not of one moment. The server reads message by message
@@ -21,12 +23,12 @@ import (
 //
 // A backup has the format of the snapshots of servers from version 2.15 on, which restore it.
 
-// header returns the stored part of a message's header, in the server's format.
-func (m *stored) header() []byte {
-	if m.ttl == "" {
+// storedHeader returns the stored part of a message's header, in the server's format.
+func storedHeader(m *stream.Message) []byte {
+	if m.TTL == "" {
 		return nil
 	}
-	return []byte("NATS/1.0\r\nNats-TTL: " + m.ttl + "\r\n\r\n")
+	return []byte("NATS/1.0\r\nNats-TTL: " + m.TTL + "\r\n\r\n")
 }
 
 // archive writes messages as a server does.

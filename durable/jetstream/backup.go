@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A backup has a directory for each stream, with these files, as the NATS command makes
@@ -48,12 +49,12 @@ type backup struct {
 // and an error if the directory has a backup of it. After an error the directory is of no use.
 func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Backup", nc, opts)
-	d := watchDenials(nc)
+	d := stream.WatchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := streamName(c.Queue, i)
-		b, err := c.backUp(ctx, d, stream, filepath.Join(dir, stream))
+		name := streamName(c.Queue, i)
+		b, err := c.backUp(ctx, d, name, filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("jetstream: Backup: stream %s: %w", stream, err)
+			return fmt.Errorf("jetstream: Backup: stream %s: %w", name, err)
 		}
 		n = b.partitions()
 	}
@@ -68,16 +69,16 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Restore", nc, opts)
 	if c.Domain == "" {
-		if err := checkServer(nc, leastRestore); err != nil {
+		if err := stream.CheckServer(nc, stream.LeastRestore); err != nil {
 			return fmt.Errorf("jetstream: Restore: %w", err)
 		}
 	}
-	d := watchDenials(nc)
+	d := stream.WatchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
-		stream := streamName(c.Queue, i)
-		b, err := c.restore(ctx, d, stream, filepath.Join(dir, stream))
+		name := streamName(c.Queue, i)
+		b, err := c.restore(ctx, d, name, filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("jetstream: Restore: stream %s: %w", stream, err)
+			return fmt.Errorf("jetstream: Restore: stream %s: %w", name, err)
 		}
 		n = b.partitions()
 	}
@@ -111,8 +112,8 @@ func (b *backup) partitions() int {
 	return n
 }
 
-func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b backup, err error) {
-	ctx, stop := d.during(ctx, api(stream))
+func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
+	ctx, stop := d.During(ctx, stream.APIOf(name))
 	defer stop()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return b, err
@@ -122,10 +123,10 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	p := c.newPart(newConn(d.nc, ctx), d, stream, 0)
-	p.version = wireVersion
+	p := c.newPart(stream.NewConn(d.NC, ctx), d, name, 0)
+	p.Version = wireVersion
 	if b, err = (&copier{p.buckets}).copyTo(ctx, f); err != nil {
-		return b, denied(ctx, err)
+		return b, stream.Denied(ctx, err)
 	}
 	meta, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
@@ -137,8 +138,8 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 	return b, os.WriteFile(filepath.Join(dir, metaFile), meta, 0o600)
 }
 
-func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b backup, err error) {
-	ctx, stop := d.during(ctx, api(stream))
+func (c *config) restore(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
+	ctx, stop := d.During(ctx, stream.APIOf(name))
 	defer stop()
 	meta, err := os.ReadFile(filepath.Join(dir, metaFile))
 	if err == nil {
@@ -147,10 +148,10 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 	if err != nil {
 		return b, err
 	}
-	if b.Config["name"] != stream {
+	if b.Config["name"] != name {
 		return b, fmt.Errorf("%w: this is a backup of the stream %v", driver.ErrInvalid, b.Config["name"])
 	}
-	if _, err := versionOf(b.metadata(metaVersion), wireVersion); err != nil {
+	if _, err := stream.VersionOf(b.metadata(stream.MetaVersion), wireVersion); err != nil {
 		return b, err
 	}
 	if slices.Contains(c.Given, replicasName) {
@@ -161,25 +162,25 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 		return b, err
 	}
 	defer f.Close()
-	if err := c.send(ctx, d.nc, stream, b, f); err != nil {
-		return b, denied(ctx, err)
+	if err := c.send(ctx, d.NC, name, b, f); err != nil {
+		return b, stream.Denied(ctx, err)
 	}
 	return b, nil
 }
 
 // send sends a stream to the server, chunk by chunk. An empty chunk is the end.
-func (c *config) send(ctx context.Context, nc *nats.Conn, stream string, b backup, from io.Reader) error {
+func (c *config) send(ctx context.Context, nc *nats.Conn, name string, b backup, from io.Reader) error {
 	var to struct {
 		Subject string `json:"deliver_subject"`
 	}
-	if err := c.call(ctx, nc, c.api()+"STREAM.RESTORE."+stream, b, &to); err != nil {
+	if err := c.call(ctx, nc, c.api()+"STREAM.RESTORE."+name, b, &to); err != nil {
 		return err
 	}
 	err := c.sendAll(ctx, nc, to.Subject, from)
 	if err != nil { // the server keeps what it has, and workers would take that for all
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), stream.AnswerTimeout)
 		defer cancel()
-		if deleteErr := c.askOnce(after, nc, c.api()+"STREAM.DELETE."+stream, nil, nil); !errors.Is(deleteErr, ErrNoQueue) {
+		if deleteErr := c.askOnce(after, nc, c.api()+"STREAM.DELETE."+name, nil, nil); !errors.Is(deleteErr, ErrNoQueue) {
 			err = errors.Join(err, deleteErr)
 		}
 	}
@@ -218,8 +219,8 @@ func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, bod
 	if len(m.Data) == 0 {
 		return nil
 	}
-	err = parseAnswer(m.Data, answer)
-	if isCode(err, codeNoStream) {
+	err = stream.ParseAnswer(m.Data, answer)
+	if stream.IsCode(err, stream.CodeNoStream) {
 		return fmt.Errorf("%w: %q", ErrNoQueue, c.Queue)
 	}
 	return err
@@ -229,34 +230,34 @@ func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, bod
 type copier struct{ *buckets }
 
 // holdStatuses stores the message b: a backup is under way, and no status is removed.
-func (c *copier) holdStatuses(ctx context.Context) (witness, error) {
-	w := write{subject: c.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
-	written, err := c.writeSeq(ctx, w)
-	return witness{w.subject, written}, err
+func (c *copier) holdStatuses(ctx context.Context) (stream.Witness, error) {
+	w := stream.Write{Subject: c.backupSubject(), Data: []byte("backup"), Rollup: true, TTL: backupTTL}
+	written, err := c.WriteSeq(ctx, w)
+	return stream.Witness{Subject: w.Subject, Seq: written}, err
 }
 
 // copyTo writes the stream to an archive, and returns its description.
 func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
-	err = c.ask(ctx, "STREAM.INFO."+c.name, nil, &b)
-	if isCode(err, codeNoStream) {
-		err = fmt.Errorf("%w: %q", ErrNoQueue, c.name)
+	err = c.Ask(ctx, "STREAM.INFO."+c.Name, nil, &b)
+	if stream.IsCode(err, stream.CodeNoStream) {
+		err = fmt.Errorf("%w: %q", ErrNoQueue, c.Name)
 	}
 	if err == nil {
-		_, err = versionOf(b.metadata(metaVersion), c.version)
+		_, err = stream.VersionOf(b.metadata(stream.MetaVersion), c.Version)
 	}
 	if err != nil {
 		return b, err
 	}
 	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
-		c.replicas = int(n)
+		c.Replicas = int(n)
 	} else {
-		c.replicas = 1
+		c.Replicas = 1
 	}
 	first, err := c.holdStatuses(ctx)
 	if err != nil {
 		return b, err
 	}
-	if _, err := c.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
+	if _, err := c.LastSince(ctx, first, first.Subject, false); err != nil { // the server that answers is up to date
 		return b, err
 	}
 	compressed := s2.NewWriter(to, s2.WriterBlockSize(blockSize))
@@ -273,7 +274,7 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 func (c *copier) copyAll(ctx context.Context, a *archive) error {
 	from, until, held := uint64(1), uint64(0), time.Now()
 	for until == 0 || from <= until {
-		for page, err := range c.pages(ctx, c.subject(">"), from, time.Time{}) {
+		for page, err := range c.Pages(ctx, c.subject(">"), from, time.Time{}) {
 			if err != nil {
 				return err
 			}
@@ -282,7 +283,7 @@ func (c *copier) copyAll(ctx context.Context, a *archive) error {
 					return a.err
 				}
 				if m.Subject != c.backupSubject() {
-					a.add(m.Subject, m.Seq, m.Time, m.header(), m.Data)
+					a.add(m.Subject, m.Seq, m.Time, storedHeader(&m), m.Data)
 				}
 			}
 			if a.err != nil {
@@ -296,14 +297,14 @@ func (c *copier) copyAll(ctx context.Context, a *archive) error {
 			}
 		}
 		if until > 0 {
-			c.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
+			c.Wait(ctx, 10*time.Millisecond) // the server may be a moment behind
 			continue
 		}
 		last, err := c.holdStatuses(ctx)
 		if err != nil {
 			return err
 		}
-		until = last.seq
+		until = last.Seq
 	}
 	return nil
 }

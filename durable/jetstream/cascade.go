@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // mover moves the far buckets of a partition to their near ones. Mu guards far. A job is acknowledged in its far bucket
@@ -46,7 +47,7 @@ func (mv *mover) startFar(ctx context.Context, far map[int64]uint64, now time.Ti
 // copies have one claim between them.
 func (mv *mover) cascade(ctx context.Context, h int64) {
 	err := mv.consumer(ctx, farConsumer(h), mv.farSubject(h))
-	mv.refusedConsumer(err)
+	mv.RefusedConsumer(err)
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
 		var got int
 		if got, err = mv.movePage(ctx, h); err != nil {
@@ -62,7 +63,7 @@ func (mv *mover) cascade(ctx context.Context, h int64) {
 		if done || closeErr != nil {
 			return // or another poll begins anew
 		}
-		mv.wait(ctx, pollEvery)
+		mv.Wait(ctx, pollEvery)
 	}
 }
 
@@ -73,7 +74,7 @@ func (mv *mover) movePage(ctx context.Context, h int64) (int, error) {
 	}
 	defer mv.w.move.give(readSize)
 	var page []*nats.Msg
-	got, err := mv.pull(farConsumer(h), pullRequest{Batch: pageSize, MaxBytes: readSize, NoWait: true}, func(msgs []*nats.Msg) {
+	got, err := mv.Pull(farConsumer(h), stream.PullRequest{Batch: stream.PageSize, MaxBytes: readSize, NoWait: true}, func(msgs []*nats.Msg) {
 		page = append(page, msgs...)
 	})
 	if err != nil || got == 0 {
@@ -91,7 +92,7 @@ func (mv *mover) purgeMoved(ctx context.Context, h int64) error {
 	if err != nil || upTo == 0 {
 		return err
 	}
-	return mv.purge(ctx, mv.farSubject(h), upTo)
+	return mv.Purge(ctx, mv.farSubject(h), upTo)
 }
 
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
@@ -107,7 +108,7 @@ func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 		held = append(held, h)
 	}
 	statuses := mv.statusesAmong(ctx, held)
-	var groups []group
+	var groups []stream.Group
 	var moving []*driver.Delivery
 	for i, h := range held {
 		hd := h.Claim.(*handle)
@@ -117,22 +118,22 @@ func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 			}
 			continue
 		}
-		groups = append(groups, group{{
-			subject: mv.part.queues.nearSubject(hd.at.bucket, h.Record.Kind), data: hd.data, last: seq(0), guard: mv.nearMark(hd.at.bucket),
+		groups = append(groups, stream.Group{{
+			Subject: mv.part.queues.nearSubject(hd.at.bucket, h.Record.Kind), Data: hd.data, Last: stream.Seq(0), Guard: mv.nearMark(hd.at.bucket),
 		}})
 		moving = append(moving, h)
 	}
-	for i, res := range mv.commit(ctx, groups) {
+	for i, res := range mv.Commit(ctx, groups) {
 		hd := moving[i].Claim.(*handle)
 		switch {
-		case res.err == nil:
+		case res.Err == nil:
 			hd.ack()
-		case errors.Is(res.err, errConflict):
+		case errors.Is(res.Err, stream.ErrConflict):
 			if err := mv.moveLate(ctx, hd, &moving[i].Record); err != nil {
 				return err
 			}
 		default:
-			return res.err // what is not acknowledged comes again
+			return res.Err // what is not acknowledged comes again
 		}
 	}
 	return nil
@@ -178,8 +179,8 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 		}
 		if s.fate == none {
 			s = status{fate: freed, token: rand.Text(), attempt: r.Attempt}
-			s.seq, err = mv.writeSeq(ctx, write{subject: mv.fateSubject(hd.at), data: s.encode(), last: seq(0), ttl: markTTL})
-			if errors.Is(err, errConflict) || errors.Is(err, errBusy) {
+			s.seq, err = mv.WriteSeq(ctx, stream.Write{Subject: mv.fateSubject(hd.at), Data: s.encode(), Last: stream.Seq(0), TTL: markTTL})
+			if errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrBusy) {
 				continue
 			}
 			if err != nil {
@@ -193,21 +194,21 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 			if s.fate == claimed {
 				return nil
 			}
-			err := mv.purge(ctx, mv.fateSubject(hd.at), s.seq)
+			err := mv.Purge(ctx, mv.fateSubject(hd.at), s.seq)
 			if err == nil {
 				hd.ack() // a late copy is there still
 			}
 			return err
 		}
-		g := mv.part.records.moveGroup(r, hd.data, hd.at, s, rand.Text(), r.Due, mv.now())
-		g[0].ttl = markTTL // nobody closes this bucket again
-		g[1].last, g[1].guard = seq(forward), ""
-		err = mv.write(ctx, g...)
+		g := mv.part.records.moveGroup(r, hd.data, hd.at, s, rand.Text(), r.Due, mv.Now())
+		g[0].TTL = markTTL // nobody closes this bucket again
+		g[1].Last, g[1].Guard = stream.Seq(forward), ""
+		err = mv.Write(ctx, g...)
 		if err == nil {
 			hd.ack()
 			return nil
 		}
-		if !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
+		if !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrBusy) {
 			return err
 		}
 	}
@@ -217,7 +218,7 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 // replaced reports whether a newer version of a job is there, or was and has ended, and
 // returns the sequence of the forward: 0 if there is none.
 func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error) {
-	m, err := mv.last(ctx, mv.forward(at.id))
+	m, err := mv.Last(ctx, mv.forward(at.id))
 	switch {
 	case err != nil:
 		return 0, false, err
@@ -233,7 +234,7 @@ func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
 // ones are closed, and for the same reasons.
 func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
-	backs := mv.history.now().backs
+	backs := mv.Backs()
 	upTo, ok, err := mv.ended(ctx, farConsumer(h))
 	if err != nil || !ok {
 		return false, err
@@ -242,17 +243,17 @@ func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
 		return true, nil // another worker was faster
 	}
 	ok, err = mv.markClosed(ctx, mv.farMark(h), func(fl *watermark) { fl.far = max(fl.far, h) })
-	if err != nil || !ok || mv.history.now().backs != backs {
+	if err != nil || !ok || mv.Backs() != backs {
 		return false, err
 	}
-	if err := mv.purge(ctx, mv.farSubject(h), upTo); err != nil {
+	if err := mv.Purge(ctx, mv.farSubject(h), upTo); err != nil {
 		return false, err
 	}
-	info, err := mv.info(ctx, mv.farSubject(h))
-	if err != nil || len(info.subjects) > 0 {
+	info, err := mv.Info(ctx, mv.farSubject(h))
+	if err != nil || len(info.Subjects) > 0 {
 		return false, err
 	}
-	if err := mv.noteEmpty(ctx, mv.farMark(h), info.last); err != nil {
+	if err := mv.noteEmpty(ctx, mv.farMark(h), info.Last); err != nil {
 		return false, err
 	}
 	return true, mv.deleteConsumer(ctx, farConsumer(h))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // changes are those of a job that does not run: it is canceled, moved, signaled, redriven or deleted. It has no state of
@@ -48,7 +49,7 @@ func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok boo
 			return c.ifStands(ctx, c.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
 		}
 		end := status{fate: canceled, token: token}
-		written, err := c.writeSeq(ctx, write{subject: c.fateSubject(at), data: end.encode(), last: seq(s.seq)})
+		written, err := c.WriteSeq(ctx, stream.Write{Subject: c.fateSubject(at), Data: end.encode(), Last: stream.Seq(s.seq)})
 		if err != nil {
 			return false, err
 		}
@@ -66,7 +67,7 @@ func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok boo
 // bucket. If it is after the mark it is taken back, and no other than that: another may
 // have written what is right.
 func (c *changes) confirmCancel(ctx context.Context, a address, at location, forward, written uint64) (bool, error) {
-	mark, err := c.lastSince(ctx, witness{c.fateSubject(at), written}, c.nearMark(at.bucket), true)
+	mark, err := c.LastSince(ctx, stream.Witness{Subject: c.fateSubject(at), Seq: written}, c.nearMark(at.bucket), true)
 	open := false
 	if err == nil {
 		open, err = c.isOpenBy(ctx, a, at, forward, mark)
@@ -79,7 +80,7 @@ func (c *changes) confirmCancel(ctx context.Context, a address, at location, for
 	case mark.Seq > written:
 		return false, fmt.Errorf("%w: the bucket was closed meanwhile", driver.ErrUncertain)
 	}
-	return false, c.purge(ctx, c.fateSubject(at), written)
+	return false, c.Purge(ctx, c.fateSubject(at), written)
 }
 
 // leaveFar removes the message of a canceled job from its far bucket. Else its payload would
@@ -87,12 +88,12 @@ func (c *changes) confirmCancel(ctx context.Context, a address, at location, for
 // as a whole soon. A message that cannot be removed now is left for that, too.
 func (c *changes) leaveFar(ctx context.Context, a address, at location, forward uint64) {
 	far := c.farOf(at.bucket)
-	if !c.now().Before(c.cascadeAt(far)) {
+	if !c.Now().Before(c.cascadeAt(far)) {
 		return
 	}
 	r, m, err := c.findIn(ctx, a, at, forward, c.farSubject(far))
 	if err == nil && c.tidy(ctx, &r, at) == nil { // nobody is handed the job any more, and would do it then
-		c.remove(ctx, m)
+		c.Remove(ctx, m)
 	}
 }
 
@@ -105,14 +106,14 @@ func (c *changes) move(ctx context.Context, a address, to time.Time) (bool, erro
 // signal moves the job that waits under a key to now, with the payload of its signal. Now may be by a clock that
 // was set back since.
 func (c *changes) signal(ctx context.Context, key string, payload []byte, now time.Time) (bool, error) {
-	if err := c.clock.Sync(ctx); err != nil { // it may have been set back this moment
+	if err := c.Clock.Sync(ctx); err != nil { // it may have been set back this moment
 		return false, err
 	}
-	if by := clock.WholeMicros(c.now()); by.Before(now) {
+	if by := clock.WholeMicros(c.Now()); by.Before(now) {
 		now = by
 	}
 	return c.moveIf(ctx, now, func() (holder, error) { return c.keyHolder(ctx, key) }, func(r *driver.Record) bool {
-		takes := r.Signals && r.Signal == nil && !r.Expired(c.now())
+		takes := r.Signals && r.Signal == nil && !r.Expired(c.Now())
 		r.Signal = append([]byte{}, payload...)
 		return takes
 	})
@@ -151,7 +152,7 @@ func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder,
 		r, m, err := c.findHeld(ctx, &h)
 		if errors.Is(err, driver.ErrNotFound) {
 			if missed++; missed <= 5 {
-				return false, errBusy // it ended in between, or another server is a moment behind
+				return false, stream.ErrBusy // it ended in between, or another server is a moment behind
 			}
 			return c.ifStands(ctx, c.readingOf(&h), err)
 		}
@@ -161,11 +162,11 @@ func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder,
 		if !edit(&r) {
 			return c.ifStands(ctx, c.readingOf(&h), nil)
 		}
-		if err = c.write(ctx, statusLast(c.records.moveGroup(&r, m.Data, h.at, h.s, token, to, c.now()))...); err != nil {
+		if err = c.Write(ctx, statusLast(c.records.moveGroup(&r, m.Data, h.at, h.s, token, to, c.Now()))...); err != nil {
 			return false, err
 		}
 		if ok = true; m.Subject == c.farSubject(c.farOf(h.at.bucket)) {
-			c.remove(ctx, m) // as in leaveFar
+			c.Remove(ctx, m) // as in leaveFar
 		}
 		return true, nil
 	})
@@ -174,7 +175,7 @@ func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder,
 
 // redrive makes a dead job wait again.
 func (c *changes) redrive(ctx context.Context, a address, at time.Time) error {
-	return c.replaceDead(ctx, a, func(dead stored) (group, error) {
+	return c.replaceDead(ctx, a, func(dead stream.Message) (stream.Group, error) {
 		r, err := decode(dead.Data)
 		if err != nil {
 			return nil, err
@@ -183,13 +184,13 @@ func (c *changes) redrive(ctx context.Context, a address, at time.Time) error {
 		r.Expires = time.Time{}
 		r.Retried(at)
 		bucket := c.openFor(at)
-		g := group{c.records.forwardWrite(&r, bucket), c.records.recordWrite(&r, dead.Data, bucket, c.now(), true)}
+		g := stream.Group{c.records.forwardWrite(&r, bucket), c.records.recordWrite(&r, dead.Data, bucket, c.Now(), true)}
 		if r.Key == "" {
 			return g, nil
 		}
 		h, err := c.keyHolder(ctx, r.Key)
-		if h.expired(c.now()) {
-			var aside group
+		if h.expired(c.Now()) {
+			var aside stream.Group
 			aside, err = c.asideGroup(ctx, &h)
 			g = append(g, aside...)
 		} else if err == nil && h.alive {
@@ -201,14 +202,14 @@ func (c *changes) redrive(ctx context.Context, a address, at time.Time) error {
 
 // deleteDead removes a dead job.
 func (c *changes) deleteDead(ctx context.Context, a address) error {
-	return c.replaceDead(ctx, a, func(stored) (group, error) { return nil, nil })
+	return c.replaceDead(ctx, a, func(stream.Message) (stream.Group, error) { return nil, nil })
 }
 
 // replaceDead removes a dead job, and writes with it what replaces it. The condition is that it
 // is as it was read, so that of a redrive and a deletion one wins.
-func (c *changes) replaceDead(ctx context.Context, a address, by func(dead stored) (group, error)) error {
+func (c *changes) replaceDead(ctx context.Context, a address, by func(dead stream.Message) (stream.Group, error)) error {
 	return c.change(ctx, "the job", func(lost error) (bool, error) {
-		dead, err := c.last(ctx, c.deadSubject(a.id))
+		dead, err := c.Last(ctx, c.deadSubject(a.id))
 		if err == nil && lost == nil && len(dead.Data) == 0 {
 			return c.ifStands(ctx, reading{c.deadSubject(a.id): dead.Seq}, driver.ErrNotFound)
 		}
@@ -217,11 +218,11 @@ func (c *changes) replaceDead(ctx context.Context, a address, by func(dead store
 		}
 		g, err := by(dead)
 		if err != nil {
-			return !errors.Is(err, errBusy), err
+			return !errors.Is(err, stream.ErrBusy), err
 		}
 		tombstone := grave(c.deadSubject(a.id))
-		tombstone.last = seq(dead.Seq)
-		err = c.write(ctx, append(g, tombstone)...)
+		tombstone.Last = stream.Seq(dead.Seq)
+		err = c.Write(ctx, append(g, tombstone)...)
 		return false, err
 	})
 }
@@ -241,9 +242,9 @@ func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, 
 		if s.fate != claimed {
 			return true, lost
 		}
-		err = c.write(ctx, write{
-			subject: c.cancelSubject(s.worker, a.id), data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
-			last: seq(s.seq), guard: c.fateSubject(at), rollup: true, ttl: cancelTTL,
+		err = c.Write(ctx, stream.Write{
+			Subject: c.cancelSubject(s.worker, a.id), Data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
+			Last: stream.Seq(s.seq), Guard: c.fateSubject(at), Rollup: true, TTL: cancelTTL,
 		})
 		if ok = err == nil; ok {
 			written(s.worker)
@@ -256,7 +257,7 @@ func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, 
 // canceledOf returns the jobs of a worker's claims that are to be canceled, and removes the requests for claims that
 // have ended.
 func (c *changes) canceledOf(ctx context.Context, worker string) (refs []driver.Ref, err error) {
-	requests, err := c.lasts(ctx, []string{c.cancelSubject(worker, "*")})
+	requests, err := c.Lasts(ctx, []string{c.cancelSubject(worker, "*")})
 	for subject, m := range requests {
 		var at location
 		var claim uint64
@@ -272,7 +273,7 @@ func (c *changes) canceledOf(ctx context.Context, worker string) (refs []driver.
 		case s.fate == claimed && s.seq == claim:
 			refs = append(refs, driver.Ref(ref))
 		default:
-			_ = c.purge(ctx, subject, m.Seq) // or it lapses
+			_ = c.Purge(ctx, subject, m.Seq) // or it lapses
 		}
 	}
 	return refs, err

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // newPart returns a stream of its own, on a server of its own.
@@ -55,12 +56,12 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 		a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 		require.NoError(t, p.insertOne(t.Context(), r))
 		if closed {
-			require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
-			require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
+			require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(a.bucket))))
+			require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 		}
 		at := location{id: a.id, bucket: a.bucket}
-		late := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode(), last: seq(0)}
-		require.NoError(t, p.write(t.Context(), late))
+		late := stream.Write{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode(), Last: stream.Seq(0)}
+		require.NoError(t, p.Write(t.Context(), late))
 		ok, err := p.changes.cancelAs(t.Context(), a, "t")
 		require.NoError(t, err)
 		require.Equal(t, want, ok, "closed: %v", closed)
@@ -79,14 +80,14 @@ func TestLeavesFarBucket(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
 	size := func() uint64 {
-		_, err := p.info(t.Context(), "")
+		_, err := p.Info(t.Context(), "")
 		require.NoError(t, err)
-		return p.bytes.Load()
+		return p.Bytes.Load()
 	}
 	has := func(level string) int {
-		info, err := p.info(t.Context(), p.subject(level)+".>")
+		info, err := p.Info(t.Context(), p.subject(level)+".>")
 		require.NoError(t, err)
-		return len(info.subjects)
+		return len(info.Subjects)
 	}
 	empty := size()
 	add := func(id, key string) address {
@@ -141,6 +142,6 @@ func TestMovesLeaveTheReserve(t *testing.T) {
 	}
 	require.ErrorIs(t, err, driver.ErrFull)
 	for range 2 {
-		require.NoError(t, p.write(t.Context(), write{subject: p.subject("k.end"), data: make([]byte, most/20)}))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.subject("k.end"), Data: make([]byte, most/20)}))
 	}
 }

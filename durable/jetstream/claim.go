@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // limitedAtOnce is how many claims under limits are one commit.
@@ -29,13 +30,13 @@ type claimer struct {
 // claim claims jobs: those that limits cover first.
 func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
 	results := make([]driver.ClaimResult, len(held))
-	if p.checkDisk() != nil { // nothing can be claimed before there is room
+	if p.CheckDisk() != nil { // nothing can be claimed before there is room
 		for i := range results {
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 		}
 		return results
 	}
-	token, flow, now := cryptorand.Text(), cl.flow.lastFlowControl(), p.now()
+	token, flow, now := cryptorand.Text(), cl.flow.lastFlowControl(), p.Now()
 	all := make([]*claimRequest, len(held))
 	var limited, free []*claimRequest
 	for i, h := range held {
@@ -165,27 +166,26 @@ func (ks *keys) readKeys(ctx context.Context, jobs []*claimRequest) error {
 // in halves: which these are is looked up.
 func (cl *claimer) commitClaims(ctx context.Context, p *part, drafts map[string]*draft, won []*claimRequest, token string, first bool) (again []*claimRequest) {
 	groups := cl.compose(p, drafts, won, token)
-	cl.reconciler.claims[p.number].begin(p.history.now().backs, len(won), func(i int) *driver.Delivery { return won[i].h })
-	all, writes := make([]group, len(groups)), 0
+	cl.reconciler.claims[p.number].begin(p.Backs(), len(won), func(i int) *driver.Delivery { return won[i].h })
+	all, writes := make([]stream.Group, len(groups)), 0
 	for i := range groups {
 		all[i] = groups[i].group
 		writes += len(all[i])
 	}
-	var results []result
-	if first && len(drafts) == 0 && len(all) > fewWrites && writes <= maxWrites {
-		results = make([]result, len(all))
-		_ = p.commitAtOnce(ctx, all, results)
+	var results []stream.Result
+	if first && len(drafts) == 0 && len(all) > stream.FewWrites && writes <= stream.MaxWrites {
+		results = p.CommitAtOnce(ctx, all)
 	} else {
-		results = p.commit(ctx, all)
+		results = p.Commit(ctx, all)
 	}
 	open := map[int64]error{} // what is known of the buckets, after the commit
 	for i, res := range results {
-		if groups[i].learn(p, res); res.err == nil {
+		if groups[i].learn(p, res); res.Err == nil {
 			cl.confirmAll(ctx, p, groups[i].jobs, open)
 			continue
 		}
 		for _, j := range groups[i].jobs {
-			j.refused, j.hd.unsure = true, !errors.Is(res.err, errConflict) && !errors.Is(res.err, errBusy)
+			j.refused, j.hd.unsure = true, !errors.Is(res.Err, stream.ErrConflict) && !errors.Is(res.Err, stream.ErrBusy)
 		}
 		again = append(again, groups[i].jobs...)
 	}
@@ -306,13 +306,13 @@ func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, to
 // begins after a change of limits or pauses obeys it, and claims that none covers cost one read for each call
 // of Claim.
 func (cl *claimer) applyLimits(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
-	last := witness{}
+	last := stream.Witness{}
 	for i, h := range held {
-		if hd := h.Claim.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
-			last = witness{p.fateSubject(hd.at), hd.status.seq}
+		if hd := h.Claim.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.Seq {
+			last = stream.Witness{Subject: p.fateSubject(hd.at), Seq: hd.status.seq}
 		}
 	}
-	if last.seq == 0 {
+	if last.Seq == 0 {
 		return
 	}
 	now, err := cl.flow.flowControlSince(ctx, p.buckets, last)
@@ -321,13 +321,13 @@ func (cl *claimer) applyLimits(ctx context.Context, p *part, held []*driver.Deli
 	}
 	var back []*handle
 	for i, h := range held {
-		if results[i].Status == driver.Granted && (err != nil || !coveredAlike(by, now, &h.Record, p.now())) {
+		if results[i].Status == driver.Granted && (err != nil || !coveredAlike(by, now, &h.Record, p.Now())) {
 			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
 			back = append(back, h.Claim.(*handle))
 		}
 	}
 	for i, res := range cl.releases.free(ctx, p, back) {
-		if res.err == nil {
+		if res.Err == nil {
 			back[i].status = status{}
 		} // else it is found to be this worker's when it is asked for again
 	}
@@ -351,7 +351,7 @@ func coveredAlike(a, b *driver.FlowControl, r *driver.Record, at time.Time) bool
 // endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets their results. It
 // returns the others, and those whose end is to be tried again.
 func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest, again []*claimRequest) {
-	var ends []group
+	var ends []stream.Group
 	var ended []*claimRequest
 	for _, j := range jobs {
 		if !j.superseded {
@@ -360,7 +360,7 @@ func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequ
 		}
 		s := j.basis.replaces
 		end := status{fate: done, token: j.hd.token(token), attempt: s.attempt}
-		g := group{{subject: p.fateSubject(j.hd.at), data: end.encode(), last: seq(s.seq)}}
+		g := stream.Group{{Subject: p.fateSubject(j.hd.at), Data: end.encode(), Last: stream.Seq(s.seq)}}
 		if j.hd.at.version > 0 {
 			g = append(g, grave(p.forward(j.hd.at.id)))
 		}
@@ -369,10 +369,10 @@ func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequ
 	if len(ended) == 0 {
 		return rest, nil
 	}
-	results := p.commit(ctx, ends)
+	results := p.Commit(ctx, ends)
 	cl.notices.freed(p.quotas, ends, results, func(k int) string { return ended[k].h.Record.Lane })
 	for k, j := range ended {
-		if results[k].err != nil {
+		if results[k].Err != nil {
 			j.refused = true
 			again = append(again, j)
 			continue

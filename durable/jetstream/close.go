@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A near bucket is closed in this order, and by any worker:
@@ -65,9 +67,9 @@ func (c *closer) closeBuckets(ctx context.Context, views <-chan view) error {
 }
 
 func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
-	c.closing = c.history.now().backs
+	c.closing = c.Backs()
 	if c.part.admission.pressed() {
 		if err := c.removeEnded(ctx, v.near); err != nil {
 			return err
@@ -165,8 +167,8 @@ func (c *closer) closeNear(ctx context.Context, b int64, had map[string]uint64) 
 // hasStatuses reports whether a bucket in which nothing is has statuses: jobs that leave a far
 // bucket never come to the near one, and their statuses stay until that is over.
 func (c *closer) hasStatuses(ctx context.Context, b int64) (bool, error) {
-	info, err := c.info(ctx, c.subject("c."+itoa(b)+".>"))
-	return len(info.subjects) > 0, err
+	info, err := c.Info(ctx, c.subject("c."+itoa(b)+".>"))
+	return len(info.Subjects) > 0, err
 }
 
 // stillEnded looks once more at a bucket in which all has ended that it had. A job that is set
@@ -193,7 +195,7 @@ func (c *closer) stillEnded(ctx context.Context, b int64, had, upTo map[string]u
 
 // markAndForget is what closes a bucket. False: it is not closed yet.
 func (c *closer) markAndForget(ctx context.Context, b int64, upTo map[string]uint64) (bool, error) {
-	closing := write{subject: c.closingSubject(b), rollup: true}
+	closing := stream.Write{Subject: c.closingSubject(b), Rollup: true}
 	ok, err := c.markClosed(ctx, c.nearMark(b), func(fl *watermark) { fl.near = max(fl.near, b) }, closing)
 	if err != nil || !ok {
 		return false, err
@@ -207,10 +209,10 @@ func (c *closer) markAndForget(ctx context.Context, b int64, upTo map[string]uin
 // purgeEnded removes jobs that have ended: of each queue up to where its consumer says so.
 func (c *closer) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
 	for queue, last := range upTo {
-		if c.history.now().backs != c.closing {
-			return errWentBack
+		if c.Backs() != c.closing {
+			return stream.ErrWentBack
 		}
-		if err := c.purge(ctx, c.queueSubject(b, queue), last); err != nil {
+		if err := c.Purge(ctx, c.queueSubject(b, queue), last); err != nil {
 			return err
 		}
 	}
@@ -242,24 +244,24 @@ func (c *closer) leave(ctx context.Context, b int64, of func(queue string) bool)
 // bucket: a cascade that was cut off between its copy and the acknowledgment has left a
 // job in there, too, that may have ended since.
 func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
-	far, err := c.info(ctx, c.farSubject(c.farOf(b)))
-	if err != nil || len(far.subjects) > 0 {
+	far, err := c.Info(ctx, c.farSubject(c.farOf(b)))
+	if err != nil || len(far.Subjects) > 0 {
 		return false, err
 	}
-	near, err := c.info(ctx, c.queueSubject(b, "*"))
-	if err != nil || len(near.subjects) > 0 {
+	near, err := c.Info(ctx, c.queueSubject(b, "*"))
+	if err != nil || len(near.Subjects) > 0 {
 		return false, err
 	}
 	if is, err := c.isBackedUp(ctx); is || err != nil {
 		return false, err // it has read the jobs, maybe, and not the statuses
 	}
-	if err := c.noteEmpty(ctx, c.nearMark(b), near.last); err != nil {
+	if err := c.noteEmpty(ctx, c.nearMark(b), near.Last); err != nil {
 		return false, err
 	}
-	if err := c.purge(ctx, c.subject("c."+itoa(b)+".>"), near.last); err != nil {
+	if err := c.Purge(ctx, c.subject("c."+itoa(b)+".>"), near.Last); err != nil {
 		return false, err
 	}
-	return true, c.purge(ctx, c.closingSubject(b), 0)
+	return true, c.Purge(ctx, c.closingSubject(b), 0)
 }
 
 // resume ends what closings of workers that died have left.
@@ -290,7 +292,7 @@ func (c *closer) removeEnded(ctx context.Context, near map[int64]map[string]uint
 		if err != nil || last <= 1 {
 			continue
 		}
-		if err := c.purge(ctx, c.queueSubject(at.bucket, at.queue), last-1); err != nil {
+		if err := c.Purge(ctx, c.queueSubject(at.bucket, at.queue), last-1); err != nil {
 			return err
 		}
 	}

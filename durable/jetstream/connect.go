@@ -15,6 +15,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12.7 or later),
@@ -54,17 +55,17 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
 		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
 	}
-	if n := nc.MaxPayload(); n < leastMaxPayload {
-		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, leastMaxPayload)
+	if n := nc.MaxPayload(); n < stream.LeastMaxPayload {
+		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, stream.LeastMaxPayload)
 	}
 	if c.Domain == "" {
-		if err := checkServer(nc, leastServer); err != nil {
+		if err := stream.CheckServer(nc, stream.LeastServer); err != nil {
 			return nil, fmt.Errorf("jetstream: Connect: %w", err)
 		}
 	}
 	closed, cancel := context.WithCancelCause(c.alive())
-	bound := newConn(nc, closed)
-	denials := watchDenials(nc)
+	bound := stream.NewConn(nc, closed)
+	denials := stream.WatchDenials(nc)
 	if err := c.noJetStream(ctx, bound); err != nil {
 		cancel(driver.ErrClosed)
 		return nil, fmt.Errorf("jetstream: Connect: %w", err)
@@ -99,13 +100,13 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry.
-func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
+func openPart(ctx context.Context, c *config, d *stream.Denials, i int, nc *stream.Conn) (*part, error) {
 	p := c.newPart(nc, d, streamName(c.Queue, i), i)
-	ctx, stop := d.during(ctx, api(p.name))
+	ctx, stop := d.During(ctx, stream.APIOf(p.Name))
 	defer stop()
 	err := p.open(ctx, c)
 	if err != nil {
-		err = denied(ctx, err)
+		err = stream.Denied(ctx, err)
 	}
 	return p, err
 }
@@ -113,24 +114,24 @@ func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*par
 func (p *part) open(ctx context.Context, c *config) error {
 	info, err := p.findOrMake(ctx, c)
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", p.name, err)
+		return fmt.Errorf("stream %s: %w", p.Name, err)
 	}
-	version, err := versionOf(info.Config.Metadata[metaVersion], p.version) // before anything else is read
+	version, err := stream.VersionOf(info.Config.Metadata[stream.MetaVersion], p.Version) // before anything else is read
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", p.name, err)
+		return fmt.Errorf("stream %s: %w", p.Name, err)
 	}
 	if err := c.compare(&info.Config); err != nil {
-		return fmt.Errorf("stream %s: %w", p.name, err)
+		return fmt.Errorf("stream %s: %w", p.Name, err)
 	}
 	atomic := info.Config.AllowAtomicPublish
 	p.made = info.Config.Metadata[metaComplete] == ""
 	if info, err = p.updateStream(ctx, c, info, version); err != nil {
-		return fmt.Errorf("stream %s: %w", p.name, err)
+		return fmt.Errorf("stream %s: %w", p.Name, err)
 	}
 	if !atomic && !info.Config.AllowAtomicPublish {
-		return tooOld(p.nc.nc, leastServer)
+		return stream.TooOld(p.Conn.NC, stream.LeastServer)
 	}
-	if err := checkSettings(&info.Config, p.name, p.nc.maxPayload()); err != nil {
+	if err := stream.CheckSettings(&info.Config, p.Name, p.Conn.MaxPayload()); err != nil {
 		return err
 	}
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
@@ -139,16 +140,16 @@ func (p *part) open(ctx context.Context, c *config) error {
 	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
 	WithPartitions(n)(&c.Options)                              // all partitions have to agree with the first
 	p.of = n
-	p.salt, p.replicas = c.Queue, info.Config.Replicas
+	p.salt, p.Replicas = c.Queue, info.Config.Replicas
 	p.admission.maxBytes = max(0, info.Config.MaxBytes)
 	if c.Own != nil {
-		p.free = c.Own.Free
+		p.Free = c.Own.Free
 	}
-	if p.clock, err = clock.New(ctx, p.admission.readServer); err == nil {
+	if p.Clock, err = clock.New(ctx, p.admission.readServer); err == nil {
 		err = p.readWatermark(ctx)
 	}
 	if err == nil && c.Own != nil {
-		err = p.purge(ctx, p.workerSubject("*"), 0)
+		err = p.Purge(ctx, p.workerSubject("*"), 0)
 	}
 	return err
 }
@@ -189,8 +190,8 @@ func (c *config) compare(s *natsjs.StreamConfig) error {
 // findOrMake returns what the server says of a partition's stream, which it makes if it is not there.
 func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, error) {
 	info := &natsjs.StreamInfo{}
-	err := p.ask(ctx, "STREAM.INFO."+p.name, nil, info)
-	if !isCode(err, codeNoStream) {
+	err := p.Ask(ctx, "STREAM.INFO."+p.Name, nil, info)
+	if !stream.IsCode(err, stream.CodeNoStream) {
 		return info, err
 	}
 	if c.Existing {
@@ -200,17 +201,17 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 	if maxBytes == 0 {
 		maxBytes = -1
 	}
-	err = p.ask(ctx, "STREAM.CREATE."+p.name, natsjs.StreamConfig{
-		Name: p.name, Subjects: []string{p.name + ".>"}, Storage: natsjs.FileStorage,
+	err = p.Ask(ctx, "STREAM.CREATE."+p.Name, natsjs.StreamConfig{
+		Name: p.Name, Subjects: []string{p.Name + ".>"}, Storage: natsjs.FileStorage,
 		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.Replicas, MaxBytes: maxBytes,
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
 		Metadata: map[string]string{
-			metaBuckets: geometryOf(c.Buckets).String(), metaPartitions: strconv.Itoa(c.Partitions), metaVersion: strconv.Itoa(p.version),
+			metaBuckets: geometryOf(c.Buckets).String(), metaPartitions: strconv.Itoa(c.Partitions), stream.MetaVersion: strconv.Itoa(p.Version),
 		},
 	}, info)
-	if isCode(err, codeNameInUse) { // another one was faster
-		err = p.ask(ctx, "STREAM.INFO."+p.name, nil, info)
+	if stream.IsCode(err, stream.CodeNameInUse) { // another one was faster
+		err = p.Ask(ctx, "STREAM.INFO."+p.Name, nil, info)
 	}
 	return info, err
 }
@@ -224,14 +225,14 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamInfo, version int) (*natsjs.StreamInfo, error) {
 	s := info.Config
 	s.MaxBytes = c.limit(info)
-	lacks := allowAll(&s) // an older server has passed over it
-	if !lacks && s.Metadata[metaComplete] != "" && version == p.version && s.MaxBytes == info.Config.MaxBytes {
+	lacks := stream.AllowAll(&s) // an older server has passed over it
+	if !lacks && s.Metadata[metaComplete] != "" && version == p.Version && s.MaxBytes == info.Config.MaxBytes {
 		return info, nil
 	}
 	s.Metadata = maps.Clone(s.Metadata)
-	s.Metadata[metaComplete], s.Metadata[metaVersion] = "1", strconv.Itoa(p.version)
+	s.Metadata[metaComplete], s.Metadata[stream.MetaVersion] = "1", strconv.Itoa(p.Version)
 	updated := &natsjs.StreamInfo{}
-	return updated, p.ask(ctx, "STREAM.UPDATE."+p.name, s, updated)
+	return updated, p.Ask(ctx, "STREAM.UPDATE."+p.Name, s, updated)
 }
 
 // limit returns how large a stream may get. A process that has the queue alone says so anew
@@ -265,7 +266,7 @@ func patiently(ctx context.Context, f func(try context.Context) error) error {
 		try, cancel := context.WithTimeout(ctx, patience)
 		err := f(try)
 		cancel()
-		if err == nil || isRefusal(err) {
+		if err == nil || stream.IsRefusal(err) {
 			return err
 		}
 		select {
@@ -278,13 +279,13 @@ func patiently(ctx context.Context, f func(try context.Context) error) error {
 
 // noJetStream returns an error if nobody answers on a connection to a server without JetStream, or in the domain.
 // Where that server has one, it may be starting, or electing a leader.
-func (c *config) noJetStream(ctx context.Context, nc *conn) error {
-	if has, _ := nc.nc.ConnectedServerJetStream(); has && c.Domain == "" || !nc.nc.IsConnected() {
+func (c *config) noJetStream(ctx context.Context, nc *stream.Conn) error {
+	if has, _ := nc.NC.ConnectedServerJetStream(); has && c.Domain == "" || !nc.NC.IsConnected() {
 		return nil
 	}
 	for range 3 {
-		try, cancel := context.WithTimeout(ctx, answerTimeout)
-		_, err := nc.request(try, nil, &nats.Msg{Subject: c.api() + "INFO"})
+		try, cancel := context.WithTimeout(ctx, stream.AnswerTimeout)
+		_, err := nc.Request(try, nil, &nats.Msg{Subject: c.api() + "INFO"})
 		cancel()
 		if !errors.Is(err, nats.ErrNoResponders) {
 			return nil
@@ -294,5 +295,5 @@ func (c *config) noJetStream(ctx context.Context, nc *conn) error {
 	if c.Domain != "" {
 		return fmt.Errorf("no JetStream answers in the domain %q", c.Domain)
 	}
-	return fmt.Errorf("the server %s has no JetStream, and reaches none", nc.nc.ConnectedServerName())
+	return fmt.Errorf("the server %s has no JetStream, and reaches none", nc.NC.ConnectedServerName())
 }

@@ -9,6 +9,7 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // consumers are those of a worker in a partition, made and removed by name. They are disposable: each is made anew when it
@@ -39,10 +40,10 @@ func (cs *consumers) emptied(ctx context.Context, consumer string) (last uint64,
 // behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
 func (cs *consumers) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
 	var info natsjs.ConsumerInfo
-	try, cancel := context.WithTimeout(ctx, silentAfter)
+	try, cancel := context.WithTimeout(ctx, stream.SilentAfter)
 	defer cancel()
-	err = cs.ask(try, "CONSUMER.INFO."+cs.name+"."+consumer, nil, &info)
-	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) { // its readers make it anew
+	err = cs.Ask(try, "CONSUMER.INFO."+cs.Name+"."+consumer, nil, &info)
+	if errors.Is(err, driver.ErrNotFound) || stream.TimedOut(ctx, err) { // its readers make it anew
 		return 0, false, nil
 	}
 	if err != nil {
@@ -54,10 +55,10 @@ func (cs *consumers) ended(ctx context.Context, consumer string) (last uint64, a
 // endedBy is ended by what a server says of the consumer.
 func (cs *consumers) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
 	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
-	if !all || cs.replicas == 1 {
+	if !all || cs.Replicas == 1 {
 		return last, all, nil
 	}
-	next, err := cs.ofLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
+	next, err := cs.OfLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
 	return last, err == nil && next.Seq == 0, err
 }
 
@@ -80,23 +81,23 @@ func (g geometry) consumerLife() time.Duration {
 
 // consumer makes a consumer of a subject, if it is not there; anew, if its server is silent.
 func (cs *consumers) consumer(ctx context.Context, name, filter string) error {
-	since, patience := cs.now(), silentAfter/2
-	if cs.replicas == 1 {
-		patience = answerTimeout
+	since, patience := cs.Now(), stream.SilentAfter/2
+	if cs.Replicas == 1 {
+		patience = stream.AnswerTimeout
 	}
 	for ; ; patience *= 2 {
 		err := cs.createConsumer(ctx, patience, name, filter)
-		if !timedOut(ctx, err) || patience >= answerTimeout {
+		if !stream.TimedOut(ctx, err) || patience >= stream.AnswerTimeout {
 			return err
 		}
-		cs.abandon(ctx, name, since)
+		cs.Abandon(ctx, name, since)
 	}
 }
 
 func (cs *consumers) createConsumer(ctx context.Context, patience time.Duration, name, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return cs.ask(ctx, "CONSUMER.CREATE."+cs.name+"."+name+"."+filter, map[string]any{"stream_name": cs.name, "config": natsjs.ConsumerConfig{
+	return cs.Ask(ctx, "CONSUMER.CREATE."+cs.Name+"."+name+"."+filter, map[string]any{"stream_name": cs.Name, "config": natsjs.ConsumerConfig{
 		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
 		AckPolicy: natsjs.AckExplicitPolicy, AckWait: cs.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: cs.consumerLife(),
@@ -105,8 +106,8 @@ func (cs *consumers) createConsumer(ctx context.Context, patience time.Duration,
 
 // deleteConsumer removes a consumer, if it is there. One whose server is silent is removed, too, without an answer.
 func (cs *consumers) deleteConsumer(ctx context.Context, name string) error {
-	err := cs.removeConsumer(ctx, name, silentAfter)
-	if errors.Is(err, driver.ErrNotFound) || timedOut(ctx, err) {
+	err := cs.RemoveConsumer(ctx, name, stream.SilentAfter)
+	if errors.Is(err, driver.ErrNotFound) || stream.TimedOut(ctx, err) {
 		return nil
 	}
 	return err

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 	"github.com/tickwheel/tickwheel/durable/testservers/ports"
 )
 
@@ -142,12 +143,12 @@ func (d *divisible) open(t *testing.T, i int) *part {
 func (p *part) leader(t *testing.T) int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	info, err := p.info(ctx, "")
-	if err != nil || info.leader == "" {
+	info, err := p.Info(ctx, "")
+	if err != nil || info.Leader == "" {
 		return -1
 	}
 	var n int
-	_, err = fmt.Sscanf(info.leader, "n%d", &n)
+	_, err = fmt.Sscanf(info.Leader, "n%d", &n)
 	require.NoError(t, err)
 	return n
 }
@@ -188,7 +189,7 @@ func deposedLeader(t *testing.T) error {
 		return errors.New("the leader is not known")
 	}
 	deposed, p := d.open(t, old), d.open(t, (old+1)%3)
-	now := p.now().Truncate(time.Microsecond)
+	now := p.Now().Truncate(time.Microsecond)
 	b := p.nearOf(now)
 	found, err := p.insertAndFind(t.Context(), b, recordAt("claimed", now, now), recordAt("canceled", now, now))
 	if err != nil {
@@ -204,7 +205,7 @@ func deposedLeader(t *testing.T) error {
 	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *watermark) { f.near = max(f.near, b) })
 	if err == nil {
 		require.True(t, ok)
-		err = p.purge(t.Context(), p.queues.nearSubject(b, "k"), 0)
+		err = p.Purge(t.Context(), p.queues.nearSubject(b, "k"), 0)
 	}
 	if err != nil {
 		return err
@@ -216,23 +217,23 @@ func deposedLeader(t *testing.T) error {
 	hd := &handle{p: p.buckets, at: location{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq, record: &driver.Record{}}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := location{id: "canceled", bucket: b}
-	res := p.commit(t.Context(), []group{
-		{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)}},
-		{{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode(), last: seq(0)}},
+	res := p.Commit(t.Context(), []stream.Group{
+		{{Subject: p.fateSubject(hd.at), Data: hd.status.encode(), Last: stream.Seq(0)}},
+		{{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode(), Last: stream.Seq(0)}},
 	})
-	if err := errors.Join(res[0].err, res[1].err); err != nil {
+	if err := errors.Join(res[0].Err, res[1].Err); err != nil {
 		return err
 	}
-	hd.status.seq = res[0].first
+	hd.status.seq = res[0].First
 	hd.p = deposed.buckets
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
+	if _, err := deposed.OfLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
 	held := &driver.Delivery{Record: recordAt("claimed", now, now), Claim: hd}
 	result := w.claimer.confirm(ctx, deposed, held, deposed.stillOpen(ctx, hd))
-	ok, _ = deposed.changes.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
+	ok, _ = deposed.changes.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].First)
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
 	}
@@ -242,7 +243,7 @@ func deposedLeader(t *testing.T) error {
 	// Where the connection goes to the others, it is told.
 	hd.p = p.buckets
 	require.Equal(t, driver.Gone, w.claimer.confirm(t.Context(), p, held, p.stillOpen(t.Context(), hd)).Status)
-	ok, err = p.changes.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
+	ok, err = p.changes.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].First)
 	require.NoError(t, err)
 	require.False(t, ok)
 	return nil
@@ -271,14 +272,14 @@ func deposedAnswers(t *testing.T) error {
 		return errors.New("the leader is not known")
 	}
 	deposed, p := d.open(t, old), d.open(t, (old+1)%3)
-	now := p.now().Truncate(time.Microsecond)
+	now := p.Now().Truncate(time.Microsecond)
 	ctx := t.Context()
 	_, errs := p.inserts.insert(ctx, []driver.Record{
 		keyedAt(now, "ends", "ends", driver.KeyRefuse, false), keyedAt(now, "deaf", "replaced", driver.KeyRefuse, false), keyedAt(now, "runs", "", driver.KeyRefuse, false),
 	})
 	bucket := p.nearOf(now.Add(time.Hour))
 	runs, ends := location{id: "runs", bucket: bucket}, address{bucket: bucket, born: now.UnixMicro(), id: "ends"}
-	claim, err := p.writeSeq(ctx, write{subject: p.fateSubject(runs), data: status{fate: claimed, token: "t", worker: "w", attempt: 1}.encode(), last: seq(0)})
+	claim, err := p.WriteSeq(ctx, stream.Write{Subject: p.fateSubject(runs), Data: status{fate: claimed, token: "t", worker: "w", attempt: 1}.encode(), Last: stream.Seq(0)})
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
@@ -300,7 +301,7 @@ func deposedAnswers(t *testing.T) error {
 	}
 	_, err = p.changes.cancel(ctx, ends)
 	_, errs = p.inserts.insert(ctx, []driver.Record{keyedAt(now, "hears", "replaced", driver.KeyReplace, true), keyedAt(now, "new", "free before", driver.KeyRefuse, false)})
-	freedBy := p.write(ctx, write{subject: p.fateSubject(runs), data: status{fate: freed, token: "t2"}.encode(), last: seq(claim)})
+	freedBy := p.Write(ctx, stream.Write{Subject: p.fateSubject(runs), Data: status{fate: freed, token: "t2"}.encode(), Last: stream.Seq(claim)})
 	if err := errors.Join(append(errs, err, freedBy)...); err != nil {
 		return err
 	}
@@ -308,7 +309,7 @@ func deposedAnswers(t *testing.T) error {
 	// The connection goes to the old leader.
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if _, err := deposed.ofLeader(short, map[string]any{"last_by_subj": p.keySubject("ends")}); err != nil {
+	if _, err := deposed.OfLeader(short, map[string]any{"last_by_subj": p.keySubject("ends")}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
 	answers := deposed.askAll(short, now)
@@ -396,12 +397,12 @@ func confirmSchedule(ctx context.Context, e *engine, name string) error {
 }
 
 // insertAndFind inserts records of a near bucket, and returns their messages by ID.
-func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Record) (map[string]stored, error) {
+func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Record) (map[string]stream.Message, error) {
 	if _, errs := p.inserts.insert(ctx, records); errors.Join(errs...) != nil {
 		return nil, errors.Join(errs...)
 	}
-	found := map[string]stored{}
-	for page, err := range p.pages(ctx, p.queues.nearSubject(b, "k"), 1, time.Time{}) {
+	found := map[string]stream.Message{}
+	for page, err := range p.Pages(ctx, p.queues.nearSubject(b, "k"), 1, time.Time{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -418,15 +419,15 @@ func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Rec
 
 // behind makes reads of many messages at once be answered by a server that has none of them yet.
 func (p *part) behind(t *testing.T) {
-	api := p.api
-	p.api, p.replicas = "behind.", 3
-	_, err := p.nc.nc.Subscribe("behind.>", func(m *nats.Msg) {
+	api := p.API
+	p.API, p.Replicas = "behind.", 3
+	_, err := p.Conn.NC.Subscribe("behind.>", func(m *nats.Msg) {
 		what := strings.TrimPrefix(m.Subject, "behind.")
-		if what == "DIRECT.GET."+p.name {
+		if what == "DIRECT.GET."+p.Name {
 			m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"No Results"}}})
 			return
 		}
-		p.nc.nc.PublishRequest(api+what, m.Reply, m.Data)
+		p.Conn.NC.PublishRequest(api+what, m.Reply, m.Data)
 	})
 	require.NoError(t, err)
 }
@@ -436,7 +437,7 @@ func (p *part) behind(t *testing.T) {
 func TestServerBehind(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	now := p.now()
+	now := p.Now()
 	b := p.nearOf(now)
 	r := recordAt("a", now, now)
 	r.Key = "key"
@@ -447,7 +448,7 @@ func TestServerBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, h.alive)
 
-	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(b, "k"), 0))
+	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(b, "k"), 0))
 	h, err = p.keyHolder(t.Context(), "key")
 	require.NoError(t, err)
 	require.False(t, h.alive)
@@ -458,19 +459,19 @@ func TestServerBehind(t *testing.T) {
 func TestConsumerBehind(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	now := p.now()
+	now := p.Now()
 	b := p.nearOf(now)
 	r := recordAt("a", now, now)
-	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(b-9)))) // sequence 1
+	require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(b-9)))) // sequence 1
 	require.NoError(t, p.insertOne(t.Context(), r))
 	late := &natsjs.ConsumerInfo{AckFloor: natsjs.SequenceInfo{Stream: 1}}
-	late.Config.FilterSubject, p.replicas = p.queues.nearSubject(b, "k"), 3
+	late.Config.FilterSubject, p.Replicas = p.queues.nearSubject(b, "k"), 3
 	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	_, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
 	require.False(t, all)
 
-	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(b, "k"), 0))
+	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(b, "k"), 0))
 	last, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
 	require.True(t, all)

@@ -160,7 +160,7 @@ package jetstream
 //     before the mark, the message f.<id>.repeated says so, and the late one is no job. A worker that has created a status reads the mark after that, and
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
-//     deposed leader that does not know it answers with old data (client.go, lastSince). An
+//     deposed leader that does not know it answers with old data (internal/stream, LastSince). An
 //     answer that writes nothing rests on what was read before, and a witness confirms it
 //     (stands.go).
 //   - A sequence that was read before the stream went back is no condition of a write after that, and nothing
@@ -205,6 +205,5 @@ package jetstream
 //	record.go, keys.go, permits.go        the messages of a version, of a key, of a limit; stands.go, handle.go
 //	find.go, kinds.go, lease.go           where a job is; which queue a kind has; whose lease is over
 //	admission.go, watermark.go            whether a job still fits; which buckets are closed; archive.go
-//	commit.go, stream.go, back.go         writing; what is known of a stream; whether it went back; pull.go
-//	client.go, conn.go, silent.go         asking; a connection; servers that do not answer; denied.go
-//	subjects.go, wire.go, message.go      what is stored, and under which subjects; geometry.go, settings.go, version.go
+//	internal/stream                       a client of one stream: it asks, reads, writes, and knows whether it went back
+//	subjects.go, wire.go, geometry.go     what is stored, and under which subjects; budget.go; version.go

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // engine is a [driver.Engine] on one or more streams.
@@ -25,13 +26,13 @@ type engine struct {
 
 func newEngine(queue string, parts []*part, end context.CancelCauseFunc) *engine {
 	first := parts[0]
-	e := &engine{parts: parts, salt: first.salt, close: end, notices: &notices{nc: first.nc, queue: queue}}
+	e := &engine{parts: parts, salt: first.salt, close: end, notices: &notices{nc: first.Conn, queue: queue}}
 	e.flowControl = &flowControl{notices: e.notices}
 	for _, p := range parts {
 		p.salt = first.salt
 		e.flowControl.parts = append(e.flowControl.parts, p.quotas)
 	}
-	first.drop = append(first.drop, func() { e.known.Store(nil) })
+	first.Drop = append(first.Drop, func() { e.known.Store(nil) })
 	return e
 }
 
@@ -133,7 +134,7 @@ func (e *engine) Lookup(ctx context.Context, key string) (driver.Ref, error) {
 	case err != nil:
 		return "", err
 	case !h.alive:
-		for err = errBusy; errors.Is(err, errBusy) && ctx.Err() == nil; {
+		for err = stream.ErrBusy; errors.Is(err, stream.ErrBusy) && ctx.Err() == nil; {
 			if h, err = p.keyHolder(ctx, key); err == nil && !h.alive {
 				_, err = p.ifStands(ctx, p.readingOf(&h), driver.ErrNotFound)
 			}
@@ -190,7 +191,7 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	if err := e.parts[0].sync(ctx); err != nil {
 		return time.Time{}, 0, err
 	}
-	t, off := e.parts[0].clock.Now()
+	t, off := e.parts[0].Clock.Now()
 	return t, off, nil
 }
 
@@ -234,14 +235,14 @@ func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error
 // jobs or keeps them from running.
 func (e *engine) Health(context.Context) error {
 	for _, p := range e.parts {
-		if err := p.troubled(); err != nil {
+		if err := p.Troubled(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// handled returns the hashes of the kinds that workers can run which live. It returns errBehind if a worker of this process
+// handled returns the hashes of the kinds that workers can run which live. It returns stream.ErrBehind if a worker of this process
 // is not among them: its heartbeat is late, and those of others may be, or the server that answers was frozen
 // and has old ones.
 func (e *engine) handled(ctx context.Context, p *part, now time.Time) (map[string]bool, error) {
@@ -251,7 +252,7 @@ func (e *engine) handled(ctx context.Context, p *part, now time.Time) (map[strin
 	}
 	hashes, alive := map[string]bool{}, map[string]bool{}
 	for subject, l := range lives {
-		if p.serverTime(heartbeats[subject].Time).Add(l.Lease).After(now) {
+		if p.ServerTime(heartbeats[subject].Time).Add(l.Lease).After(now) {
 			alive[subject] = true
 			for _, hash := range l.Kinds {
 				hashes[hash] = true
@@ -260,7 +261,7 @@ func (e *engine) handled(ctx context.Context, p *part, now time.Time) (map[strin
 	}
 	for _, l := range e.notices.all() {
 		if !alive[p.workerSubject(l.name)] {
-			return nil, errBehind
+			return nil, stream.ErrBehind
 		}
 	}
 	return hashes, nil
@@ -328,7 +329,7 @@ func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, err
 }
 
 func (e *engine) backlog(ctx context.Context, p *part, b *backlog) error {
-	now := p.now()
+	now := p.Now()
 	far, err := p.bucketsOf(ctx, "h")
 	if err != nil {
 		return err
@@ -375,7 +376,7 @@ func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
 	}
 	var sorted []driver.WorkerInfo
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if w := all[name]; w.Jobs > 0 || w.Until.After(e.parts[0].now()) {
+		if w := all[name]; w.Jobs > 0 || w.Until.After(e.parts[0].Now()) {
 			sorted = append(sorted, *w)
 		}
 	}

@@ -35,9 +35,9 @@ func ClosedUntil(e driver.Engine) time.Time {
 // HasHeartbeat reports whether the last heartbeat of a worker is there.
 func HasHeartbeat(ctx context.Context, e driver.Engine, worker string) bool {
 	p := e.(*engine).parts[0]
-	m, err := p.last(ctx, p.workerSubject(worker))
+	m, err := p.Last(ctx, p.workerSubject(worker))
 	return err == nil && m.Seq > 0
 }
 
 // Backs returns how often the stream of the first partition was found to have gone back.
-func Backs(e driver.Engine) int64 { return e.(*engine).parts[0].history.now().backs }
+func Backs(e driver.Engine) int64 { return e.(*engine).parts[0].Backs() }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 const (
@@ -71,18 +72,18 @@ func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
+	defer context.AfterFunc(w.e.parts[0].Conn.Ended, cancel)()
 	defer w.e.notices.listen(ctx, &listener{w.c.Name, w.c.Notify, w.releases.recall, w.notifyAllCanceled, w.receive})()
 	return w.each(func(p *part) error {
 		f := newFetcher(p, w, give)
-		ctx, stop := p.denials.during(ctx, p.working())
+		ctx, stop := p.Denials.During(ctx, p.working())
 		defer stop()
 		err := f.run(ctx)
-		if denial := denied(ctx, nil); denial != nil {
+		if denial := stream.Denied(ctx, nil); denial != nil {
 			err = denial
 		}
-		if p.closed.Err() != nil {
-			err = p.closedBy()
+		if p.Conn.Ended.Err() != nil {
+			err = p.ClosedBy()
 		}
 		if err != nil {
 			cancel() // the others are of no use alone: the Queue begins anew
@@ -99,7 +100,7 @@ func (f *fetcher) run(ctx context.Context) error {
 	views, failed := make(chan view), make(chan error, 1)
 	f.running.Go(func() { failed <- f.closer.closeBuckets(ctx, views) })
 	f.running.Go(func() {
-		for ; ctx.Err() == nil; f.wait(ctx, pollEvery) {
+		for ; ctx.Err() == nil; f.Wait(ctx, pollEvery) {
 			f.part.admission.keepReserve(ctx)
 		}
 	})
@@ -122,7 +123,7 @@ func (f *fetcher) run(ctx context.Context) error {
 			default: // the closing is not done with an earlier one
 			}
 		}
-		next := time.NewTimer(f.untilPoll(f.now()))
+		next := time.NewTimer(f.untilPoll(f.Now()))
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
@@ -138,9 +139,10 @@ func (f *fetcher) run(ctx context.Context) error {
 // poll finds out what is due, and has it read or moved. It does no more than that:
 // while a poll takes long, jobs that come due are late.
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
-	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	try, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
-	if err := f.w.lookBack(try, f.part.buckets); err != nil {
+	heartbeat := func(ctx context.Context) (stream.Witness, error) { return f.w.writeHeartbeat(ctx, f.buckets) }
+	if err := f.LookBack(try, heartbeat); err != nil {
 		return v, err
 	}
 	if err := f.sync(try); err != nil {
@@ -159,7 +161,7 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 		}
 		f.viewed, f.viewTook = time.Now(), time.Since(began)
 	}
-	v.now = f.now()
+	v.now = f.Now()
 	f.mover.startFar(ctx, v.far, v.now)
 	f.startNear(&v)
 	return v, nil
@@ -253,7 +255,7 @@ func (f *fetcher) start(at spot, read func(context.Context, spot, *reader)) bool
 func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 	f.w.wait.join(1)
 	defer f.w.wait.join(-1)
-	for left := f.closeAt(at.bucket).Sub(f.now()); left > 0; left = f.closeAt(at.bucket).Sub(f.now()) {
+	for left := f.closeAt(at.bucket).Sub(f.Now()); left > 0; left = f.closeAt(at.bucket).Sub(f.Now()) {
 		open, cancel := context.WithTimeout(ctx, min(left, f.w.c.Lease)) // the clock may be set
 		is := f.taking.awaitOpen(open, at.queue)
 		cancel()
@@ -263,8 +265,8 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 		if !is {
 			continue
 		}
-		if err := f.fetch(ctx, at, r); err != nil && !errors.Is(err, errAbandoned) {
-			f.wait(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
+		if err := f.fetch(ctx, at, r); err != nil && !errors.Is(err, stream.ErrAbandoned) {
+			f.Wait(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
 		}
 	}
 }
@@ -272,7 +274,7 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 // round hands out what is in a queue, and what was handed out and not acknowledged for a lease.
 func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 	for is, _ := f.taking.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.taking.isOpen(at.queue) {
-		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, pullRequest{MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
+		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, stream.PullRequest{MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
 			break
 		}
 	}
@@ -289,11 +291,11 @@ func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.
 	expires := fetchWait*3/4 + rand.N(fetchWait/2)
-	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, pullRequest{MaxBytes: f.w.wait.part(waitSize), Expires: expires})
-	if !errors.Is(err, errTooLarge) {
+	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, stream.PullRequest{MaxBytes: f.w.wait.part(waitSize), Expires: expires})
+	if !errors.Is(err, stream.ErrTooLarge) {
 		return err
 	}
-	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, pullRequest{MaxBytes: readSize, NoWait: true})
+	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, stream.PullRequest{MaxBytes: readSize, NoWait: true})
 	return err
 }
 
@@ -301,12 +303,12 @@ func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 const firstTurn = 0
 
 // fetchOf makes one request when its turn comes, and the consumer if it is not there.
-func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r *reader, request pullRequest) (got int, err error) {
+func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r *reader, request stream.PullRequest) (got int, err error) {
 	if !r.made {
 		err = f.consumer(ctx, at.consumer(), f.queueSubject(at.bucket, at.queue))
 	}
 	if r.made = err == nil; !r.made {
-		f.refusedConsumer(err)
+		f.RefusedConsumer(err)
 		return 0, err
 	}
 	if !b.take(ctx, request.MaxBytes, turn) {
@@ -314,8 +316,8 @@ func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r
 	}
 	defer b.give(request.MaxBytes)
 	request.Batch = fetchSize
-	got, err = f.pull(at.consumer(), request, func(msgs []*nats.Msg) { f.handOut(ctx, at, msgs, r.again) })
-	if r.made = err == nil || errors.Is(err, errTooLarge); r.made {
+	got, err = f.Pull(at.consumer(), request, func(msgs []*nats.Msg) { f.handOut(ctx, at, msgs, r.again) })
+	if r.made = err == nil || errors.Is(err, stream.ErrTooLarge); r.made {
 		err = cmp.Or(ctx.Err(), err)
 	}
 	r.again = r.again || !r.made
@@ -354,7 +356,7 @@ func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg, again 
 // back for no longer than a lease, because the clock may be set forward meanwhile.
 func (f *fetcher) early(h *driver.Delivery) time.Duration {
 	bucket := time.Duration(f.geometry.near) * time.Microsecond
-	return h.Record.Due.Sub(f.now()) - f.w.c.Ahead - pollEvery - bucket
+	return h.Record.Due.Sub(f.Now()) - f.w.c.Ahead - pollEvery - bucket
 }
 
 // setAside stores jobs in the queues of those who can run them, and acknowledges them where
@@ -362,11 +364,11 @@ func (f *fetcher) early(h *driver.Delivery) time.Duration {
 // What cannot be stored there comes again, to another worker perhaps. So does what is in the
 // queue of its kind, which has the hash of another.
 func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delivery) {
-	var groups []group
+	var groups []stream.Group
 	var moving []*handle
 	fl, closed := f.part.queues.fleet.Load(), false
 	if len(held) > 0 && from.bucket <= f.lowest().near {
-		mark, err := f.last(ctx, f.nearMark(from.bucket))
+		mark, err := f.Last(ctx, f.nearMark(from.bucket))
 		closed = err != nil || mark.Seq > 0
 	}
 	for _, h := range held {
@@ -383,13 +385,13 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 			f.giveBack(hd)
 			continue
 		}
-		groups = append(groups, group{{
-			subject: f.queueSubject(from.bucket, to), data: hd.data, last: seq(0), guard: f.nearMark(from.bucket),
+		groups = append(groups, stream.Group{{
+			Subject: f.queueSubject(from.bucket, to), Data: hd.data, Last: stream.Seq(0), Guard: f.nearMark(from.bucket),
 		}})
 		moving = append(moving, hd)
 	}
-	for i, res := range f.commit(ctx, groups) {
-		if res.err != nil {
+	for i, res := range f.Commit(ctx, groups) {
+		if res.Err != nil {
 			f.giveBack(moving[i])
 			continue
 		}
@@ -402,7 +404,7 @@ func (f *fetcher) giveBack(hd *handle) { hd.nak(f.w.c.Lease/8 + rand.N(f.w.c.Lea
 
 // report tells the worker of a trouble, so that it is in the log.
 func (f *fetcher) report() {
-	if err := f.troubled(); err != nil && f.w.c.Trouble != nil {
+	if err := f.Troubled(); err != nil && f.w.c.Trouble != nil {
 		f.w.c.Trouble(err)
 	}
 }

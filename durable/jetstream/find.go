@@ -8,9 +8,11 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // finder reads jobs: where the newest version of one is, its record, and what became of it. It writes nothing, and has
@@ -19,10 +21,10 @@ type finder struct{ *buckets }
 
 // status returns what became of a version of a job.
 func (fi *finder) status(ctx context.Context, at location) (status, error) {
-	return fi.statusBy(at, fi.lastNow(ctx))
+	return fi.statusBy(at, fi.LastNow(ctx))
 }
 
-func (fi *finder) statusBy(at location, last lastRead) (status, error) {
+func (fi *finder) statusBy(at location, last stream.LastRead) (status, error) {
 	m, err := last(fi.fateSubject(at))
 	if err != nil || m.Seq == 0 {
 		return status{}, err
@@ -35,10 +37,10 @@ func (fi *finder) statusBy(at location, last lastRead) (status, error) {
 // has not been moved. The sequence is that of the message, before which the record is
 // not.
 func (fi *finder) forwarded(ctx context.Context, a address) (location, uint64, error) {
-	return fi.forwardedBy(a, fi.lastNow(ctx))
+	return fi.forwardedBy(a, fi.LastNow(ctx))
 }
 
-func (fi *finder) forwardedBy(a address, last lastRead) (location, uint64, error) {
+func (fi *finder) forwardedBy(a address, last stream.LastRead) (location, uint64, error) {
 	m, err := last(fi.forward(a.id))
 	if err != nil || len(m.Data) == 0 {
 		return location{id: a.id, bucket: a.bucket}, 0, err
@@ -64,7 +66,7 @@ func parseForward(id string, data []byte) (at location, err error) {
 // as done, too.
 func (fi *finder) current(ctx context.Context, a address) (location, uint64, status, error) {
 	first := location{id: a.id, bucket: a.bucket}
-	last, err := fi.lastOf(ctx, fi.forward(a.id), fi.fateSubject(first), fi.nearMark(a.bucket))
+	last, err := fi.LastOf(ctx, fi.forward(a.id), fi.fateSubject(first), fi.nearMark(a.bucket))
 	if err != nil {
 		return first, 0, status{}, err
 	}
@@ -88,7 +90,7 @@ func (fi *finder) current(ctx context.Context, a address) (location, uint64, sta
 		}
 		// The forward is written with the status, so it is newer if the job was moved or
 		// redriven just now, and gone if it has ended since.
-		last = fi.lastNow(ctx)
+		last = fi.LastNow(ctx)
 		again, _, err := fi.forwardedBy(a, last)
 		if err != nil || again == at {
 			if s.fate != dead {
@@ -104,7 +106,7 @@ func (fi *finder) current(ctx context.Context, a address) (location, uint64, sta
 // After that, and below the watermark, where a clock that was set may have passed over the mark's
 // time or over the bucket, what counts is whether the job is there. That others are in its
 // bucket says nothing: it may have been stored elsewhere, and have ended.
-func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward uint64, mark stored) (bool, error) {
+func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward uint64, mark stream.Message) (bool, error) {
 	if mark.Seq > 0 {
 		return false, nil
 	}
@@ -113,8 +115,8 @@ func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward 
 	}
 	_, m, err := fi.find(ctx, a, at, forward)
 	if err == nil {
-		m, err = fi.ofLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
-	} else if errors.Is(err, driver.ErrNotFound) && fi.replicas > 1 {
+		m, err = fi.OfLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
+	} else if errors.Is(err, driver.ErrNotFound) && fi.Replicas > 1 {
 		return fi.leaderHas(ctx, at)
 	}
 	if errors.Is(err, driver.ErrNotFound) {
@@ -125,7 +127,7 @@ func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward 
 
 // staysMarked reports whether a bucket would have its mark, had it been closed.
 func (fi *finder) staysMarked(bucket int64) bool {
-	return bucket > fi.lowest().near && fi.now().Before(fi.closeAt(bucket).Add(markTTL/2))
+	return bucket > fi.lowest().near && fi.Now().Before(fi.closeAt(bucket).Add(markTTL/2))
 }
 
 // leaderHas reports whether the leader has the message of a version. It reads one message of the bucket at a
@@ -133,7 +135,7 @@ func (fi *finder) staysMarked(bucket int64) bool {
 func (fi *finder) leaderHas(ctx context.Context, at location) (bool, error) {
 	for _, filter := range fi.filtersOf(at.bucket) {
 		for from := uint64(1); ; {
-			m, err := fi.ofLeader(ctx, map[string]any{"next_by_subj": filter, "seq": from})
+			m, err := fi.OfLeader(ctx, map[string]any{"next_by_subj": filter, "seq": from})
 			if err != nil {
 				return false, err
 			}
@@ -153,7 +155,7 @@ func (fi *finder) leaderHas(ctx context.Context, at location) (bool, error) {
 // find finds the message of a version of a job, and what it says. It was
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
-func (fi *finder) find(ctx context.Context, a address, at location, forward uint64) (driver.Record, stored, error) {
+func (fi *finder) find(ctx context.Context, a address, at location, forward uint64) (driver.Record, stream.Message, error) {
 	if forward > 0 { // they are written together
 		if r, m, err := fi.versionAt(ctx, forward+1, at); err != nil || m.Seq > 0 {
 			return r, m, err
@@ -163,20 +165,20 @@ func (fi *finder) find(ctx context.Context, a address, at location, forward uint
 }
 
 // versionAt returns the message with a sequence, if it is that of a version; see direct.
-func (fi *finder) versionAt(ctx context.Context, n uint64, at location) (r driver.Record, m stored, err error) {
-	m, err = fi.directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, n))
+func (fi *finder) versionAt(ctx context.Context, n uint64, at location) (r driver.Record, m stream.Message, err error) {
+	m, err = fi.Directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, n))
 	b, _, near := fi.parseNear(m.Subject)
 	if err != nil || m.Subject != fi.farSubject(fi.farOf(at.bucket)) && !(near && b == at.bucket) {
-		return r, stored{}, err
+		return r, stream.Message{}, err
 	}
 	if r, err = decode(m.Data); err != nil || r.ID != at.id || r.Version != at.version {
-		return r, stored{}, err
+		return r, stream.Message{}, err
 	}
 	return r, m, nil
 }
 
 // findIn is find among the messages of some filters.
-func (fi *finder) findIn(ctx context.Context, a address, at location, forward uint64, filters ...string) (r driver.Record, found stored, err error) {
+func (fi *finder) findIn(ctx context.Context, a address, at location, forward uint64, filters ...string) (r driver.Record, found stream.Message, err error) {
 	if at.version > 0 && forward == 0 {
 		return r, found, driver.ErrNotFound
 	}
@@ -189,7 +191,7 @@ func (fi *finder) findIn(ctx context.Context, a address, at location, forward ui
 			from = max(from, 1)
 		}
 		for _, filter := range filters {
-			for page, err := range fi.pages(ctx, filter, from, since) {
+			for page, err := range fi.Pages(ctx, filter, from, since) {
 				for _, m := range page {
 					if r, err = decode(m.Data); err != nil {
 						break
@@ -211,7 +213,7 @@ func (fi *finder) findIn(ctx context.Context, a address, at location, forward ui
 func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
 	var info driver.Info
 	for try := 0; ; try++ {
-		if m, err := fi.last(ctx, fi.deadSubject(a.id)); err != nil || len(m.Data) > 0 {
+		if m, err := fi.Last(ctx, fi.deadSubject(a.id)); err != nil || len(m.Data) > 0 {
 			if err != nil {
 				return info, err
 			}
@@ -240,7 +242,7 @@ func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driv
 		if try == 0 {
 			continue // it may be among the dead now
 		}
-		if again, _, err := fi.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || fi.replicas == 1) {
+		if again, _, err := fi.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || fi.Replicas == 1) {
 			if err == nil {
 				err = driver.ErrNotFound
 			}
@@ -279,7 +281,7 @@ func (fi *finder) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.In
 	return func(yield func(driver.Info, error) bool) {
 		again, quiet := map[driver.Ref]bool{}, 0
 		for from, pass := uint64(1), 0; pass < mostPasses; pass++ {
-			before, err := fi.info(ctx, fi.subject("v.*"))
+			before, err := fi.Info(ctx, fi.subject("v.*"))
 			if err != nil {
 				yield(driver.Info{}, err)
 				return
@@ -297,7 +299,7 @@ func (fi *finder) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.In
 				return is && f.Match(i)
 			}
 			for _, jobs := range []iter.Seq2[found, error]{
-				fi.keptIn(ctx, span{from, before.last}, map[location]bool{}, fi.subject("h.*"), fi.subject("q.>")), fi.deadIn(ctx, span{from, before.last}),
+				fi.keptIn(ctx, span{from, before.Last}, map[location]bool{}, fi.subject("h.*"), fi.subject("q.>")), fi.deadIn(ctx, span{from, before.Last}),
 			} {
 				for j, err := range jobs {
 					if err != nil {
@@ -315,7 +317,7 @@ func (fi *finder) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.In
 			if pass > 0 && !moved || quiet == 2 {
 				return
 			}
-			from = before.last + 1
+			from = before.Last + 1
 		}
 	}
 }
@@ -327,9 +329,9 @@ type span struct{ from, upTo uint64 }
 var everything = span{1, math.MaxUint64}
 
 // pagesIn is pages in a span.
-func (fi *finder) pagesIn(ctx context.Context, filter string, in span) iter.Seq2[[]stored, error] {
-	return func(yield func([]stored, error) bool) {
-		for page, err := range fi.pages(ctx, filter, in.from, time.Time{}) {
+func (fi *finder) pagesIn(ctx context.Context, filter string, in span) iter.Seq2[[]stream.Message, error] {
+	return func(yield func([]stream.Message, error) bool) {
+		for page, err := range fi.Pages(ctx, filter, in.from, time.Time{}) {
 			n := 0
 			for n < len(page) && page[n].Seq <= in.upTo {
 				n++
@@ -401,7 +403,7 @@ func (fi *finder) keptIn(ctx context.Context, in span, seen map[location]bool, f
 				yield(found{}, err)
 				return
 			}
-			if far := fi.farOf(fi.nearOf(v.r.Due)); far <= fi.lowest().far || !fi.now().Before(fi.cascadeAt(far)) {
+			if far := fi.farOf(fi.nearOf(v.r.Due)); far <= fi.lowest().far || !fi.Now().Before(fi.cascadeAt(far)) {
 				if seen[v.at] {
 					continue
 				}
@@ -451,7 +453,7 @@ func (fi *finder) versionsIn(ctx context.Context, in span, filters ...string) it
 }
 
 // versionsOf returns those of a page.
-func (fi *finder) versionsOf(ctx context.Context, page []stored) ([]version, error) {
+func (fi *finder) versionsOf(ctx context.Context, page []stream.Message) ([]version, error) {
 	all, subjects := make([]version, len(page)), make([]string, len(page))
 	for i, m := range page {
 		r, err := decode(m.Data)
@@ -461,7 +463,7 @@ func (fi *finder) versionsOf(ctx context.Context, page []stored) ([]version, err
 		all[i] = version{r: r, seq: m.Seq, at: fi.locationOf(m.Subject, &r)}
 		subjects[i] = fi.fateSubject(all[i].at)
 	}
-	found, err := fi.lasts(ctx, subjects)
+	found, err := fi.Lasts(ctx, subjects)
 	if err != nil {
 		return nil, err
 	}
@@ -473,4 +475,21 @@ func (fi *finder) versionsOf(ctx context.Context, page []stored) ([]version, err
 		}
 	}
 	return all, nil
+}
+
+// maxReads is how many jobs at once read what they depend on.
+const maxReads = 64
+
+// inParallel calls f for each element, maxReads at a time.
+func inParallel[T any](all []T, f func(T)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxReads)
+	for _, v := range all {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(v)
+		})
+	}
+	wg.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // finisher writes ends down. It has no state of its own. An end replaces the status of its claim in one commit with all
@@ -24,7 +25,7 @@ func (fn *finisher) finishKeyed(ctx context.Context, p *part, outs []driver.Comp
 	for range claimTries {
 		var again []int
 		for i, err := range errs {
-			if outs[i].Delivery.Record.FreeWhenBegun && errors.Is(err, errConflict) {
+			if outs[i].Delivery.Record.FreeWhenBegun && errors.Is(err, stream.ErrConflict) {
 				again = append(again, i)
 			}
 		}
@@ -52,7 +53,7 @@ func (fn *finisher) finish(ctx context.Context, p *part, outs []driver.Completio
 	for i, err := range refreshed {
 		errs[i] = cmp.Or(err, errs[i])
 	}
-	var groups []group
+	var groups []stream.Group
 	var of []int
 	for i, err := range errs {
 		if err == nil {
@@ -64,7 +65,7 @@ func (fn *finisher) finish(ctx context.Context, p *part, outs []driver.Completio
 	results := fn.commitEnds(ctx, p, groups, func(k int) *handle { return outs[of[k]].Delivery.Claim.(*handle) })
 	fn.notices.freed(p.quotas, groups, results, func(k int) string { return outs[of[k]].Delivery.Record.Lane })
 	for k, res := range results {
-		i, err := of[k], res.err
+		i, err := of[k], res.Err
 		if err != nil {
 			err = fn.checkEnd(ctx, p, outs[i].Delivery.Claim.(*handle), err)
 		}
@@ -80,14 +81,14 @@ func (fn *finisher) finish(ctx context.Context, p *part, outs []driver.Completio
 }
 
 // commitEnds is commit; in a full store of one end after the other, each of which makes room for the next.
-func (fn *finisher) commitEnds(ctx context.Context, p *part, ends []group, of func(int) *handle) []result {
+func (fn *finisher) commitEnds(ctx context.Context, p *part, ends []stream.Group, of func(int) *handle) []stream.Result {
 	if !p.admission.isFull() {
-		return p.commit(ctx, ends)
+		return p.Commit(ctx, ends)
 	}
-	results := make([]result, len(ends))
+	results := make([]stream.Result, len(ends))
 	for i := range ends {
-		results[i] = p.commit(ctx, ends[i:i+1])[0]
-		if results[i].err == nil {
+		results[i] = p.Commit(ctx, ends[i:i+1])[0]
+		if results[i].Err == nil {
 			of(i).leaveFull(ctx)
 		}
 	}
@@ -96,8 +97,8 @@ func (fn *finisher) commitEnds(ctx context.Context, p *part, ends []group, of fu
 
 // endAll is end of each. That of a job with a key reads, and that of an occurrence twice:
 // one after the other a thousand of them would take as long as a thousand questions.
-func (fn *finisher) endAll(ctx context.Context, p *part, outs []driver.Completion) ([]group, []error) {
-	all, errs := make([]group, len(outs)), make([]error, len(outs))
+func (fn *finisher) endAll(ctx context.Context, p *part, outs []driver.Completion) ([]stream.Group, []error) {
+	all, errs := make([]stream.Group, len(outs)), make([]error, len(outs))
 	var reading []int
 	for i := range outs {
 		if outs[i].Delivery.Record.Key != "" {
@@ -114,14 +115,14 @@ func (fn *finisher) endAll(ctx context.Context, p *part, outs []driver.Completio
 // goes, the key is left or has the next occurrence, the schedule moves on, the permits are free, and the next occurrence
 // waits. An attempt that is to be retried ends its version instead, as a move does. Each condition is on what was read
 // here; a commit that is refused is looked into by checkEnd.
-func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (group, error) {
+func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (stream.Group, error) {
 	hd := o.Delivery.Claim.(*handle)
 	r := o.Delivery.Record
 	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.MaxAttempts), 0, o.Error, o.Errors
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
 	}
-	var key group
+	var key stream.Group
 	superseded := false
 	if o.End == driver.Retry {
 		r.Retried(o.At)
@@ -132,16 +133,16 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (gro
 			}
 		}
 		if !superseded {
-			return append(p.records.moveGroup(&r, hd.data, hd.at, hd.status, hd.ending, o.At, p.now()), key...), nil
+			return append(p.records.moveGroup(&r, hd.data, hd.at, hd.status, hd.ending, o.At, p.Now()), key...), nil
 		}
 	}
 	end := status{fate: done, token: hd.ending, attempt: hd.status.attempt}
 	if o.End == driver.DeadLetter {
 		end.fate = dead
 	}
-	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.admission.pressed()}}
+	g := stream.Group{{Subject: p.fateSubject(hd.at), Data: end.encode(), Last: stream.Seq(hd.status.seq), Rollup: p.admission.pressed()}}
 	if o.End == driver.DeadLetter {
-		g = append(g, write{subject: p.deadSubject(r.ID), data: p.records.encodeFitting(&r, hd.data), rollup: true, ttl: fn.c.Retention})
+		g = append(g, stream.Write{Subject: p.deadSubject(r.ID), Data: p.records.encodeFitting(&r, hd.data), Rollup: true, TTL: fn.c.Retention})
 	}
 	if hd.at.version > 0 {
 		g = append(g, grave(p.forward(r.ID)))
@@ -163,7 +164,7 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (gro
 	if bucket := p.openFor(o.Next.Due); bucket != p.nearOf(o.Next.Due) {
 		return append(g, p.records.elsewhere(o.Next, bucket, true)...), nil
 	}
-	return append(g, p.records.recordWrite(o.Next, nil, p.nearOf(o.Next.Due), p.now(), true)), nil
+	return append(g, p.records.recordWrite(o.Next, nil, p.nearOf(o.Next.Due), p.Now(), true)), nil
 }
 
 // checkEnd finds out what an error of an end means.
@@ -176,7 +177,7 @@ func (fn *finisher) checkEnd(ctx context.Context, p *part, hd *handle, err error
 		return nil // the answer was lost
 	case s.fate == claimed && s.token == hd.status.token:
 		hd.status.seq = s.seq
-		if errors.Is(err, errConflict) { // about the key, or a bucket that is closed
+		if errors.Is(err, stream.ErrConflict) { // about the key, or a bucket that is closed
 			return cmp.Or(p.readWatermark(ctx), err)
 		}
 		return err

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // Limits and pauses are one message of the first partition, r: a line with their revision,
@@ -33,7 +34,7 @@ type knownFlowControl struct {
 
 // isOf reports whether the limits and pauses are those of a message. The text counts, too: in a stream that went back
 // others may have the same sequence and revision.
-func (k *knownFlowControl) isOf(m stored) bool {
+func (k *knownFlowControl) isOf(m stream.Message) bool {
 	if m.Seq == 0 {
 		return k == nil || k.seq == 0
 	}
@@ -47,18 +48,18 @@ func (fc *flowControl) FlowControl(ctx context.Context) (*driver.FlowControl, er
 
 func (fc *flowControl) readFlowControl(ctx context.Context) (knownFlowControl, error) {
 	p, known := fc.parts[0], fc.known.Load()
-	m, err := p.last(ctx, p.flowControlSubject())
+	m, err := p.Last(ctx, p.flowControlSubject())
 	if err != nil {
 		return knownFlowControl{}, err
 	}
-	return fc.learnFlowControl(known, m, p.replicas == 1)
+	return fc.learnFlowControl(known, m, p.Replicas == 1)
 }
 
 // learnFlowControl takes over the limits and pauses that were read. Known is as of before the read. A lower
 // sequence, or none, means that the server is behind, or that the queue was restored from a
 // backup. Those are taken over only if the answer is certain, since the server is not behind: after
 // each claim, and with each heartbeat of a worker.
-func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stored, certain bool) (knownFlowControl, error) {
+func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stream.Message, certain bool) (knownFlowControl, error) {
 	if known.isOf(m) {
 		if known == nil {
 			return knownFlowControl{}, nil
@@ -82,7 +83,7 @@ func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stored, certa
 	return *k, nil
 }
 
-func parseFlowControl(m stored) (*knownFlowControl, error) {
+func parseFlowControl(m stream.Message) (*knownFlowControl, error) {
 	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
 	n, err := parseInt(string(revision))
 	if err != nil || !ok {
@@ -93,13 +94,13 @@ func parseFlowControl(m stored) (*knownFlowControl, error) {
 }
 
 // flowControlSince returns the limits and pauses as of when a witness was written in a partition.
-func (fc *flowControl) flowControlSince(ctx context.Context, p *buckets, w witness) (*driver.FlowControl, error) {
+func (fc *flowControl) flowControlSince(ctx context.Context, p *buckets, w stream.Witness) (*driver.FlowControl, error) {
 	first := fc.parts[0]
 	if p != first.buckets { // sequences of two streams cannot be compared
 		return fc.FlowControl(ctx)
 	}
 	known := fc.known.Load()
-	m, err := first.lastSince(ctx, w, first.flowControlSubject(), false)
+	m, err := first.LastSince(ctx, w, first.flowControlSubject(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (fc *flowControl) SetFlowControl(ctx context.Context, was int64, r *driver.
 		case done:
 			return true, err
 		}
-		err = p.write(ctx, write{subject: p.flowControlSubject(), data: text, last: seq(there.seq), rollup: true})
+		err = p.Write(ctx, stream.Write{Subject: p.flowControlSubject(), Data: text, Last: stream.Seq(there.seq), Rollup: true})
 		if err == nil {
 			fc.flowControlChanged(ctx, there.flow, r)
 		}
@@ -156,8 +157,8 @@ func (fc *flowControl) flowControlChanged(ctx context.Context, was, now *driver.
 	for _, l := range was.Limits() {
 		if !slices.ContainsFunc(now.Limits(), func(other *driver.StoredLimit) bool { return other.ID == l.ID }) {
 			for _, p := range fc.parts {
-				_ = p.purge(ctx, p.permitSubject(itoa(l.ID)+".>"), 0) // it is garbage, and no more
-				_ = p.purge(ctx, p.quotaSubject(itoa(l.ID)+".>"), 0)
+				_ = p.Purge(ctx, p.permitSubject(itoa(l.ID)+".>"), 0) // it is garbage, and no more
+				_ = p.Purge(ctx, p.quotaSubject(itoa(l.ID)+".>"), 0)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // handle is what the engine has to know of a job that it has handed out. No lock guards it: the Queue passes a Delivery
@@ -56,7 +57,7 @@ const staleAge = time.Hour
 func (h *handle) stale() bool {
 	now := time.Now()
 	age := max(now.Sub(h.since), now.Round(0).Sub(h.since.Round(0)))
-	return age > h.p.staleAge || h.steps != h.p.clock.Step().Count
+	return age > h.p.staleAge || h.steps != h.p.Clock.Step().Count
 }
 
 func (h *handle) ack() { h.answer("+ACK") }
@@ -73,8 +74,8 @@ func (h *handle) nak(after time.Duration) {
 // answer tells the consumer, without waiting: if it is lost the job is handed out again. In a stream that
 // went back since, the sequence may be another job's.
 func (h *handle) answer(s string) {
-	if h.acks != "" && h.backs == h.p.history.now().backs {
-		h.p.nc.post(h.acks, []byte(s))
+	if h.acks != "" && h.backs == h.p.Backs() {
+		h.p.Conn.Post(h.acks, []byte(s))
 	}
 }
 
@@ -84,8 +85,8 @@ const largeJob = 4 << 10
 
 // leaveFull removes the message of a job whose end is stored.
 func (h *handle) leaveFull(ctx context.Context) {
-	if len(h.data) >= largeJob && h.backs == h.p.history.now().backs {
-		h.p.remove(ctx, stored{Seq: h.seq})
+	if len(h.data) >= largeJob && h.backs == h.p.Backs() {
+		h.p.Remove(ctx, stream.Message{Seq: h.seq})
 	}
 }
 
@@ -101,8 +102,8 @@ func (b *buckets) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 	}
 	d := &driver.Delivery{Ref: b.refOf(&r), Record: r}
 	d.Claim = &handle{
-		p: b, at: b.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: b.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, backs: b.history.now().backs, record: &d.Record, data: m.Data,
+		p: b, at: b.locationOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: b.Clock.Step().Count,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, backs: b.Backs(), record: &d.Record, data: m.Data,
 	}
 	return d, nil
 }
@@ -117,7 +118,7 @@ func (b *buckets) statusesOf(ctx context.Context, held []*driver.Delivery) []sta
 	for i, h := range held {
 		subjects[i] = b.fateSubject(h.Claim.(*handle).at)
 	}
-	found, err := b.lasts(ctx, subjects)
+	found, err := b.Lasts(ctx, subjects)
 	if err != nil {
 		return statuses // the claim will tell
 	}
@@ -154,8 +155,8 @@ var errBucketClosed = errors.New("jetstream: the bucket is closed")
 
 // stillOpen looks for the mark of a job's bucket, as of when the job was claimed.
 func (b *buckets) stillOpen(ctx context.Context, hd *handle) error {
-	claim := witness{b.fateSubject(hd.at), hd.status.seq}
-	mark, err := b.lastSince(ctx, claim, b.nearMark(hd.at.bucket), true)
+	claim := stream.Witness{Subject: b.fateSubject(hd.at), Seq: hd.status.seq}
+	mark, err := b.LastSince(ctx, claim, b.nearMark(hd.at.bucket), true)
 	if err == nil && mark.Seq > 0 {
 		return errBucketClosed
 	}
@@ -174,11 +175,11 @@ func (b *buckets) stillOpen(ctx context.Context, hd *handle) error {
 // A leader that was deposed and does not know may have what is gone, or not have what is
 // there. So it is asked before and after whether it knows of the claim.
 func (b *buckets) reopened(ctx context.Context, hd *handle, mark string) (bool, error) {
-	claim := witness{b.fateSubject(hd.at), hd.status.seq}
-	if err := b.knows(ctx, claim); err != nil {
+	claim := stream.Witness{Subject: b.fateSubject(hd.at), Seq: hd.status.seq}
+	if err := b.Knows(ctx, claim); err != nil {
 		return false, err
 	}
-	m, err := b.ofLeader(ctx, map[string]any{"seq": hd.seq})
+	m, err := b.OfLeader(ctx, map[string]any{"seq": hd.seq})
 	if err != nil {
 		return false, err
 	}
@@ -190,18 +191,18 @@ func (b *buckets) reopened(ctx context.Context, hd *handle, mark string) (bool, 
 	if err != nil {
 		return false, err
 	}
-	return m.Seq > 0 && !late && !removed, b.knows(ctx, claim)
+	return m.Seq > 0 && !late && !removed, b.Knows(ctx, claim)
 }
 
 // isLateCopy reports whether a message is that of a first try that came after its bucket was closed, though
 // another try had stored the job there before. Then the job is in that copy, or has ended. The mark is
 // that of the bucket where the message is. Only first tries enter a bucket that is marked.
 func (b *buckets) isLateCopy(ctx context.Context, hd *handle, mark string) (bool, error) {
-	note, err := b.last(ctx, b.repeatedSubject(hd.at.id))
+	note, err := b.Last(ctx, b.repeatedSubject(hd.at.id))
 	if err != nil || note.Seq == 0 {
 		return false, err
 	}
-	closed, err := b.last(ctx, mark)
+	closed, err := b.Last(ctx, mark)
 	return note.Seq < closed.Seq && closed.Seq < hd.seq, err
 }
 
@@ -211,7 +212,7 @@ const claimTries = 6
 // refresh reads the statuses of claims that were written before the stream went back, and returns ErrLeaseLost of those
 // that it has no more: another message may have the sequence.
 func (fi *finder) refresh(ctx context.Context, outs []driver.Completion) []error {
-	errs, backs := make([]error, len(outs)), fi.history.now().backs
+	errs, backs := make([]error, len(outs)), fi.Backs()
 	for i := range outs {
 		hd := outs[i].Delivery.Claim.(*handle)
 		if hd.of == backs {
@@ -226,4 +227,12 @@ func (fi *finder) refresh(ctx context.Context, outs []driver.Completion) []error
 		}
 	}
 	return errs
+}
+
+func pick[T any](s []T, indices []int) []T {
+	picked := make([]T, len(indices))
+	for k, i := range indices {
+		picked[k] = s[i]
+	}
+	return picked
 }

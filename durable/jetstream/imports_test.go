@@ -24,11 +24,13 @@ var mayImport = map[string][]string{
 	".": {
 		module + "/driver", module + "/internal/clock", module + "/internal/held", core + "internal/stack",
 		module + "/internal/unread", module + "/jetstream/internal/options",
+		module + "/jetstream/internal/stream",
 	},
 	"embedded":                  {module + "/driver", module + "/jetstream", module + "/jetstream/internal/options"},
 	"internal/natsserver":       {},
 	"internal/natsserver/serve": {},
 	"internal/options":          {},
+	"internal/stream":           {module + "/driver", module + "/internal/clock", core + "internal/stack"},
 }
 
 // No file, tests included, imports what PostgreSQL needs: it would be in the module graph of each user.

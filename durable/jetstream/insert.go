@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // insert stores records: it learns which queues there are, and whether jobs still fit; then it refuses what is too large,
@@ -62,21 +63,21 @@ func (is *inserts) insertGroups(ctx context.Context, all []*inserting) []error {
 		trying[i] = i
 	}
 	for refusals := 0; len(trying) > 0; {
-		groups := make([]group, len(trying))
+		groups := make([]stream.Group, len(trying))
 		for k, i := range trying {
 			groups[k] = all[i].group
 		}
 		var again, refused []int
-		for k, res := range is.commit(ctx, groups) {
+		for k, res := range is.Commit(ctx, groups) {
 			i := trying[k]
-			errs[i] = res.err
+			errs[i] = res.Err
 			switch {
-			case errors.Is(res.err, errWentBack): // it was not sent
+			case errors.Is(res.Err, stream.ErrWentBack): // it was not sent
 				again = append(again, i)
-			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
+			case errors.Is(res.Err, stream.ErrConflict), errors.Is(res.Err, stream.ErrBusy):
 				errs[i] = errTooLate
 				refused = append(refused, i)
-			case isLost(res.err) && ctx.Err() == nil && is.closed.Err() == nil:
+			case stream.IsLost(res.Err) && ctx.Err() == nil && is.Conn.Ended.Err() == nil:
 				all[i].repeat(is.buckets)
 				again = append(again, i)
 			}
@@ -104,7 +105,7 @@ func (is *inserts) insertGroups(ctx context.Context, all []*inserting) []error {
 // whether it is to be tried again, perhaps elsewhere.
 func (is *inserts) refused(ctx context.Context, in *inserting) (again bool, err error) {
 	if in.displaced {
-		m, err := is.last(ctx, is.forward(in.r.ID))
+		m, err := is.Last(ctx, is.forward(in.r.ID))
 		if err != nil || m.Seq > 0 {
 			return false, err // nil: an earlier try has stored it; it may have ended since
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // listings list jobs and workers, for people. It writes nothing.
@@ -39,7 +40,7 @@ func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) er
 	if err != nil {
 		return err
 	}
-	last, seen := ls.now().Add(claimedAhead), map[location]bool{}
+	last, seen := ls.Now().Add(claimedAhead), map[location]bool{}
 	for _, b := range filled {
 		if !b.end.After(found.after.At) {
 			continue
@@ -153,7 +154,7 @@ func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 // backlogOf reads a queue of n messages, as far as there is reason to: a page at least.
 func (ls *listings) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[location]bool) error {
 	var last *driver.Overdue
-	one, least := isOneKind(at.queue), b.read+pageSize
+	one, least := isOneKind(at.queue), b.read+stream.PageSize
 	for v, err := range ls.versions(ctx, ls.queueSubject(at.bucket, at.queue)) {
 		if err != nil {
 			return err
@@ -206,7 +207,7 @@ func (ls *listings) workers(ctx context.Context, all map[string]*driver.WorkerIn
 	}
 	for subject, l := range lives {
 		w := of(strings.TrimPrefix(subject, ls.workerSubject("")))
-		if until := ls.serverTime(heartbeats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
+		if until := ls.ServerTime(heartbeats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
 			w.Until = until
 		}
 		w.Kinds, w.AllKinds = l.Names, l.All
@@ -215,7 +216,7 @@ func (ls *listings) workers(ctx context.Context, all map[string]*driver.WorkerIn
 	if err != nil {
 		return err
 	}
-	last := ls.now().Add(claimedAhead)
+	last := ls.Now().Add(claimedAhead)
 	for _, bucket := range sorted(near) {
 		if ls.start(bucket).After(last) {
 			break
@@ -244,14 +245,14 @@ type claim struct {
 // last counts.
 func (ls *listings) claims(ctx context.Context, bucket int64) (map[string]claim, error) {
 	found := map[string]claim{}
-	for page, err := range ls.pages(ctx, ls.subject("c."+itoa(bucket)+".>"), 1, time.Time{}) {
+	for page, err := range ls.Pages(ctx, ls.subject("c."+itoa(bucket)+".>"), 1, time.Time{}) {
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range page {
 			delete(found, m.Subject)
 			if s, err := decodeStatus(m.Data, m.Seq); err == nil && s.fate == claimed { // one that cannot be read hides no others
-				found[m.Subject] = claim{s.worker, ls.serverTime(m.Time)}
+				found[m.Subject] = claim{s.worker, ls.ServerTime(m.Time)}
 			}
 		}
 	}

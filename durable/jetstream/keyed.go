@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/held"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // insertKeys stores the records of some indices, which have keys. If it may wait, it tries again those
@@ -31,7 +32,7 @@ func (is *inserts) insertKeys(ctx context.Context, recs []driver.Record, indices
 			}
 		}
 		if indices = again; len(again) > 0 {
-			is.wait(ctx, 20*time.Millisecond)
+			is.Wait(ctx, 20*time.Millisecond)
 		}
 	}
 }
@@ -101,17 +102,17 @@ func (is *inserts) storeAll(ctx context.Context, all []*keyedInsert) {
 		if len(left) == 0 {
 			return
 		}
-		once := sync.OnceValues(func() (witness, error) { return is.testify(ctx) })
-		testify := func(context.Context) (witness, error) { return once() }
+		once := sync.OnceValues(func() (stream.Witness, error) { return is.testify(ctx) })
+		testify := func(context.Context) (stream.Witness, error) { return once() }
 		inParallel(left, func(c *keyedInsert) { c.testify = testify; c.group, c.err = c.plan(ctx) })
-		var groups []group
+		var groups []stream.Group
 		for _, c := range left {
 			if c.group != nil {
 				groups, writing = append(groups, c.group), append(writing, c)
 			}
 		}
-		for k, res := range is.commit(ctx, groups) {
-			if writing[k].err = res.err; res.err == nil {
+		for k, res := range is.Commit(ctx, groups) {
+			if writing[k].err = res.Err; res.Err == nil {
 				writing[k].written(ctx)
 			}
 		}
@@ -128,7 +129,7 @@ func (is *inserts) afterFailures(ctx context.Context, all []*keyedInsert) {
 		if err == nil {
 			continue
 		}
-		conflict := errors.Is(err, errConflict) || errors.Is(err, errBusy)
+		conflict := errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrBusy)
 		if conflict && !asked {
 			asked, synced = true, is.sync(ctx)
 		}
@@ -139,8 +140,8 @@ func (is *inserts) afterFailures(ctx context.Context, all []*keyedInsert) {
 		case c.tries == maxTries:
 			c.settle(cmp.Or(c.lost, fmt.Errorf("%w: gave up after %d conflicting updates of the key", driver.ErrUncertain, maxTries)))
 		case conflict:
-			c.refused = errors.Is(err, errConflict) && !c.fills
-		case isLost(err) && ctx.Err() == nil && is.closed.Err() == nil:
+			c.refused = errors.Is(err, stream.ErrConflict) && !c.fills
+		case stream.IsLost(err) && ctx.Err() == nil && is.Conn.Ended.Err() == nil:
 			c.lost, c.refused = err, false
 		default:
 			c.settle(cmp.Or(c.lost, err))
@@ -162,11 +163,11 @@ type keyedInsert struct {
 
 	// Of the step that is under way.
 	step    []int
-	testify func(context.Context) (witness, error) // once for all keys of a step
-	group   group
+	testify func(context.Context) (stream.Witness, error) // once for all keys of a step
+	group   stream.Group
 	h       holder
-	was     stored // the job that the step ends
-	fills   bool   // the step fills a job that is due
+	was     stream.Message // the job that the step ends
+	fills   bool           // the step fills a job that is due
 	err     error
 	tries   int
 	lost    error  // of a try whose answer was lost
@@ -195,7 +196,7 @@ func keyedInserts(is *inserts, recs []*driver.Record) (all []*keyedInsert) {
 }
 
 // maxFollowing is how many records are one step: each is a message of an atomic batch.
-const maxFollowing = maxWrites / 2
+const maxFollowing = stream.MaxWrites / 2
 
 func mayReplace(r *driver.Record) bool {
 	return r.OnKey == driver.KeyReplace || r.OnKey == driver.KeyLater
@@ -228,7 +229,7 @@ func (c *keyedInsert) settle(err error) {
 // plan returns what stores the records of a step; nil without an error if they have a result.
 //
 // If a try is refused though nobody has touched the key, it is the bucket that is closed.
-func (c *keyedInsert) plan(ctx context.Context) (group, error) {
+func (c *keyedInsert) plan(ctx context.Context) (stream.Group, error) {
 	p := c.p
 	c.step = c.records()
 	h, err := p.keyHolder(ctx, c.recs[0].Key)
@@ -239,7 +240,7 @@ func (c *keyedInsert) plan(ctx context.Context) (group, error) {
 	if err := c.settleKnown(ctx); err != nil || len(c.step) == 0 {
 		return nil, err
 	}
-	last, expired := c.recs[c.step[len(c.step)-1]], h.expired(p.now())
+	last, expired := c.recs[c.step[len(c.step)-1]], h.expired(p.Now())
 	switch {
 	case h.alive && !expired && (last.OnKey == driver.KeyRefuse || h.s.fate == claimed):
 		err := p.stands(ctx, p.readingOf(&h), c.testify)
@@ -258,7 +259,7 @@ func (c *keyedInsert) plan(ctx context.Context) (group, error) {
 		c.settle(errTooLate) // an earlier try may have stored it, and it have run
 		return nil, nil
 	}
-	c.was = stored{}
+	c.was = stream.Message{}
 	switch {
 	case expired:
 		aside, err := p.asideGroup(ctx, &c.h)
@@ -273,7 +274,7 @@ func (c *keyedInsert) plan(ctx context.Context) (group, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !waits.IsDueFor(last, p.now()):
+	case !waits.IsDueFor(last, p.Now()):
 		c.was = m
 		return c.replace(&waits, ends), nil
 	case !c.filled && p.wasFilled(&waits, m):
@@ -316,7 +317,7 @@ func (c *keyedInsert) settleKnown(ctx context.Context) error {
 // replace stores the last record of a step, takes the key over from its holder, and ends that if it
 // waits. The status of each other record says that it was replaced. If MaxWait has changed
 // the bucket of the record, a forward to where it is tells isStored so.
-func (c *keyedInsert) replace(waits *driver.Record, g group) group {
+func (c *keyedInsert) replace(waits *driver.Record, g stream.Group) stream.Group {
 	p, found := c.p, driver.Ref("")
 	if waits != nil {
 		found = c.h.ref
@@ -334,7 +335,7 @@ func (c *keyedInsert) replace(waits *driver.Record, g group) group {
 		}
 		if b := p.nearOf(r.At); p.openFor(r.At) == b {
 			end := status{fate: canceled, token: rand.Text()}
-			g = append(g, write{subject: p.fateSubject(location{id: r.ID, bucket: b}), data: end.encode(), last: seq(0)})
+			g = append(g, stream.Write{Subject: p.fateSubject(location{id: r.ID, bucket: b}), Data: end.encode(), Last: stream.Seq(0)})
 		}
 		before := next
 		waits, found = &before, c.refs[i]
@@ -343,26 +344,26 @@ func (c *keyedInsert) replace(waits *driver.Record, g group) group {
 	if next.Due.Before(next.At) { // by a signal
 		bucket := p.openFor(next.Due)
 		stores = p.records.elsewhere(&next, bucket, true)
-		stores[0].last = seq(0)
+		stores[0].Last = stream.Seq(0)
 		// The first version has never been there, though its bucket is open. Without a status it would be taken to
 		// wait once the forward is gone.
 		first := status{fate: moved, token: rand.Text(), bucket: bucket}
-		g = append(g, write{subject: p.fateSubject(location{id: next.ID, bucket: p.nearOf(next.At)}), data: first.encode(), last: seq(0)})
+		g = append(g, stream.Write{Subject: p.fateSubject(location{id: next.ID, bucket: p.nearOf(next.At)}), Data: first.encode(), Last: stream.Seq(0)})
 	}
 	if bucket := p.nearOf(next.At); bucket != p.nearOf(r.At) {
 		if len(stores) == 1 {
 			known := p.records.forwardWrite(&next, bucket)
-			known.ttl = graveTTL
-			stores = group{known, stores[0]}
+			known.TTL = graveTTL
+			stores = stream.Group{known, stores[0]}
 		}
-		stores[0].last = seq(0)
+		stores[0].Last = stream.Seq(0)
 	}
-	return slices.Concat(g, stores, group{p.keyWriteAfter(&next, c.h.seq, c.h.after)})
+	return slices.Concat(g, stores, stream.Group{p.keyWriteAfter(&next, c.h.seq, c.h.after)})
 }
 
 // fill stores the last record of a step as the next version of a job that is due. A forward of each record to the job tells isStored so.
-func (c *keyedInsert) fill(waits *driver.Record, m stored) group {
-	p, now := c.p, c.p.now()
+func (c *keyedInsert) fill(waits *driver.Record, m stream.Message) stream.Group {
+	p, now := c.p, c.p.Now()
 	next, s := *c.recs[c.step[len(c.step)-1]], c.h.s
 	next.GoInto(waits)
 	s.attempt = 0
@@ -370,7 +371,7 @@ func (c *keyedInsert) fill(waits *driver.Record, m stored) group {
 	g := p.records.versionGroup(&next, m.Data, c.h.at, s, rand.Text(), bucket, now)
 	for _, i := range c.step {
 		c.refs[i], c.found[i] = c.h.ref, c.h.ref
-		g = append(g, write{subject: p.forward(c.recs[i].ID), data: []byte(c.h.ref), last: seq(0), rollup: true, ttl: graveTTL})
+		g = append(g, stream.Write{Subject: p.forward(c.recs[i].ID), Data: []byte(c.h.ref), Last: stream.Seq(0), Rollup: true, TTL: graveTTL})
 	}
 	c.fills = true
 	return append(g, p.keyWriteAfter(&next, c.h.seq, c.h.after)) // it says when the job expires
@@ -381,16 +382,16 @@ func (c *keyedInsert) fill(waits *driver.Record, m stored) group {
 const fillEvery = time.Second
 
 // wasFilled reports whether a record has gone into a job that is due less than fillEvery ago.
-func (is *inserts) wasFilled(r *driver.Record, m stored) bool {
-	at := is.serverTime(m.Time)
-	return r.Version > 0 && at.After(r.Due) && is.now().Sub(at).Abs() < fillEvery
+func (is *inserts) wasFilled(r *driver.Record, m stream.Message) bool {
+	at := is.ServerTime(m.Time)
+	return r.Version > 0 && at.After(r.Due) && is.Now().Sub(at).Abs() < fillEvery
 }
 
 // written ends a step whose commit has come about.
 func (c *keyedInsert) written(ctx context.Context) {
 	p, fills := c.p, c.fills
 	if c.was.Seq > 0 && c.was.Subject == p.farSubject(p.farOf(c.h.at.bucket)) {
-		p.remove(ctx, c.was) // as in leaveFar
+		p.Remove(ctx, c.was) // as in leaveFar
 	}
 	c.settle(nil)
 	c.filled = c.filled || fills
@@ -403,12 +404,12 @@ func (c *keyedInsert) written(ctx context.Context) {
 func (is *inserts) isStored(ctx context.Context, r *driver.Record) (driver.Ref, bool, error) {
 	ref, uncertain := is.refOf(r), error(nil)
 	if r.MaxWait > 0 {
-		if uncertain = errTooLate; !is.now().Before(r.Born.Add(graveTTL / 2)) {
+		if uncertain = errTooLate; !is.Now().Before(r.Born.Add(graveTTL / 2)) {
 			return ref, true, uncertain
 		}
 	}
 	forward, fate := is.forward(r.ID), is.fateSubject(location{id: r.ID, bucket: is.nearOf(r.At)})
-	last, err := is.lastOf(ctx, forward, fate)
+	last, err := is.LastOf(ctx, forward, fate)
 	if err != nil {
 		return "", false, err
 	}
@@ -429,10 +430,10 @@ func (is *inserts) isStored(ctx context.Context, r *driver.Record) (driver.Ref, 
 
 // storeKeyed returns what stores a record for the first time with its key, whose condition is
 // that of both. An earlier try may have stored it.
-func (is *inserts) storeKeyed(r *driver.Record) group {
+func (is *inserts) storeKeyed(r *driver.Record) stream.Group {
 	in := is.insertion(r)
 	if in.displaced {
-		in.group[0].last = nil
+		in.group[0].Last = nil
 	}
 	in.guard(&is.subjects)
 	return in.group

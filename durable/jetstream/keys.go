@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
@@ -45,7 +46,7 @@ type keyMessage struct {
 	until time.Time  // when ref expires; zero for never
 }
 
-func parseKey(m stored) (k keyMessage) {
+func parseKey(m stream.Message) (k keyMessage) {
 	text, left := strings.CutPrefix(string(m.Data), "- ")
 	f := append(strings.Split(text, " "), ".", "")
 	k = keyMessage{ref: driver.Ref(f[0]), left: left}
@@ -63,14 +64,16 @@ const graveTTL = time.Minute
 
 // grave is what a subject is left with when its message is to be gone: a message that
 // replaces the others and itself goes after a while.
-func grave(subject string) write {
-	return write{subject: subject, rollup: true, ttl: graveTTL}
+func grave(subject string) stream.Write {
+	return stream.Write{Subject: subject, Rollup: true, TTL: graveTTL}
 }
 
-func (ks *keys) keyWrite(r *driver.Record, last uint64) write { return ks.keyWriteAfter(r, last, "") }
+func (ks *keys) keyWrite(r *driver.Record, last uint64) stream.Write {
+	return ks.keyWriteAfter(r, last, "")
+}
 
 // keyWriteAfter is keyWrite of a job that came after another.
-func (ks *keys) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) write {
+func (ks *keys) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) stream.Write {
 	text := string(ks.refOf(r))
 	switch {
 	case !r.Expires.IsZero():
@@ -78,21 +81,21 @@ func (ks *keys) keyWriteAfter(r *driver.Record, last uint64, after driver.Ref) w
 	case after != "":
 		text += " " + string(after)
 	}
-	return write{subject: ks.keySubject(r.Key), data: []byte(text), last: seq(last), rollup: true}
+	return stream.Write{Subject: ks.keySubject(r.Key), Data: []byte(text), Last: stream.Seq(last), Rollup: true}
 }
 
 // leftWrite is the message of a key that its newest job has left.
-func (ks *keys) leftWrite(key string, ref driver.Ref, last uint64) write {
-	return write{subject: ks.keySubject(key), data: []byte("- " + string(ref)), last: seq(last), rollup: true}
+func (ks *keys) leftWrite(key string, ref driver.Ref, last uint64) stream.Write {
+	return stream.Write{Subject: ks.keySubject(key), Data: []byte("- " + string(ref)), Last: stream.Seq(last), Rollup: true}
 }
 
 // unchanged writes a message of a key once more, as it was read.
-func (ks *keys) unchanged(key string, m stored) write {
+func (ks *keys) unchanged(key string, m stream.Message) stream.Write {
 	w := grave(ks.keySubject(key))
 	if len(m.Data) > 0 {
-		w = write{subject: w.subject, data: m.Data, rollup: true}
+		w = stream.Write{Subject: w.Subject, Data: m.Data, Rollup: true}
 	}
-	w.last = seq(m.Seq)
+	w.Last = stream.Seq(m.Seq)
 	return w
 }
 
@@ -110,7 +113,7 @@ func (ks *keys) keyHolder(ctx context.Context, key string) (h holder, err error)
 
 // holder reads a key, and then the status of the job that has it.
 func (ks *keys) holder(ctx context.Context, key string) (holder, error) {
-	m, err := ks.last(ctx, ks.keySubject(key))
+	m, err := ks.Last(ctx, ks.keySubject(key))
 	if err != nil {
 		return holder{}, err
 	}
@@ -136,7 +139,7 @@ func (ks *keys) jobOf(ctx context.Context, a address) (h holder, err error) {
 }
 
 // findHeld is find of the job that has a key. Its first version was written right before the key.
-func (ks *keys) findHeld(ctx context.Context, h *holder) (r driver.Record, m stored, err error) {
+func (ks *keys) findHeld(ctx context.Context, h *holder) (r driver.Record, m stream.Message, err error) {
 	if h.at.version == 0 && h.seq > 1 {
 		if r, m, err = ks.versionAt(ctx, h.seq-1, h.at); err != nil || m.Seq > 0 {
 			return r, m, err
@@ -147,11 +150,11 @@ func (ks *keys) findHeld(ctx context.Context, h *holder) (r driver.Record, m sto
 
 // leaveKey is what an ending job writes of its key: that it is free, or has the next
 // occurrence. Nil if the key is not this job's.
-func (ks *keys) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (group, error) {
+func (ks *keys) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (stream.Group, error) {
 	if r.Key == "" {
 		return nil, nil
 	}
-	m, err := ks.last(ctx, ks.keySubject(r.Key))
+	m, err := ks.Last(ctx, ks.keySubject(r.Key))
 	if err != nil || parseKey(m).ref != ks.refOf(r) {
 		return nil, err
 	}
@@ -159,16 +162,16 @@ func (ks *keys) leaveKey(ctx context.Context, r *driver.Record, next *driver.Rec
 	if next != nil {
 		w = ks.keyWrite(next, m.Seq)
 	}
-	w.last = seq(m.Seq)
-	return group{w}, nil
+	w.Last = stream.Seq(m.Seq)
+	return stream.Group{w}, nil
 }
 
 // cancelGroup returns the waiting job that has a key, its message, and what cancels it. As in
 // moveGroup the status is as it was read, and if there was none its bucket is open.
-func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m stored, g group, err error) {
+func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m stream.Message, g stream.Group, err error) {
 	r, m, err = ks.findHeld(ctx, h)
 	if errors.Is(err, driver.ErrNotFound) {
-		err = errBusy // it was moved meanwhile, or another server is a moment behind
+		err = stream.ErrBusy // it was moved meanwhile, or another server is a moment behind
 	}
 	if err != nil {
 		return r, m, nil, err
@@ -178,10 +181,10 @@ func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m 
 	}
 	left := grave(ks.forward(h.at.id))
 	if h.s.seq == 0 {
-		left.last, left.guard = seq(0), ks.nearMark(h.at.bucket)
+		left.Last, left.Guard = stream.Seq(0), ks.nearMark(h.at.bucket)
 	}
 	end := status{fate: canceled, token: rand.Text(), attempt: h.s.attempt}
-	return r, m, group{{subject: ks.fateSubject(h.at), data: end.encode(), last: seq(h.s.seq)}, left}, nil
+	return r, m, stream.Group{{Subject: ks.fateSubject(h.at), Data: end.encode(), Last: stream.Seq(h.s.seq)}, left}, nil
 }
 
 // With FreeWhenBegun several jobs of one key may run. The key's message names the newest: the one that has
@@ -196,9 +199,9 @@ func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m 
 // in a commit that writes the message of the newer one once more.
 
 // newest reads the key of a job that may have left it, and reports whether a newer one has superseded the job.
-func (ks *keys) newest(ctx context.Context, r *driver.Record) (m stored, superseded bool, err error) {
+func (ks *keys) newest(ctx context.Context, r *driver.Record) (m stream.Message, superseded bool, err error) {
 	for {
-		if m, err = ks.last(ctx, ks.keySubject(r.Key)); err != nil {
+		if m, err = ks.Last(ctx, ks.keySubject(r.Key)); err != nil {
 			return m, false, err
 		}
 		k := parseKey(m)
@@ -208,37 +211,37 @@ func (ks *keys) newest(ctx context.Context, r *driver.Record) (m stored, superse
 		// The newer one may have been canceled, or begin or be replaced just now: then the key's message is another.
 		h, err := ks.holder(ctx, r.Key)
 		if err != nil || h.seq == m.Seq {
-			return m, h.alive && !h.expired(ks.now()), err
+			return m, h.alive && !h.expired(ks.Now()), err
 		}
 	}
 }
 
 // retakeKey is what a job with FreeWhenBegun writes of its key when it waits again, and whether a newer job
 // has superseded it: then it is what tells that this is so still.
-func (ks *keys) retakeKey(ctx context.Context, r *driver.Record) (g group, superseded bool, err error) {
+func (ks *keys) retakeKey(ctx context.Context, r *driver.Record) (g stream.Group, superseded bool, err error) {
 	m, superseded, err := ks.newest(ctx, r)
 	switch k := parseKey(m); {
 	case err != nil:
 		return nil, false, err
 	case superseded:
-		return group{ks.unchanged(r.Key, m)}, true, nil
+		return stream.Group{ks.unchanged(r.Key, m)}, true, nil
 	case k.ref == ks.refOf(r) && !k.left:
 		return nil, false, nil
 	}
-	return group{ks.keyWrite(r, m.Seq)}, false, nil
+	return stream.Group{ks.keyWrite(r, m.Seq)}, false, nil
 }
 
 // leaveAtBegin is what a job with FreeWhenBegun writes of its key when it begins; before is the status of its
 // claim before, if any. If a newer job has superseded it since that claim, it is what retakeKey returns.
-func (ks *keys) leaveAtBegin(ctx context.Context, r *driver.Record, before status) (g group, superseded bool, err error) {
+func (ks *keys) leaveAtBegin(ctx context.Context, r *driver.Record, before status) (g stream.Group, superseded bool, err error) {
 	m, superseded, err := ks.newest(ctx, r)
 	switch {
-	case err != nil || superseded && (before.fate == none || r.Expired(ks.now())): // that dies as expired
+	case err != nil || superseded && (before.fate == none || r.Expired(ks.Now())): // that dies as expired
 		return nil, false, err
 	case superseded:
-		return group{ks.unchanged(r.Key, m)}, true, nil
+		return stream.Group{ks.unchanged(r.Key, m)}, true, nil
 	}
-	return group{ks.leftWrite(r.Key, ks.refOf(r), m.Seq)}, false, nil
+	return stream.Group{ks.leftWrite(r.Key, ks.refOf(r), m.Seq)}, false, nil
 }
 
 // expired reports whether the job that has the key waits and has expired: it has it no longer.
@@ -249,12 +252,12 @@ func (h *holder) expired(now time.Time) bool {
 
 // asideGroup is what tells that a job which has expired still waits, when another takes its key: its status is
 // that of a job which was handed back. It dies when its turn comes.
-func (ks *keys) asideGroup(ctx context.Context, h *holder) (group, error) {
+func (ks *keys) asideGroup(ctx context.Context, h *holder) (stream.Group, error) {
 	s := h.s
 	if s.fate == none {
 		r, _, err := ks.findHeld(ctx, h)
 		if errors.Is(err, driver.ErrNotFound) {
-			err = errBusy // as in cancelGroup
+			err = stream.ErrBusy // as in cancelGroup
 		}
 		if err != nil {
 			return nil, err
@@ -262,19 +265,19 @@ func (ks *keys) asideGroup(ctx context.Context, h *holder) (group, error) {
 		s.attempt, s.crashes = r.Attempt, r.Crashes
 	}
 	aside := status{fate: freed, token: rand.Text(), attempt: s.attempt, crashes: s.crashes}
-	return group{{subject: ks.fateSubject(h.at), data: aside.encode(), last: seq(s.seq)}}, nil
+	return stream.Group{{Subject: ks.fateSubject(h.at), Data: aside.encode(), Last: stream.Seq(s.seq)}}, nil
 }
 
 // leaveCanceled is leaveKey of a job that was canceled while it waited: the job after which it came, if that
 // has not ended, is the newest again.
-func (ks *keys) leaveCanceled(ctx context.Context, r *driver.Record) (group, error) {
-	m, err := ks.last(ctx, ks.keySubject(r.Key))
+func (ks *keys) leaveCanceled(ctx context.Context, r *driver.Record) (stream.Group, error) {
+	m, err := ks.Last(ctx, ks.keySubject(r.Key))
 	k := parseKey(m)
 	if err != nil || k.ref != ks.refOf(r) {
 		return nil, err
 	}
 	w := grave(ks.keySubject(r.Key))
-	w.last = seq(m.Seq)
+	w.Last = stream.Seq(m.Seq)
 	if a, err := parseRef(k.after, ks.salt, ks.of); err == nil {
 		h, err := ks.jobOf(ctx, a)
 		if err != nil {
@@ -284,7 +287,7 @@ func (ks *keys) leaveCanceled(ctx context.Context, r *driver.Record) (group, err
 			w = ks.leftWrite(r.Key, k.after, m.Seq)
 		}
 	}
-	return group{w}, nil
+	return stream.Group{w}, nil
 }
 
 // tidy removes the key and the forward of a job that was canceled.
@@ -306,7 +309,7 @@ func (ks *keys) tidy(ctx context.Context, r *driver.Record, at location) error {
 	if len(g) == 0 {
 		return nil
 	}
-	if err := ks.write(ctx, g...); !errors.Is(err, errConflict) {
+	if err := ks.Write(ctx, g...); !errors.Is(err, stream.ErrConflict) {
 		return err
 	}
 	return nil // another one has taken the key

@@ -22,7 +22,7 @@ func BenchmarkDebounce(b *testing.B) {
 		began := cpu(b)
 		for k := range keys {
 			n++
-			now := p.now().Truncate(time.Microsecond)
+			now := p.Now().Truncate(time.Microsecond)
 			due := now.Add(time.Hour)
 			r := driver.Record{ID: fmt.Sprint("job", n), Due: due, Born: now, Job: driver.Job{
 				Kind: "k", Key: fmt.Sprint(name, k), OnKey: onKey, Payload: make([]byte, 100), MaxAttempts: 1, At: due,

@@ -21,7 +21,7 @@ type keyedJobs struct {
 
 func newKeyedJobs(t *testing.T) *keyedJobs {
 	p := newPart(t)
-	return &keyedJobs{t, p, p.now().Truncate(time.Microsecond)}
+	return &keyedJobs{t, p, p.Now().Truncate(time.Microsecond)}
 }
 
 func (k *keyedJobs) record(id string, onKey driver.OnKey, due time.Duration) driver.Record {
@@ -102,7 +102,7 @@ func TestRepeatedReplace(t *testing.T) {
 				repeat(newer)
 				k.cancel(newer)
 				repeat("")
-				require.NoError(t, k.p.purge(t.Context(), k.p.forward("again"), 0)) // as a minute does
+				require.NoError(t, k.p.Purge(t.Context(), k.p.forward("again"), 0)) // as a minute does
 				ok, err := k.p.changes.cancel(t.Context(), a)
 				require.NoError(t, err)
 				require.False(t, ok, "it was replaced")

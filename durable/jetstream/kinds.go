@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A near bucket has some queues, each of them a subject, q.<bucket>.<queue>, and workers share a
@@ -42,7 +44,7 @@ type queues struct {
 
 func newQueues(b *buckets) *queues {
 	q := &queues{buckets: b}
-	b.drop = append(b.drop, func() {
+	b.Drop = append(b.Drop, func() {
 		if fl := q.fleet.Load(); fl != nil {
 			old := *fl
 			old.read = time.Time{}
@@ -68,7 +70,7 @@ func (q *queues) consult(ctx context.Context) {
 	if !was.isOld() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stream.AnswerTimeout)
 	defer cancel()
 	lives, _, err := q.lives(ctx)
 	fl := fleetOf(slices.Collect(maps.Values(lives)))

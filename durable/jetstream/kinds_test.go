@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
@@ -41,7 +42,7 @@ func runs(t *testing.T, p *part, kinds ...string) (*durable.Queue, <-chan *durab
 
 // connectPartTo returns another engine on the queue of a partition.
 func connectPartTo(t *testing.T, p *part) driver.Engine {
-	e, err := Connect(t.Context(), p.nc.nc)
+	e, err := Connect(t.Context(), p.Conn.NC)
 	require.NoError(t, err)
 	return e
 }
@@ -52,8 +53,8 @@ func eventuallyNone(t *testing.T, p *part, filters ...string) {
 	for _, filter := range filters {
 		left := math.MaxInt
 		for end := time.Now().Add(2 * time.Minute); left > 0; time.Sleep(50 * time.Millisecond) {
-			info, err := p.info(t.Context(), p.subject(filter))
-			if n := len(info.subjects); err == nil && n < left {
+			info, err := p.Info(t.Context(), p.subject(filter))
+			if n := len(info.Subjects); err == nil && n < left {
 				left, end = n, time.Now().Add(2*time.Minute)
 			}
 			require.True(t, time.Now().Before(end), "%d of %s: %v", left, filter, err)
@@ -115,8 +116,8 @@ func TestBucketWithWhatNobodyCanRun(t *testing.T) {
 			<-ran
 		}
 		require.Eventually(t, func() bool {
-			info, err := p.info(t.Context(), p.subject("q.>"))
-			return err == nil && len(info.subjects) == 1
+			info, err := p.Info(t.Context(), p.subject("q.>"))
+			return err == nil && len(info.Subjects) == 1
 		}, 2*time.Minute, 50*time.Millisecond)
 		if canceled {
 			ok, err := q.Cancel(t.Context(), waiting)
@@ -162,9 +163,9 @@ func TestManyKinds(t *testing.T) {
 	for range 3 {
 		_, err := q.AddMany(t.Context(), jobs...)
 		require.NoError(t, err)
-		info, err := p.info(t.Context(), p.subject("q.>"))
+		info, err := p.Info(t.Context(), p.subject("q.>"))
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(info.subjects), 8, "those of a few buckets")
+		require.LessOrEqual(t, len(info.Subjects), 8, "those of a few buckets")
 		for range jobs {
 			<-ran
 		}
@@ -177,7 +178,7 @@ func TestManyKinds(t *testing.T) {
 // handed to the others again and again, or keeps a bucket open.
 func TestSetAside(t *testing.T) {
 	p := newPart(t, soon)
-	now := p.now().Truncate(time.Microsecond)
+	now := p.Now().Truncate(time.Microsecond)
 	var ofA, ofB, nobodys []durable.Ref
 	for i := range 60 {
 		r := recordAt(fmt.Sprint("job", i), now, now)
@@ -185,7 +186,7 @@ func TestSetAside(t *testing.T) {
 		refs := []*[]durable.Ref{&ofA, &ofB, &nobodys}[i%3]
 		*refs = append(*refs, p.refOf(&r))
 		queue := []string{anyQueue, "_gone"}[i%2]
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(p.nearOf(now), queue), data: encode(&r, nil)}))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.queueSubject(p.nearOf(now), queue), Data: encode(&r, nil)}))
 	}
 	a, ranA := runs(t, p, "a")
 	_, ranB := runs(t, p, "b")
@@ -198,8 +199,8 @@ func TestSetAside(t *testing.T) {
 	require.ElementsMatch(t, ofA, ran(ranA, len(ofA)))
 	require.ElementsMatch(t, ofB, ran(ranB, len(ofB)))
 	require.Eventually(t, func() bool { // what is nobody's is alone
-		info, err := p.info(t.Context(), p.subject("q.>"))
-		return err == nil && len(info.subjects) == 1 && info.subjects[p.queueSubject(p.nearOf(now), hashOf("nobody's"))] == uint64(len(nobodys))
+		info, err := p.Info(t.Context(), p.subject("q.>"))
+		return err == nil && len(info.Subjects) == 1 && info.Subjects[p.queueSubject(p.nearOf(now), hashOf("nobody's"))] == uint64(len(nobodys))
 	}, 2*time.Minute, 50*time.Millisecond)
 	var listed []durable.Ref
 	for info, err := range a.All(t.Context(), durable.Filter{}) {
@@ -226,15 +227,15 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 	for queue, others := range map[string][]life{anyQueue: nil, "_gone": {{Kinds: []string{hashOf("b")}}}} {
 		lives := append(others, life{Kinds: []string{hashOf("a")}})
 		f.part.queues.fleet.Store(fleetOf(lives))
-		now := p.now().Truncate(time.Microsecond)
+		now := p.Now().Truncate(time.Microsecond)
 		r := recordAt("job"+queue, now, now)
 		r.Kind = "b"
 		b := p.nearOf(now)
 		at := spot{b, queue}
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, queue), data: encode(&r, nil)}))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.queueSubject(b, queue), Data: encode(&r, nil)}))
 		had, err := f.contents(t.Context(), "q.>")
 		require.NoError(t, err)
-		got, err := f.fetchOf(t.Context(), f.w.read, firstTurn, at, &reader{}, pullRequest{MaxBytes: readSize, NoWait: true})
+		got, err := f.fetchOf(t.Context(), f.w.read, firstTurn, at, &reader{}, stream.PullRequest{MaxBytes: readSize, NoWait: true})
 		require.NoError(t, err)
 		require.Equal(t, 1, got)
 		require.Eventually(t, func() bool {
@@ -242,7 +243,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 			return err == nil && last > 0
 		}, 2*time.Minute, 10*time.Millisecond, "the job is acknowledged where it was")
 		require.NoError(t, f.closer.closeNear(t.Context(), b, had[b]))
-		mark, err := p.last(t.Context(), p.nearMark(b))
+		mark, err := p.Last(t.Context(), p.nearMark(b))
 		require.NoError(t, err)
 		require.Zero(t, mark.Seq, "the bucket has a job that waits")
 		had, err = f.contents(t.Context(), "q."+itoa(b)+".*")
@@ -257,9 +258,9 @@ func TestConsumersGo(t *testing.T) {
 	t.Parallel()
 	p := newPart(t, soon)
 	consumers := func() int {
-		s, err := p.nc.nc.JetStream()
+		s, err := p.Conn.NC.JetStream()
 		require.NoError(t, err)
-		info, err := s.StreamInfo(p.name)
+		info, err := s.StreamInfo(p.Name)
 		require.NoError(t, err)
 		return info.State.Consumers
 	}
@@ -273,4 +274,26 @@ func TestConsumersGo(t *testing.T) {
 	}
 	require.Positive(t, consumers())
 	require.Eventually(t, func() bool { return consumers() == 0 }, 5*time.Minute, time.Second)
+}
+
+// While a worker's own heartbeat is old, nobody says which kinds no worker handles: the server that answers may
+// be behind, and those of all others be old as well.
+func TestUnhandledWithoutOwnHeartbeat(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	now := p.Now()
+	require.NoError(t, p.insertOne(t.Context(), recordAt("x", now, now)))
+	e := newEngine("default", []*part{p}, nil)
+	w := newWorker(e, driver.WorkConfig{Name: "w", Lease: time.Minute})
+	unhandled := func() int {
+		all, err := e.Unhandled(t.Context())
+		require.NoError(t, err)
+		return len(all)
+	}
+	require.Equal(t, 1, unhandled(), "there is no worker")
+	e.notices.listeners = append(e.notices.listeners, &listener{name: "w"})
+	_, err := e.Unhandled(t.Context())
+	require.ErrorIs(t, err, stream.ErrBehind)
+	require.NoError(t, w.Heartbeat(t.Context()))
+	require.Equal(t, 1, unhandled(), "it has another kind")
 }

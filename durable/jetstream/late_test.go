@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // lateTry is an Add whose first try lies in a server that is frozen, and comes when its bucket is closed.
@@ -36,8 +37,8 @@ func TestLateFirstTry(t *testing.T) {
 }
 
 func (c lateTry) run(t *testing.T, p *part) {
-	p.replicas = 3 // the only server leads
-	now := p.now()
+	p.Replicas = 3 // the only server leads
+	now := p.Now()
 	r := recordAt("x", now.Add(c.due), now)
 	if c.displaced {
 		closeBucket(t, p, p.nearOf(r.Due)+1)
@@ -45,9 +46,9 @@ func (c lateTry) run(t *testing.T, p *part) {
 	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{r.Kind})})
 	f := newFetcher(p, w, nil)
 	in := p.inserts.insertion(&r)
-	first := append(group(nil), in.group...)
+	first := append(stream.Group(nil), in.group...)
 	if c.displaced {
-		first[0].last = nil // the forward's tombstone lasts for a minute
+		first[0].Last = nil // the forward's tombstone lasts for a minute
 	}
 	bucket, version := p.openFor(r.Due), 0
 	if c.displaced {
@@ -57,9 +58,9 @@ func (c lateTry) run(t *testing.T, p *part) {
 	if in.repeat(p.buckets); c.repeated {
 		require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{in})[0])
 		at := location{id: r.ID, bucket: bucket, version: version}
-		require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: done, token: "t"}.encode(), last: seq(0)}))
-		require.NoError(t, p.purge(t.Context(), p.queueSubject(bucket, "*"), 0))
-		require.NoError(t, p.purge(t.Context(), p.farSubject(far), 0))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(at), Data: status{fate: done, token: "t"}.encode(), Last: stream.Seq(0)}))
+		require.NoError(t, p.Purge(t.Context(), p.queueSubject(bucket, "*"), 0))
+		require.NoError(t, p.Purge(t.Context(), p.farSubject(far), 0))
 	}
 	ok, err := p.markClosed(t.Context(), p.farMark(far), func(wm *watermark) { wm.far = max(wm.far, far) })
 	require.NoError(t, err)
@@ -69,11 +70,11 @@ func (c lateTry) run(t *testing.T, p *part) {
 	require.NoError(t, err)
 	require.True(t, ok)
 
-	require.NoError(t, p.write(t.Context(), first...))
-	subject := first[len(first)-1].subject
+	require.NoError(t, p.Write(t.Context(), first...))
+	subject := first[len(first)-1].Subject
 	require.NoError(t, f.consumer(t.Context(), "c", subject))
 	var held []*driver.Delivery
-	_, err = p.pull("c", pullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
+	_, err = p.Pull("c", stream.PullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
 		for _, m := range msgs {
 			h, err := p.deliveryOf(m)
 			require.NoError(t, err)
@@ -88,9 +89,9 @@ func (c lateTry) run(t *testing.T, p *part) {
 		return
 	}
 	require.NoError(t, f.mover.moveLate(t.Context(), held[0].Claim.(*handle), &held[0].Record))
-	info, err := p.info(t.Context(), p.subject("q.>"))
+	info, err := p.Info(t.Context(), p.subject("q.>"))
 	require.NoError(t, err)
-	require.Equal(t, c.repeated, len(info.subjects) == 0, "stored anew")
+	require.Equal(t, c.repeated, len(info.Subjects) == 0, "stored anew")
 	require.Eventually(t, func() bool {
 		_, all, err := f.ended(t.Context(), "c")
 		return err == nil && all
@@ -102,20 +103,20 @@ func (c lateTry) run(t *testing.T, p *part) {
 func TestRepeatedJobRuns(t *testing.T) {
 	t.Parallel()
 	p := newPart(t, StaleAge(0))
-	p.replicas = 3
-	now := p.now()
+	p.Replicas = 3
+	now := p.Now()
 	r := recordAt("x", now, now)
 	in := p.inserts.insertion(&r)
-	first := append(group(nil), in.group...)
+	first := append(stream.Group(nil), in.group...)
 	in.repeat(p.buckets)
 	require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{in})[0])
 	stored := func() uint64 {
-		m, err := p.last(t.Context(), first[len(first)-1].subject)
+		m, err := p.Last(t.Context(), first[len(first)-1].Subject)
 		require.NoError(t, err)
 		return m.Seq
 	}
 	guarded := stored()
-	require.NoError(t, p.write(t.Context(), first...))
+	require.NoError(t, p.Write(t.Context(), first...))
 	late := stored()
 	require.Greater(t, late, guarded)
 	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{})
@@ -123,10 +124,10 @@ func TestRepeatedJobRuns(t *testing.T) {
 		hd := &handle{p: p.buckets, at: location{id: r.ID, bucket: p.nearOf(r.Due)}, since: now, seq: message, record: &r}
 		hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 		var err error
-		hd.status.seq, err = p.writeSeq(t.Context(), write{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)})
+		hd.status.seq, err = p.WriteSeq(t.Context(), stream.Write{Subject: p.fateSubject(hd.at), Data: hd.status.encode(), Last: stream.Seq(0)})
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, w.claimer.confirm(t.Context(), p, &driver.Delivery{Record: r, Claim: hd}, p.stillOpen(t.Context(), hd)).Status)
-		require.NoError(t, p.purge(t.Context(), p.fateSubject(hd.at), 0))
+		require.NoError(t, p.Purge(t.Context(), p.fateSubject(hd.at), 0))
 	}
 	runs(guarded)
 	runs(late)
@@ -141,7 +142,7 @@ func TestRemovalTakenBack(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	p := connectPart(t, srv)
-	now := p.now()
+	now := p.Now()
 	first := p.nearOf(now)
 	add := func(name string, due time.Time) {
 		for i := range 100 { // 100 KB each: more than a block of the file
@@ -152,27 +153,27 @@ func TestRemovalTakenBack(t *testing.T) {
 	}
 	closing := p.start(first + 1)
 	add("a", now)
-	half, err := p.info(t.Context(), p.queueSubject(first, "*"))
+	half, err := p.Info(t.Context(), p.queueSubject(first, "*"))
 	require.NoError(t, err)
-	require.NoError(t, p.purge(t.Context(), p.queueSubject(first, "*"), half.last-50), "tombstones in the second block")
+	require.NoError(t, p.Purge(t.Context(), p.queueSubject(first, "*"), half.Last-50), "tombstones in the second block")
 	add("b", closing)
-	require.NoError(t, p.purge(t.Context(), p.queueSubject(first, "*"), 0))
+	require.NoError(t, p.Purge(t.Context(), p.queueSubject(first, "*"), 0))
 	b := p.nearOf(closing)
 	closeBucket(t, p, b)
-	require.NoError(t, p.purge(t.Context(), p.queueSubject(b, "*"), 0))
+	require.NoError(t, p.Purge(t.Context(), p.queueSubject(b, "*"), 0))
 	ok, err := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil).closer.forget(t.Context(), b)
 	require.NoError(t, err)
 	require.True(t, ok)
 	late := recordAt("late", closing, now)
 	w := p.records.recordWrite(&late, nil, b, now, false)
-	w.last, w.guard = nil, "" // as on several replicas
-	require.NoError(t, p.write(t.Context(), w))
+	w.Last, w.Guard = nil, "" // as on several replicas
+	require.NoError(t, p.Write(t.Context(), w))
 
 	killed := t.TempDir()
 	require.NoError(t, os.CopyFS(killed, os.DirFS(srv.StoreDir())))
 	p = connectPart(t, serverOn(t, killed))
 	back := 0
-	for page, err := range p.pages(t.Context(), p.queueSubject(b, "*"), 1, time.Time{}) {
+	for page, err := range p.Pages(t.Context(), p.queueSubject(b, "*"), 1, time.Time{}) {
 		require.NoError(t, err)
 		for _, m := range page {
 			r, err := decode(m.Data)
@@ -193,21 +194,21 @@ func TestRemovalTakenBack(t *testing.T) {
 func TestFarBucketIsNotedEmpty(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	now := p.now()
+	now := p.Now()
 	due := now.Add(time.Hour)
 	h := p.farOf(p.nearOf(due))
 	store := func(id string) uint64 {
 		r := recordAt(id, due, now)
 		w := p.records.recordWrite(&r, nil, p.nearOf(due), now, false)
-		w.subject, w.last, w.guard = p.farSubject(h), nil, "" // as on several replicas
-		message, err := p.writeSeq(t.Context(), w)
+		w.Subject, w.Last, w.Guard = p.farSubject(h), nil, "" // as on several replicas
+		message, err := p.WriteSeq(t.Context(), w)
 		require.NoError(t, err)
 		return message
 	}
 	before := store("before")
 	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute}), nil)
 	require.NoError(t, f.consumer(t.Context(), farConsumer(h), p.farSubject(h)))
-	_, err := p.pull(farConsumer(h), pullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
+	_, err := p.Pull(farConsumer(h), stream.PullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
 		for _, m := range msgs {
 			require.NoError(t, m.AckSync())
 		}

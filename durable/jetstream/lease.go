@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // heart is a worker as others know it: one message of the subject w.<name> in each partition, which is written anew with
@@ -25,10 +25,10 @@ type heart struct {
 	others atomic.Int64 // workers beside this one, as far as it is known
 
 	mu         sync.Mutex
-	heartbeats []stored // the last one of each partition, as the server has it
-	over       bool     // a heartbeat has found the lease over, and Heartbeat has not said so yet
-	life       life     // what heartbeats say
-	backs      []int64  // history.backs of the heartbeats
+	heartbeats []stream.Message // the last one of each partition, as the server has it
+	over       bool             // a heartbeat has found the lease over, and Heartbeat has not said so yet
+	life       life             // what heartbeats say
+	backs      []int64          // history.backs of the heartbeats
 }
 
 // leases is what this process has seen of the heartbeats in a partition. Mu guards the sightings. The clock of this
@@ -42,7 +42,7 @@ type leases struct {
 
 func newLeases(b *buckets) *leases {
 	l := &leases{buckets: b, sightings: map[string]sighting{}}
-	b.drop = append(b.drop, func() {
+	b.Drop = append(b.Drop, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		clear(l.sightings)
@@ -110,25 +110,25 @@ func (ht *heart) setApart(kind string) {
 }
 
 // writeHeartbeat writes the heartbeat of a partition, and returns it as a witness.
-func (ht *heart) writeHeartbeat(ctx context.Context, p *buckets) (witness, error) {
+func (ht *heart) writeHeartbeat(ctx context.Context, p *buckets) (stream.Witness, error) {
 	own, _ := ht.own(life{})
 	data, err := json.Marshal(own)
 	if err != nil {
-		return witness{}, err
+		return stream.Witness{}, err
 	}
 	subject := p.workerSubject(ht.c.Name)
-	written, err := p.writeSeq(ctx, write{subject: subject, data: data, rollup: true, ttl: 2*ht.c.Lease + 10*time.Second})
-	return witness{subject, written}, err
+	written, err := p.WriteSeq(ctx, stream.Write{Subject: subject, Data: data, Rollup: true, TTL: 2*ht.c.Lease + 10*time.Second})
+	return stream.Witness{Subject: subject, Seq: written}, err
 }
 
 // noteHeartbeat notes a heartbeat, and whether the lease was over before. If two heartbeats overlap, the
 // later one counts.
-func (ht *heart) noteHeartbeat(p *buckets, now stored) {
+func (ht *heart) noteHeartbeat(p *buckets, now stream.Message) {
 	ht.mu.Lock()
 	defer ht.mu.Unlock()
 	before := ht.heartbeats[p.number]
-	if backs := p.history.now().backs; ht.backs[p.number] != backs {
-		ht.backs[p.number], before = backs, stored{}
+	if backs := p.Backs(); ht.backs[p.number] != backs {
+		ht.backs[p.number], before = backs, stream.Message{}
 	}
 	if now.Seq <= before.Seq {
 		return
@@ -150,24 +150,24 @@ func (ht *heart) noteHeartbeat(p *buckets, now stored) {
 // was deposed and does not know shows old ones. The clock is read before each poll: a heartbeat
 // that comes after that is in time.
 func (ht *heart) leaseOf(ctx context.Context, p *leases, worker string) (time.Duration, error) {
-	now, off := p.clock.Now()
-	m, err := p.last(ctx, p.workerSubject(worker))
+	now, off := p.Clock.Now()
+	m, err := p.Last(ctx, p.workerSubject(worker))
 	if err != nil {
 		return 0, err
 	}
 	if left, err := ht.leaseBy(p, worker, now.Add(-off), m); err != nil || left > 0 {
 		return left, err
 	}
-	if err := p.clock.Sync(ctx); err != nil { // it may have been set this moment
+	if err := p.Clock.Sync(ctx); err != nil { // it may have been set this moment
 		return 0, err
 	}
-	if p.replicas > 1 && worker != ht.c.Name {
+	if p.Replicas > 1 && worker != ht.c.Name {
 		written, err := ht.writeHeartbeat(ctx, p.buckets)
 		if err != nil {
 			return 0, err
 		}
-		now, off = p.clock.Now()
-		if m, err = p.lastSince(ctx, written, p.workerSubject(worker), false); err != nil {
+		now, off = p.Clock.Now()
+		if m, err = p.LastSince(ctx, written, p.workerSubject(worker), false); err != nil {
 			return 0, err
 		}
 	}
@@ -175,7 +175,7 @@ func (ht *heart) leaseOf(ctx context.Context, p *leases, worker string) (time.Du
 }
 
 // leaseBy is leaseOf by the heartbeat that was read, at a time that is not later than the server's.
-func (ht *heart) leaseBy(p *leases, worker string, now time.Time, m stored) (time.Duration, error) {
+func (ht *heart) leaseBy(p *leases, worker string, now time.Time, m stream.Message) (time.Duration, error) {
 	l := life{Lease: ht.c.Lease} // one that is not there any more is taken to have had the same
 	if m.Seq > 0 {
 		if err := json.Unmarshal(m.Data, &l); err != nil {
@@ -183,13 +183,13 @@ func (ht *heart) leaseBy(p *leases, worker string, now time.Time, m stored) (tim
 		}
 	}
 	unchanged := p.unchangedFor(worker, m.Seq)
-	switch step := p.clock.Step(); {
+	switch step := p.Clock.Step(); {
 	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
 		return l.Lease - unchanged, nil
 	case m.Seq == 0:
 		return 0, nil
 	}
-	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
+	return min(p.ServerTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
 }
 
 // unchangedFor returns for how long a worker's heartbeat has been the same, as far as it was polled
@@ -206,8 +206,8 @@ func (l *leases) unchangedFor(worker string, seq uint64) time.Duration {
 }
 
 // lives returns what the heartbeats of all workers say.
-func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
-	heartbeats, err := b.lasts(ctx, []string{b.workerSubject("*")})
+func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stream.Message, error) {
+	heartbeats, err := b.Lasts(ctx, []string{b.workerSubject("*")})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -220,33 +220,6 @@ func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stored
 		lives[subject] = l
 	}
 	return lives, heartbeats, nil
-}
-
-// lookBack reads the message that was the last one of this engine's at the call before. It may have been removed
-// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
-// the server is behind. With several replicas that is asked as of a heartbeat.
-func (ht *heart) lookBack(ctx context.Context, p *buckets) error {
-	h := &p.history
-	h.mu.Lock()
-	backs, l := h.backs, h.prev
-	h.prev = h.last
-	h.mu.Unlock()
-	if l.seq == 0 {
-		return nil
-	}
-	older := func(m stored) bool { return m.Seq > 0 && m.Seq < l.seq }
-	m, err := p.directly(ctx, "."+l.subject, nil)
-	if err == nil && older(m) && p.replicas > 1 {
-		var written witness
-		if written, err = ht.writeHeartbeat(ctx, p); err == nil {
-			m, err = p.lastSince(ctx, written, l.subject, false)
-		}
-	}
-	if err == nil && older(m) {
-		p.wentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", p.name, l.seq))
-		return nil
-	}
-	return cmp.Or(err, p.compareLandmark(ctx, backs, l))
 }
 
 // report tells the Queue.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // claimRequest is a job that is to be claimed.
@@ -18,12 +19,12 @@ type claimRequest struct {
 	quotas     []string              // of each
 	basis      basis
 	result     driver.ClaimResult
-	permits    []string // that its claim has
-	took       []string // those of them that are new
-	key        group    // that leaves the key of a job with FreeWhenBegun
-	superseded bool     // and key is what tells that: see leaveAtBegin
-	seen       bool     // it was looked whether it has ended
-	refused    bool     // its claim: what it was based on is to be read
+	permits    []string     // that its claim has
+	took       []string     // those of them that are new
+	key        stream.Group // that leaves the key of a job with FreeWhenBegun
+	superseded bool         // and key is what tells that: see leaveAtBegin
+	seen       bool         // it was looked whether it has ended
+	refused    bool         // its claim: what it was based on is to be read
 }
 
 // basis is the status that a claim replaces, and the attempts and crashes before it.
@@ -103,7 +104,7 @@ func (d *draft) differs(alone bool) bool {
 func (pn *planner) planClaims(p *part, jobs []*claimRequest) (drafts map[string]*draft, won []*claimRequest, full map[string][]*claimRequest) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
-	now := p.now()
+	now := p.Now()
 	drafts, full = map[string]*draft{}, map[string][]*claimRequest{}
 	for _, j := range jobs {
 		if j.barred != nil {
@@ -159,7 +160,7 @@ func (s status) permitAt(quota string) string {
 
 // claimGroup is what is written together.
 type claimGroup struct {
-	group  group
+	group  stream.Group
 	jobs   []*claimRequest
 	first  []int // where in the group the messages of each begin: its status, and its permits
 	drafts []*draft
@@ -172,7 +173,7 @@ func (pn *planner) compose(p *part, drafts map[string]*draft, won []*claimReques
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	var together claimGroup
-	now := p.now()
+	now := p.Now()
 	for _, j := range won {
 		j.hd.status = pn.claimOf(j.h, token, j.basis.begun, j.basis.crashes)
 		j.hd.status.permits = j.permits
@@ -190,11 +191,11 @@ func (pn *planner) compose(p *part, drafts map[string]*draft, won []*claimReques
 			together.drafts = append(together.drafts, d)
 			wr := p.quotas.counterWrite(d.of, d.c, now)
 			if !d.rated {
-				wr.last = nil
+				wr.Last = nil
 			}
 			together.group = append(together.group, wr)
 		case d.of.counter.ReservedFor != d.c.ReservedFor || d.c.ReservedUntil-d.of.counter.ReservedUntil > int64(driver.ReservationLasts/2):
-			groups = append(groups, claimGroup{drafts: []*draft{d}, group: group{p.quotas.counterWrite(d.of, d.c, now)}})
+			groups = append(groups, claimGroup{drafts: []*draft{d}, group: stream.Group{p.quotas.counterWrite(d.of, d.c, now)}})
 		}
 	}
 	if len(together.group) > 0 {
@@ -216,13 +217,13 @@ func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 // add has a claim be written. p.quotas.mu is held.
 func (pl *claimGroup) add(w *heart, p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
-	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.replaces.seq)})
+	pl.group = append(pl.group, stream.Write{Subject: p.fateSubject(j.hd.at), Data: j.hd.status.encode(), Last: stream.Seq(j.basis.replaces.seq)})
 	for _, name := range j.permits {
 		key, i, _ := parsePermit(name)
 		lane := drafts[key].of.key.Lane
 		wr := p.quotas.permitWrite(name, j.hd.at, w.c.Name, lane)
 		if slices.Contains(j.took, name) {
-			wr.last = seq(drafts[key].of.permits[i].seq)
+			wr.Last = stream.Seq(drafts[key].of.permits[i].seq)
 		}
 		pl.group = append(pl.group, wr)
 	}
@@ -235,28 +236,28 @@ func (pl *claimGroup) add(w *heart, p *part, j *claimRequest, drafts map[string]
 }
 
 // learn notes the result of a commit: its sequences, or that all that it is about is to be read again.
-func (pl *claimGroup) learn(p *part, res result) {
+func (pl *claimGroup) learn(p *part, res stream.Result) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	for k, j := range pl.jobs {
-		if res.err != nil {
+		if res.Err != nil {
 			for _, key := range j.quotas {
 				p.quotas.all[key].read = time.Time{}
 			}
 			continue
 		}
-		j.hd.status.seq = res.first + uint64(pl.first[k])
+		j.hd.status.seq = res.First + uint64(pl.first[k])
 		for n, name := range j.permits {
 			key, i, _ := parsePermit(name)
 			p.quotas.all[key].set(i, permit{seq: j.hd.status.seq + 1 + uint64(n), at: j.hd.at, worker: j.hd.status.worker})
 		}
 	}
 	for k, d := range pl.drafts {
-		if res.err != nil {
+		if res.Err != nil {
 			d.of.read = time.Time{}
 			continue
 		}
-		d.of.counter, d.of.seq = d.c, res.first+uint64(len(pl.group)-len(pl.drafts)+k)
+		d.of.counter, d.of.seq = d.c, res.First+uint64(len(pl.group)-len(pl.drafts)+k)
 	}
 }
 
@@ -298,7 +299,7 @@ func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 		}
 	}
 	p.quotas.mu.Unlock()
-	found, err := p.lasts(ctx, subjects) // a hint
+	found, err := p.Lasts(ctx, subjects) // a hint
 	if err != nil {
 		return false
 	}
@@ -334,9 +335,9 @@ func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 // If it names the permit, the claim is given back with it, as in a takeover. If it does not,
 // it was removed with its bucket: the permit is left, if nobody has taken it since.
 func (pn *planner) freeDead(ctx context.Context, p *part, name, lane string, s permit) bool {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stream.AnswerTimeout)
 	defer cancel()
-	m, err := p.lastSince(ctx, witness{p.permitSubject(name), s.seq}, p.fateSubject(s.at), false)
+	m, err := p.LastSince(ctx, stream.Witness{Subject: p.permitSubject(name), Seq: s.seq}, p.fateSubject(s.at), false)
 	is := status{}
 	if err == nil && m.Seq > 0 {
 		is, err = decodeStatus(m.Data, m.Seq)
@@ -345,17 +346,17 @@ func (pn *planner) freeDead(ctx context.Context, p *part, name, lane string, s p
 		return false
 	}
 	left := grave(p.permitSubject(name))
-	left.last = seq(s.seq)
-	g := group{left}
+	left.Last = stream.Seq(s.seq)
+	g := stream.Group{left}
 	if is.names(name) {
 		if over, err := pn.leaseOf(ctx, p.leases, is.worker); err != nil || over > 0 || is.worker == pn.c.Name {
 			return false
 		}
 		g = p.freeGroup(s.at, is, true)
 	}
-	res := p.commit(ctx, []group{g})
-	pn.notices.freed(p.quotas, []group{g}, res, func(int) string { return lane })
-	return res[0].err == nil
+	res := p.Commit(ctx, []stream.Group{g})
+	pn.notices.freed(p.quotas, []stream.Group{g}, res, func(int) string { return lane })
+	return res[0].Err == nil
 }
 
 // claimOf is the status of a claim, after so many attempts and crashes. Nothing is

@@ -70,7 +70,7 @@ func TestSignalWithoutAnAnswer(t *testing.T) {
 	srv := newServer(t)
 	c := &garbler{Server: srv}
 	p, other := connectPart(t, c), connectPart(t, srv)
-	k := &keyedJobs{t, other, other.now().Truncate(time.Microsecond)}
+	k := &keyedJobs{t, other, other.Now().Truncate(time.Microsecond)}
 	for name, test := range map[string]struct {
 		before func(batch []byte, ref driver.Ref) []byte
 		want   bool
@@ -137,7 +137,7 @@ func TestReleaseWhileTheKeyChanges(t *testing.T) {
 	srv := newServer(t)
 	g := &garbler{Server: srv}
 	p, other := connectPart(t, g), connectPart(t, srv)
-	k := &keyedJobs{t, other, other.now().Truncate(time.Microsecond)}
+	k := &keyedJobs{t, other, other.Now().Truncate(time.Microsecond)}
 	r := k.record("job", driver.KeyRefuse, 0)
 	r.FreeWhenBegun = true
 	ref := k.mustAdd(r)
@@ -167,7 +167,7 @@ func TestAddWithoutAnAnswer(t *testing.T) {
 	srv := newServer(t)
 	g := &garbler{Server: srv}
 	p, other := connectPart(t, g), connectPart(t, srv)
-	k := &keyedJobs{t, other, other.now().Truncate(time.Microsecond)}
+	k := &keyedJobs{t, other, other.Now().Truncate(time.Microsecond)}
 	for name, onKey := range map[string]driver.OnKey{"refuse": driver.KeyRefuse, "replace": driver.KeyReplace, "later": driver.KeyLater, "keep": driver.KeyKeep} {
 		for _, begins := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, begins), func(t *testing.T) {

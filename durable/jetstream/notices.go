@@ -10,13 +10,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // notices are messages that no stream keeps, below TWA_<queue>. They say what others should know at once: limits, freed,
 // and cancel.<worker>. All of it is found out without them, too, but later. Mu guards the listeners, who are the workers
 // of this engine whose Fetch is under way; none is called while it is held.
 type notices struct {
-	nc    *conn
+	nc    *stream.Conn
 	queue string
 
 	mu        sync.Mutex
@@ -42,13 +43,13 @@ type wireFreed struct {
 
 // freed notifies all workers of the permits that the written groups have freed. lane
 // returns the lane of a group's job.
-func (nt *notices) freed(qs *quotas, groups []group, results []result, lane func(i int) string) {
+func (nt *notices) freed(qs *quotas, groups []stream.Group, results []stream.Result, lane func(i int) string) {
 	freed := wireFreed{Part: qs.number, Permits: map[string]uint64{}}
 	for i, g := range groups {
-		if results[i].err != nil {
+		if results[i].Err != nil {
 			continue
 		}
-		for name, at := range permitsLeft(&qs.subjects, g, results[i].first) {
+		for name, at := range permitsLeft(&qs.subjects, g, results[i].First) {
 			freed.Permits[name] = at
 			if key, ok := limitKeyOf(name, lane(i)); ok && !slices.Contains(freed.Limits, key) {
 				freed.Limits = append(freed.Limits, key)
@@ -69,7 +70,7 @@ func (nt *notices) freed(qs *quotas, groups []group, results []result, lane func
 func (nt *notices) noticePrefix() string { return "TWA_" + nt.queue + "." }
 
 func (nt *notices) publish(what string, data []byte) {
-	nt.nc.post(nt.noticePrefix()+what, data)
+	nt.nc.Post(nt.noticePrefix()+what, data)
 }
 
 // notifyAll notifies the workers of this engine.
@@ -96,10 +97,10 @@ func (nt *notices) notifyWorker(ctx context.Context, name string) {
 }
 
 // permitsLeft returns the permits that a group leaves which was written from a sequence on.
-func permitsLeft(s *subjects, g group, first uint64) map[string]uint64 {
+func permitsLeft(s *subjects, g stream.Group, first uint64) map[string]uint64 {
 	var left map[string]uint64
 	for i, w := range g {
-		if name, ok := strings.CutPrefix(w.subject, s.permitSubject("")); ok && len(w.data) == 0 {
+		if name, ok := strings.CutPrefix(w.Subject, s.permitSubject("")); ok && len(w.Data) == 0 {
 			if left == nil {
 				left = map[string]uint64{}
 			}
@@ -124,16 +125,16 @@ func (nt *notices) listen(ctx context.Context, l *listener) (stop func()) {
 	nt.mu.Lock()
 	nt.listeners = append(nt.listeners, l)
 	nt.mu.Unlock()
-	sub, err := call(ctx, nt.nc, nil, func() (*nats.Subscription, error) {
-		return nt.nc.nc.Subscribe(nt.noticePrefix()+">", func(m *nats.Msg) {
-			ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	sub, err := stream.Call(ctx, nt.nc, nil, func() (*nats.Subscription, error) {
+		return nt.nc.NC.Subscribe(nt.noticePrefix()+">", func(m *nats.Msg) {
+			ctx, cancel := context.WithTimeout(ctx, stream.AnswerTimeout)
 			defer cancel()
 			l.receive(ctx, strings.TrimPrefix(m.Subject, nt.noticePrefix()), m.Data)
 		})
 	})
 	return func() {
 		if err == nil {
-			unsubscribe(sub)
+			stream.Unsubscribe(sub)
 		}
 		nt.mu.Lock()
 		defer nt.mu.Unlock()

@@ -1,6 +1,10 @@
 package jetstream
 
-import "crypto/rand"
+import (
+	"crypto/rand"
+
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
+)
 
 // part is a partition: one stream, and the types that read and write it. It decides nothing itself, and has no lock. All
 // of these types share the buckets. A type has those that it needs by name, and none that is above it.
@@ -20,15 +24,13 @@ type part struct {
 }
 
 // newPart returns a partition of which nothing is read yet.
-func (c *config) newPart(nc *conn, d *denials, name string, number int) *part {
-	st := &stream{
-		client:  &client{nc: nc, api: c.api(), denials: d, name: name, closed: nc.ended},
-		batches: make(chan struct{}, maxBatches), version: c.Version, shift: c.Shift, nonce: rand.Text(), staleAge: c.StaleAge,
-	}
-	b := &buckets{stream: st, subjects: subjects{root: name, number: number}}
-	st.landmarks, st.drop = b.subject("c."), []func(){func() { b.learn(bottom) }} // read before the next poll, or after a conflict
+func (c *config) newPart(nc *stream.Conn, d *stream.Denials, name string, number int) *part {
+	st := stream.New(nc, d, c.api(), name, c.Version)
+	st.Shift = c.Shift
+	b := &buckets{Stream: st, subjects: subjects{root: name, number: number}, staleAge: c.StaleAge, nonce: rand.Text()}
+	st.Landmarks, st.Drop = b.subject("c."), []func(){func() { b.learn(bottom) }} // read before the next poll, or after a conflict
 	a := &admission{buckets: b, local: c.Own != nil}
-	st.room = a.makeRoom
+	st.Room = a.makeRoom
 	k, q := &keys{&finder{b}}, newQueues(b)
 	r := &records{b, q}
 	is := newInserts(k, r, a)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A limit of n that run at once has n permits. Each is a subject of its own:
@@ -49,7 +50,7 @@ type quotas struct {
 
 func newQuotas(b *buckets) *quotas {
 	qs := &quotas{buckets: b, all: map[string]*quota{}}
-	b.drop = append(b.drop, func() {
+	b.Drop = append(b.Drop, func() {
 		qs.mu.Lock()
 		defer qs.mu.Unlock()
 		for _, q := range qs.all {
@@ -99,12 +100,12 @@ func parsePermit(s string) (quota string, i int, ok bool) {
 }
 
 // permitWrite is what has a permit be a job's. The lane is there for who lists them.
-func (qs *quotas) permitWrite(permit string, at location, worker, lane string) write {
+func (qs *quotas) permitWrite(permit string, at location, worker, lane string) stream.Write {
 	data := fmt.Appendf(nil, "%d %s %d %s %s", at.bucket, at.id, at.version, worker, lane)
-	return write{subject: qs.permitSubject(permit), data: data, rollup: true}
+	return stream.Write{Subject: qs.permitSubject(permit), Data: data, Rollup: true}
 }
 
-func decodePermit(m stored) (s permit, lane string, err error) {
+func decodePermit(m stream.Message) (s permit, lane string, err error) {
 	s.seq = m.Seq
 	if len(m.Data) == 0 {
 		return s, "", nil
@@ -124,7 +125,7 @@ func decodePermit(m stored) (s permit, lane string, err error) {
 
 // leave is what leaves the permits of a claim, in the commit that replaces its status. That
 // this is as it was says that the permits are its own.
-func (b *buckets) leave(s status) (g group) {
+func (b *buckets) leave(s status) (g stream.Group) {
 	for _, permit := range s.permits {
 		g = append(g, grave(b.permitSubject(permit)))
 	}
@@ -133,13 +134,13 @@ func (b *buckets) leave(s status) (g group) {
 
 // counterWrite stores what is not counted by permits. It is of no use any more when the
 // last token is there and the turn is over.
-func (qs *quotas) counterWrite(q *quota, c driver.Counter, now time.Time) write {
+func (qs *quotas) counterWrite(q *quota, c driver.Counter, now time.Time) stream.Write {
 	lasts := time.Unix(0, max(c.TAT, c.ReservedUntil)).Sub(now)
 	data, err := json.Marshal(wireCounter{q.key.Lane, c.TAT, c.TATBehind, c.ReservedFor, c.ReservedUntil, c.LastHolder})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	return write{subject: qs.quotaSubject(quotaOf(q.key)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
+	return stream.Write{Subject: qs.quotaSubject(quotaOf(q.key)), Data: data, Last: stream.Seq(q.seq), Rollup: true, TTL: max(0, lasts) + time.Minute}
 }
 
 // wireCounter is a [driver.Counter] as it is stored, without Taken. Lane is for listings. The
@@ -153,7 +154,7 @@ type wireCounter struct {
 	LastHolder    string `json:"last,omitempty"`
 }
 
-func decodeCounter(m stored) (c driver.Counter, lane string, err error) {
+func decodeCounter(m stream.Message) (c driver.Counter, lane string, err error) {
 	if len(m.Data) == 0 {
 		return c, "", nil
 	}
@@ -214,7 +215,7 @@ func (qs *quotas) readQuotas(ctx context.Context, wanted map[string]*driver.Stor
 }
 
 // learnQuota notes one message. qs.mu is held.
-func (qs *quotas) learnQuota(subject string, m stored) error {
+func (qs *quotas) learnQuota(subject string, m stream.Message) error {
 	if key, ok := strings.CutPrefix(subject, qs.quotaSubject("")); ok {
 		c, _, err := decodeCounter(m)
 		if q := qs.all[key]; q != nil && err == nil {
@@ -233,7 +234,7 @@ func (qs *quotas) learnQuota(subject string, m stored) error {
 // quotaMessages returns all that there is of some, and of others what is counted. If that is too
 // much for one answer of the server it reads in halves, and where one alone is, as the list
 // of its subjects says.
-func (qs *quotas) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {
+func (qs *quotas) quotaMessages(ctx context.Context, all, counted []string) (map[string]stream.Message, error) {
 	var filters []string
 	for _, key := range all {
 		filters = append(filters, qs.quotaSubject(key), qs.permitSubject(key+".*"))
@@ -241,8 +242,8 @@ func (qs *quotas) quotaMessages(ctx context.Context, all, counted []string) (map
 	for _, key := range counted {
 		filters = append(filters, qs.quotaSubject(key))
 	}
-	found, err := qs.lasts(ctx, filters)
-	if !errors.Is(err, errTooMany) {
+	found, err := qs.Lasts(ctx, filters)
+	if !errors.Is(err, stream.ErrTooMany) {
 		return found, err
 	}
 	if half := len(all) / 2; half > 0 {
@@ -253,7 +254,7 @@ func (qs *quotas) quotaMessages(ctx context.Context, all, counted []string) (map
 		maps.Copy(found, rest)
 		return found, err
 	}
-	if found, err = qs.lastsOf(ctx, qs.permitSubject(all[0]+".*")); err != nil {
+	if found, err = qs.LastsOf(ctx, qs.permitSubject(all[0]+".*")); err != nil {
 		return nil, err
 	}
 	rest, err := qs.quotaMessages(ctx, nil, append(all, counted...))
@@ -328,7 +329,7 @@ func (qs *quotas) usage(ctx context.Context, id int64, counted map[driver.LimitK
 		}
 		return counted[key]
 	}
-	permits, err := qs.lastsOf(ctx, qs.permitSubject(itoa(id)+".>"))
+	permits, err := qs.LastsOf(ctx, qs.permitSubject(itoa(id)+".>"))
 	if err != nil {
 		return err
 	}
@@ -341,7 +342,7 @@ func (qs *quotas) usage(ctx context.Context, id int64, counted map[driver.LimitK
 			of(lane).Taken++
 		}
 	}
-	counters, err := qs.lastsOf(ctx, qs.quotaSubject(itoa(id)+".>"))
+	counters, err := qs.LastsOf(ctx, qs.quotaSubject(itoa(id)+".>"))
 	if err != nil {
 		return err
 	}
@@ -376,7 +377,7 @@ func (qs *quotas) lanesOf(ctx context.Context, permits [][]string) ([]string, er
 	for _, name := range slices.Concat(permits...) {
 		subjects = append(subjects, qs.permitSubject(name))
 	}
-	found, err := qs.lasts(ctx, subjects)
+	found, err := qs.Lasts(ctx, subjects)
 	lanes := make([]string, len(permits))
 	for i, names := range permits {
 		for _, name := range names {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
@@ -55,13 +56,13 @@ func (l *limited) live(w *worker) {
 // held stores a job, and returns it as it is handed out.
 func (l *limited) held(lane string) *driver.Delivery {
 	l.n++
-	now := l.p.now().Truncate(time.Microsecond)
+	now := l.p.Now().Truncate(time.Microsecond)
 	r := recordAt(fmt.Sprint("job", l.n), now, now)
 	r.Kind, r.Lane, r.MaxAttempts = "k", lane, 5
 	g := l.p.inserts.insertion(&r).group
-	res := l.p.commit(l.t.Context(), []group{g})[0]
-	require.NoError(l.t, res.err)
-	return l.again(&driver.Delivery{Ref: l.p.refOf(&r), Record: r}, res.first)
+	res := l.p.Commit(l.t.Context(), []stream.Group{g})[0]
+	require.NoError(l.t, res.Err)
+	return l.again(&driver.Delivery{Ref: l.p.refOf(&r), Record: r}, res.First)
 }
 
 // again is the same job as it is handed out once more.
@@ -189,9 +190,9 @@ func TestPermitOfNobody(t *testing.T) {
 	name := hd.status.permits[0]
 	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})].permits[0]
 	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
-	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
+	require.NoError(t, l.p.Purge(t.Context(), l.p.fateSubject(hd.at), 0))
 
-	require.NoError(t, l.p.write(t.Context(), l.p.quotas.permitWrite(name, hd.at, "w", "")))
+	require.NoError(t, l.p.Write(t.Context(), l.p.quotas.permitWrite(name, hd.at, "w", "")))
 	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "it was taken since")
 	require.Equal(t, 1, l.taken())
 
@@ -207,7 +208,7 @@ func TestPermitInClosedBucket(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	h := l.held("")
 	hd := h.Claim.(*handle)
-	require.NoError(t, l.p.purge(t.Context(), l.p.queues.nearSubject(hd.at.bucket, "k"), 0))
+	require.NoError(t, l.p.Purge(t.Context(), l.p.queues.nearSubject(hd.at.bucket, "k"), 0))
 	closeBucket(t, l.p, hd.at.bucket)
 	require.Equal(t, driver.Gone, l.claim(l.worker("w"), h).Status)
 	require.Equal(t, none, l.status(h).fate)
@@ -345,7 +346,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	id := l.e.lastFlowControl().Limits()[0].ID
 	q := &quota{key: driver.LimitKey{Limit: id}}
 	c := driver.Counter{TAT: time.Now().Add(time.Hour).UnixNano()}
-	require.NoError(t, l.p.write(t.Context(), l.p.quotas.counterWrite(q, c, l.p.now())))
+	require.NoError(t, l.p.Write(t.Context(), l.p.quotas.counterWrite(q, c, l.p.Now())))
 	began := time.Now()
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	v := l.claim(w, l.held(""))
@@ -396,14 +397,14 @@ func TestCounterThatHasChanged(t *testing.T) {
 		l := newLimited(t, newPart(t), limit)
 		w := l.worker("w")
 		w.others.Store(1)
-		jobs := []*claimRequest{newClaimRequest(l.e.lastFlowControl(), l.held(""), l.p.now())}
+		jobs := []*claimRequest{newClaimRequest(l.e.lastFlowControl(), l.held(""), l.p.Now())}
 		rest, err := w.claimer.survey(t.Context(), l.p, jobs, "token")
 		require.NoError(t, err)
 		drafts, won, _ := w.claimer.planClaims(l.p, rest)
 		require.Len(t, won, 1)
 		q := &quota{key: driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID}}
-		c := driver.Counter{LastHolder: "other", TAT: l.p.now().Add(time.Second).UnixNano()}
-		require.NoError(t, l.p.write(t.Context(), l.p.quotas.counterWrite(q, c, l.p.now())))
+		c := driver.Counter{LastHolder: "other", TAT: l.p.Now().Add(time.Second).UnixNano()}
+		require.NoError(t, l.p.Write(t.Context(), l.p.quotas.counterWrite(q, c, l.p.Now())))
 		require.Len(t, w.claimer.commitClaims(t.Context(), l.p, drafts, won, "token", true), refused)
 		require.Equal(t, 1-refused, l.taken())
 	}
@@ -449,27 +450,27 @@ func TestDeferredUntilFlowControlChanges(t *testing.T) {
 
 // What is stored of permits and counters is read as it was written.
 func TestPermitRoundTrip(t *testing.T) {
-	qs := newQuotas(&buckets{stream: &stream{}, subjects: subjects{root: "S"}})
+	qs := newQuotas(&buckets{Stream: &stream.Stream{}, subjects: subjects{root: "S"}})
 	at := location{id: "AB-1_c", bucket: -5, version: 3}
 	w := qs.permitWrite("7.-.2", at, "w", "a b ä")
-	s, lane, err := decodePermit(stored{Seq: 9, Data: w.data})
+	s, lane, err := decodePermit(stream.Message{Seq: 9, Data: w.Data})
 	require.NoError(t, err)
 	require.Equal(t, permit{seq: 9, at: at, worker: "w"}, s)
 	require.Equal(t, "a b ä", lane)
-	s, _, err = decodePermit(stored{Seq: 9})
+	s, _, err = decodePermit(stream.Message{Seq: 9})
 	require.NoError(t, err)
 	require.Equal(t, permit{seq: 9}, s, "free")
 	for _, bad := range []string{"x", "x y 1 w l", "1 y x w l", "1 y 2 w"} {
-		_, _, err := decodePermit(stored{Data: []byte(bad)})
+		_, _, err := decodePermit(stream.Message{Data: []byte(bad)})
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}
 	q := &quota{key: driver.LimitKey{Limit: 7, Lane: "a b"}}
 	c := driver.Counter{Taken: 4, TAT: 1, TATBehind: 3, ReservedFor: "t", ReservedUntil: 2, LastHolder: "l"}
-	got, lane, err := decodeCounter(stored{Data: qs.counterWrite(q, c, time.Now()).data})
+	got, lane, err := decodeCounter(stream.Message{Data: qs.counterWrite(q, c, time.Now()).Data})
 	require.NoError(t, err)
 	c.Taken = 0
 	require.Equal(t, c, got)
 	require.Equal(t, "a b", lane)
-	_, _, err = decodeCounter(stored{Data: []byte("x")})
+	_, _, err = decodeCounter(stream.Message{Data: []byte("x")})
 	require.ErrorIs(t, err, durable.ErrStorage)
 }

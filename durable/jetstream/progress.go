@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // progressSize is how many jobs are read together: lasts reads all of their subjects at one time.
-const progressSize = pageSize / 3
+const progressSize = stream.PageSize / 3
 
 // progress returns how far jobs are, at most progressSize of them. It takes one request for all jobs that have not been
 // moved, and one for the newest versions of the others. Any server may answer, also one that is behind: an end is for
@@ -24,7 +25,7 @@ func (fi *finder) progress(ctx context.Context, as []address) ([]driver.Progress
 		for _, i := range rest {
 			subjects = append(subjects, fi.forward(at[i].id), fi.fateSubject(at[i]), fi.nearMark(at[i].bucket))
 		}
-		found, err := fi.lasts(ctx, subjects)
+		found, err := fi.Lasts(ctx, subjects)
 		unknown := rest[:0]
 		for _, i := range rest {
 			known := false
@@ -48,7 +49,7 @@ func (fi *finder) progress(ctx context.Context, as []address) ([]driver.Progress
 // progressIn returns how far a job is by a reading of the version at, if that tells. If a forward says that another
 // version is the newest, at becomes that. A closed bucket has no versions that wait, and the forward out of it was
 // written before its mark.
-func (fi *finder) progressIn(found map[string]stored, at *location) (p driver.Progress, known bool, err error) {
+func (fi *finder) progressIn(found map[string]stream.Message, at *location) (p driver.Progress, known bool, err error) {
 	if m := found[fi.forward(at.id)]; len(m.Data) > 0 {
 		newest, err := parseForward(at.id, m.Data)
 		if err != nil || newest != *at {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // Progress of thousands of jobs takes few requests, also of jobs that were moved, and says of each what Cancel
@@ -15,7 +16,7 @@ import (
 func TestProgressRequests(t *testing.T) {
 	p := newPart(t, WithBuckets(Buckets{Near: time.Hour, Far: 24 * time.Hour, Lead: time.Minute, Settle: time.Minute}))
 	const n = 1000
-	now := p.now().Truncate(time.Microsecond)
+	now := p.Now().Truncate(time.Microsecond)
 	due, closed := now.Add(10*time.Hour), now.Add(5*time.Hour)
 	recs, want := make([]driver.Record, n), make([]driver.Progress, n)
 	for i := range recs {
@@ -28,7 +29,7 @@ func TestProgressRequests(t *testing.T) {
 	e := newEngine("default", []*part{p}, nil)
 	put := func(at location, s status) {
 		s.token = "t"
-		require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: s.encode()}))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(at), Data: s.encode()}))
 	}
 	waits := func(at time.Time) driver.Progress {
 		return driver.Progress{State: driver.Waiting, Due: p.start(p.nearOf(at))}
@@ -67,11 +68,11 @@ func TestProgressRequests(t *testing.T) {
 			want[i] = driver.Progress{State: driver.Dead} // or not: nothing is left
 		}
 	}
-	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(p.nearOf(closed)))))
+	require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(p.nearOf(closed)))))
 
-	before := p.nc.nc.Stats().OutMsgs
+	before := p.Conn.NC.Stats().OutMsgs
 	all, errs := e.Progress(t.Context(), append(refs, "no"))
-	require.LessOrEqual(t, p.nc.nc.Stats().OutMsgs-before, uint64(2*(n/progressSize+1)+10))
+	require.LessOrEqual(t, p.Conn.NC.Stats().OutMsgs-before, uint64(2*(n/progressSize+1)+10))
 	require.ErrorIs(t, errs[n], driver.ErrNotFound)
 	for i, w := range want {
 		require.NoError(t, errs[i])

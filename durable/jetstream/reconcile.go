@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A worker knows its claims, and so does the stream. The two agree until the stream goes back
@@ -57,7 +58,7 @@ func newReconciler(ht *heart, parts []*part, nt *notices) *reconciler {
 	rc.open, rc.shut = context.WithCancel(context.Background())
 	for i, p := range parts {
 		rc.claims[i].all = map[uint64]ownClaim{}
-		rc.reconciling[i].backs = p.history.now().backs
+		rc.reconciling[i].backs = p.Backs()
 		rc.backs[i] = rc.reconciling[i].backs
 	}
 	return rc
@@ -131,7 +132,7 @@ func (rc *reconciler) reconcile(p *part) {
 	r := &rc.reconciling[p.number]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy || r.backs == p.history.now().backs && !r.again || rc.open.Err() != nil {
+	if r.busy || r.backs == p.Backs() && !r.again || rc.open.Err() != nil {
 		return
 	}
 	r.busy = true
@@ -139,7 +140,7 @@ func (rc *reconciler) reconcile(p *part) {
 	rc.comparing.Go(func() {
 		ctx, cancel := context.WithCancel(rc.open)
 		defer cancel()
-		defer context.AfterFunc(p.closed, cancel)()
+		defer context.AfterFunc(p.Conn.Ended, cancel)()
 		rc.agree(ctx, p, r)
 		if rc.apart.Add(-1) == 0 && ctx.Err() == nil {
 			rc.report(driver.Notice{Agreed: true})
@@ -165,7 +166,7 @@ func (rc *reconciler) compareNoMore() {
 // meanwhile, by the heartbeat that was in the stream.
 func (rc *reconciler) agree(ctx context.Context, p *part, r *reconciling) {
 	for agreed, all := 0, true; agreed < 2; {
-		backs, how := p.history.state()
+		backs, how := p.Past()
 		r.mu.Lock()
 		back := r.backs != backs
 		if back || r.again {
@@ -180,9 +181,9 @@ func (rc *reconciler) agree(ctx context.Context, p *part, r *reconciling) {
 		if agreed++; err != nil || !same {
 			agreed = 0
 		}
-		all = err != nil || p.replicas > 1 // another server may have been behind
+		all = err != nil || p.Replicas > 1 // another server may have been behind
 		if agreed < 2 {
-			p.wait(ctx, rc.soon())
+			p.Wait(ctx, rc.soon())
 		}
 		if ctx.Err() != nil {
 			return
@@ -231,7 +232,7 @@ func (rc *reconciler) compare(ctx context.Context, p *part, all bool) (same bool
 
 // freeForgotten frees claims of this worker that it does not know, as another worker would if it had died.
 func (rc *reconciler) freeForgotten(ctx context.Context, p *part, all map[location]status) (err error) {
-	var groups []group
+	var groups []stream.Group
 	var permits [][]string
 	for at, s := range all {
 		groups, permits = append(groups, p.freeGroup(at, s, true)), append(permits, s.permits)
@@ -240,13 +241,13 @@ func (rc *reconciler) freeForgotten(ctx context.Context, p *part, all map[locati
 	if err != nil {
 		return err
 	}
-	results, n := p.commit(ctx, groups), 0
+	results, n := p.Commit(ctx, groups), 0
 	rc.notices.freed(p.quotas, groups, results, func(i int) string { return lanes[i] })
 	for _, res := range results {
-		if res.err == nil {
+		if res.Err == nil {
 			n++
-		} else if !errors.Is(res.err, errConflict) {
-			err = cmp.Or(err, res.err)
+		} else if !errors.Is(res.Err, stream.ErrConflict) {
+			err = cmp.Or(err, res.Err)
 		}
 	}
 	if n > 0 {
@@ -271,7 +272,7 @@ func (rc *reconciler) storedOf(ctx context.Context, p *part, known map[uint64]ow
 	for _, c := range known {
 		subjects = append(subjects, p.fateSubject(c.at))
 	}
-	found, err := p.lasts(ctx, subjects)
+	found, err := p.Lasts(ctx, subjects)
 	all := map[location]status{}
 	for _, m := range found {
 		rc.noteStored(p, m, all)
@@ -280,7 +281,7 @@ func (rc *reconciler) storedOf(ctx context.Context, p *part, known map[uint64]ow
 }
 
 // noteStored notes what the message of a status says, if it is the last of its version.
-func (rc *reconciler) noteStored(p *part, m stored, all map[location]status) {
+func (rc *reconciler) noteStored(p *part, m stream.Message, all map[location]status) {
 	at, ok := p.parseFate(m.Subject)
 	s, err := decodeStatus(m.Data, m.Seq)
 	if err == nil && ok && s.fate == claimed && s.worker == rc.c.Name {
@@ -294,7 +295,7 @@ func (rc *reconciler) noteStored(p *part, m stored, all map[location]status) {
 // the stream's order, so that of those of one version the last one counts.
 func (rc *reconciler) storedClaims(ctx context.Context, p *part) (map[location]status, error) {
 	all := map[location]status{}
-	for page, err := range p.pages(ctx, p.subject("c.>"), 1, time.Time{}) {
+	for page, err := range p.Pages(ctx, p.subject("c.>"), 1, time.Time{}) {
 		if err != nil {
 			return nil, err
 		}

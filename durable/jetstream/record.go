@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // records composes the messages that store a version of a job, and lead to it: where it goes, how large it may be, and
@@ -22,28 +23,28 @@ type records struct {
 // when nobody remembers that it ran. On several replicas such a condition would have
 // writers wait for one another, so only what may be a copy has it; what comes late is
 // found by the scan for old buckets.
-func (rs *records) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) write {
+func (rs *records) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) stream.Write {
 	far := rs.toFar(bucket, r.Due, now)
-	w := write{subject: rs.queues.nearSubject(bucket, r.Kind), data: rs.encodeFitting(r, was)}
+	w := stream.Write{Subject: rs.queues.nearSubject(bucket, r.Kind), Data: rs.encodeFitting(r, was)}
 	if far {
-		w.subject = rs.farSubject(rs.farOf(bucket))
+		w.Subject = rs.farSubject(rs.farOf(bucket))
 	}
-	if guarded || rs.replicas == 1 {
-		w.last, w.guard = seq(0), rs.jobMark(bucket, far)
+	if guarded || rs.Replicas == 1 {
+		w.Last, w.Guard = stream.Seq(0), rs.jobMark(bucket, far)
 	}
 	return w
 }
 
 // elsewhere returns what stores a new job in another bucket than that of its time: as a
 // second version, to which a forward leads.
-func (rs *records) elsewhere(r *driver.Record, bucket int64, guarded bool) group {
+func (rs *records) elsewhere(r *driver.Record, bucket int64, guarded bool) stream.Group {
 	next := *r
 	next.Version = 1
-	return group{rs.forwardWrite(&next, bucket), rs.recordWrite(&next, nil, bucket, r.Born, guarded)}
+	return stream.Group{rs.forwardWrite(&next, bucket), rs.recordWrite(&next, nil, bucket, r.Born, guarded)}
 }
 
-func (rs *records) forwardWrite(r *driver.Record, bucket int64) write {
-	return write{subject: rs.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
+func (rs *records) forwardWrite(r *driver.Record, bucket int64) stream.Write {
+	return stream.Write{Subject: rs.forward(r.ID), Data: fmt.Appendf(nil, "%d %d", bucket, r.Version), Rollup: true}
 }
 
 // moveGroup ends a version as moved, and stores the next; was is its message. The next version of a
@@ -51,24 +52,24 @@ func (rs *records) forwardWrite(r *driver.Record, bucket int64) write {
 // status is as it was read, and if there was none, the bucket of the old version is open,
 // so that what has ended does not come back. A status that is there says as much, in a
 // closed bucket too: it is removed after its job.
-func (rs *records) moveGroup(r *driver.Record, was []byte, at location, s status, token string, to, now time.Time) group {
+func (rs *records) moveGroup(r *driver.Record, was []byte, at location, s status, token string, to, now time.Time) stream.Group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
 	return rs.versionGroup(&next, was, at, s, token, rs.openFor(to), now)
 }
 
 // versionGroup is moveGroup of a version that is to be stored in a bucket.
-func (rs *records) versionGroup(next *driver.Record, was []byte, at location, s status, token string, bucket int64, now time.Time) group {
+func (rs *records) versionGroup(next *driver.Record, was []byte, at location, s status, token string, bucket int64, now time.Time) stream.Group {
 	if s.fate == freed {
 		next.Attempt, next.Crashes = s.attempt, s.crashes
 	}
 	end := status{fate: moved, token: token, bucket: bucket, attempt: s.attempt}
 	forward := rs.forwardWrite(next, bucket)
 	if s.seq == 0 {
-		forward.last, forward.guard = seq(0), rs.nearMark(at.bucket)
+		forward.Last, forward.Guard = stream.Seq(0), rs.nearMark(at.bucket)
 	}
-	g := group{
-		{subject: rs.fateSubject(at), data: end.encode(), last: seq(s.seq)},
+	g := stream.Group{
+		{Subject: rs.fateSubject(at), Data: end.encode(), Last: stream.Seq(s.seq)},
 		forward,
 		rs.recordWrite(next, was, bucket, now, true),
 	}
@@ -77,7 +78,7 @@ func (rs *records) versionGroup(next *driver.Record, was []byte, at location, s 
 
 // statusLast has the status, with which an end begins, stored after what follows from it. Where a
 // batch meets the limit in its middle the claim is there still, and the end is written once more.
-func statusLast(end group) group { return append(slices.Clone(end[1:]), end[0]) }
+func statusLast(end stream.Group) stream.Group { return append(slices.Clone(end[1:]), end[0]) }
 
 // checkRecord returns an error if a record is too large to be added.
 func (rs *records) checkRecord(r *driver.Record) error {
@@ -85,21 +86,23 @@ func (rs *records) checkRecord(r *driver.Record) error {
 	if len(r.Payload)+6*len(r.Occurrence)+mostHead <= most {
 		return nil
 	}
-	return tooLarge("the job", len(encode(r, nil)), most)
+	return stream.TooLarge("the job", len(encode(r, nil)), most)
 }
 
 // mostRecord is how large a record may be that is added.
-func (rs *records) mostRecord() int { return rs.nc.maxPayload() - 2*headersSize - growth }
+func (rs *records) mostRecord() int {
+	return rs.Conn.MaxPayload() - 2*stream.HeadersSize - stream.Growth
+}
 
 // mostHead is more than a record has beside its payload and its occurrence, as JSON, which may need
 // six bytes for one.
-const mostHead = 6*(driver.MaxKind+driver.MaxKey+driver.MaxLane+driver.MaxMeta) + growth
+const mostHead = 6*(driver.MaxKind+driver.MaxKey+driver.MaxLane+driver.MaxMeta) + stream.Growth
 
 // encodeFitting is encode, of a record that has been tried. If it grew too large, the errors of its
 // attempts are cut, the oldest first.
 func (rs *records) encodeFitting(r *driver.Record, was []byte) []byte {
 	data := encode(r, was)
-	if most := rs.mostRecord() + growth/2; len(data) > most {
+	if most := rs.mostRecord() + stream.Growth/2; len(data) > most {
 		fitting := *r
 		for len(data) > most && cutErrors(&fitting) {
 			data = encode(&fitting, was)
@@ -149,7 +152,7 @@ func newInserts(k *keys, r *records, a *admission) *inserts {
 // inserting is a record on its way.
 type inserting struct {
 	r         *driver.Record
-	group     group
+	group     stream.Group
 	displaced bool // it goes to another bucket than that of its time, with a forward
 	tried     bool // an earlier try may have stored it
 }
@@ -160,10 +163,10 @@ type inserting struct {
 func (is *inserts) insertion(r *driver.Record) *inserting {
 	bucket := is.openFor(r.Due)
 	if bucket == is.nearOf(r.Due) || !is.fresh(r) {
-		return &inserting{r: r, group: group{is.records.recordWrite(r, nil, is.nearOf(r.Due), r.Born, false)}}
+		return &inserting{r: r, group: stream.Group{is.records.recordWrite(r, nil, is.nearOf(r.Due), r.Born, false)}}
 	}
 	in := &inserting{r: r, displaced: true, group: is.records.elsewhere(r, bucket, false)}
-	in.group[0].last = seq(0)
+	in.group[0].Last = stream.Seq(0)
 	return in
 }
 
@@ -171,14 +174,14 @@ func (is *inserts) insertion(r *driver.Record) *inserting {
 // record was born, but by a clock that was set in between: by the clock as it is now it is
 // too soon for that. So if it is closed, it was so before.
 func (is *inserts) fresh(r *driver.Record) bool {
-	now, margin := is.now(), time.Duration(is.settle/2)*time.Microsecond
+	now, margin := is.Now(), time.Duration(is.settle/2)*time.Microsecond
 	return r.Born.Before(now.Add(margin)) && now.Add(margin).Before(is.closeAt(is.nearOf(r.Due)))
 }
 
 // guard makes the write of the record, the last one, conditional on its bucket being open.
 func (in *inserting) guard(s *subjects) {
 	w := &in.group[len(in.group)-1]
-	w.last, w.guard = seq(0), s.markOf(w.subject)
+	w.Last, w.Guard = stream.Seq(0), s.markOf(w.Subject)
 }
 
 // repeat prepares the next try, which may make a copy: it is refused where the bucket is closed. The first
@@ -190,8 +193,8 @@ func (in *inserting) repeat(b *buckets) {
 	}
 	in.tried = true
 	in.guard(&b.subjects)
-	if b.replicas > 1 {
-		in.group = append(in.group, write{subject: b.repeatedSubject(in.r.ID), data: []byte("repeated"), rollup: true, ttl: markTTL})
+	if b.Replicas > 1 {
+		in.group = append(in.group, stream.Write{Subject: b.repeatedSubject(in.r.ID), Data: []byte("repeated"), Rollup: true, TTL: markTTL})
 	}
 }
 

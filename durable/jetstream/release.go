@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A job that a worker has put off because a limit is far behind, or something is paused, may be due
@@ -33,7 +34,7 @@ func (rl *releases) freeAll(ctx context.Context, p *part, handles []*handle) err
 	for _, hd := range handles {
 		switch {
 		case hd.status.fate != claimed:
-		case hd.status.seq == 0, hd.of != p.history.now().backs:
+		case hd.status.seq == 0, hd.of != p.Backs():
 			unknown = append(unknown, hd)
 		default:
 			known = append(known, hd)
@@ -41,11 +42,11 @@ func (rl *releases) freeAll(ctx context.Context, p *part, handles []*handle) err
 	}
 	var errs []error
 	for k, res := range rl.free(ctx, p, known) {
-		if errors.Is(res.err, errConflict) {
+		if errors.Is(res.Err, stream.ErrConflict) {
 			unknown = append(unknown, known[k])
 			continue
 		}
-		errs = append(errs, res.err)
+		errs = append(errs, res.Err)
 	}
 	var mu sync.Mutex
 	inParallel(unknown, func(hd *handle) {
@@ -59,15 +60,15 @@ func (rl *releases) freeAll(ctx context.Context, p *part, handles []*handle) err
 
 // free gives claims back, with their permits. A job that has left its key takes it again, if no
 // other has it by now: it has not begun.
-func (rl *releases) free(ctx context.Context, p *part, handles []*handle) []result {
-	results, groups := make([]result, len(handles)), make([]group, len(handles))
+func (rl *releases) free(ctx context.Context, p *part, handles []*handle) []stream.Result {
+	results, groups := make([]stream.Result, len(handles)), make([]stream.Group, len(handles))
 	var of []int // which claim a group is of
 	for i, hd := range handles {
 		g := p.freeGroup(hd.at, hd.status, false)
 		if hd.record.FreeWhenBegun {
 			key, superseded, err := p.retakeKey(ctx, hd.record)
 			if err != nil {
-				results[i].err = err
+				results[i].Err = err
 				continue
 			}
 			if !superseded {
@@ -76,7 +77,7 @@ func (rl *releases) free(ctx context.Context, p *part, handles []*handle) []resu
 		}
 		groups[i], of = g, append(of, i)
 	}
-	for k, res := range p.commit(ctx, pick(groups, of)) {
+	for k, res := range p.Commit(ctx, pick(groups, of)) {
 		results[of[k]] = res
 	}
 	rl.notices.freed(p.quotas, groups, results, func(i int) string { return handles[i].record.Lane })
@@ -93,18 +94,18 @@ func (rl *releases) freeOwn(ctx context.Context, p *part, hd *handle) error {
 		}
 		hd.status = s
 		res := rl.free(ctx, p, []*handle{hd})[0]
-		return res.err == nil, res.err
+		return res.Err == nil, res.Err
 	})
 }
 
 // freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
 // makes the job a suspect.
-func (b *buckets) freeGroup(at location, s status, dead bool) group {
+func (b *buckets) freeGroup(at location, s status, dead bool) stream.Group {
 	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
 	if dead {
 		free.attempt, free.crashes = s.begun()
 	}
-	return append(group{{subject: b.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, b.leave(s)...)
+	return append(stream.Group{{Subject: b.fateSubject(at), Data: free.encode(), Last: stream.Seq(s.seq)}}, b.leave(s)...)
 }
 
 // takeBack removes a claim of what has ended before. One that has permits leaves them first, in
@@ -112,18 +113,18 @@ func (b *buckets) freeGroup(at location, s status, dead bool) group {
 func (rl *releases) takeBack(ctx context.Context, p *part, hd *handle) error {
 	upTo := hd.status.seq
 	if len(hd.status.permits) > 0 {
-		g := []group{hd.p.freeGroup(hd.at, hd.status, false)}
-		res := hd.p.commit(ctx, g)
+		g := []stream.Group{hd.p.freeGroup(hd.at, hd.status, false)}
+		res := hd.p.Commit(ctx, g)
 		rl.notices.freed(p.quotas, g, res, func(int) string { return hd.record.Lane })
-		if errors.Is(res[0].err, errConflict) {
+		if errors.Is(res[0].Err, stream.ErrConflict) {
 			return nil
 		}
-		if res[0].err != nil {
-			return res[0].err
+		if res[0].Err != nil {
+			return res[0].Err
 		}
-		upTo = res[0].first
+		upTo = res[0].First
 	}
-	return hd.p.purge(ctx, hd.p.fateSubject(hd.at), upTo)
+	return hd.p.Purge(ctx, hd.p.fateSubject(hd.at), upTo)
 }
 
 // gone forgets a job that has ended. If it was canceled nobody has told its key, or taken

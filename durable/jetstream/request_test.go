@@ -13,24 +13,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A request that its messages use up to the last byte ends at once. The server does not say
 // that it has ended.
 func TestRequestUsedUp(t *testing.T) {
 	p := newPart(t, soon)
-	now := p.now().Truncate(time.Microsecond)
+	now := p.Now().Truncate(time.Microsecond)
 	b := p.nearOf(now)
 	const jobs = 3
 	for i := range jobs {
 		r := recordAt(string(rune('a'+i)), now, now)
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, anyQueue), data: encode(&r, nil)}))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.queueSubject(b, anyQueue), Data: encode(&r, nil)}))
 	}
 	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute}), nil)
 	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, anyQueue)))
 	bytes := 0
-	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: readSize}
-	got, err := p.pull("c", request, func(some []*nats.Msg) {
+	request := stream.PullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: readSize}
+	got, err := p.Pull("c", request, func(some []*nats.Msg) {
 		for _, m := range some {
 			bytes += m.Size()
 			require.NoError(t, m.Respond([]byte("-NAK")))
@@ -40,7 +41,7 @@ func TestRequestUsedUp(t *testing.T) {
 	require.Equal(t, jobs, got)
 	request.Batch, request.MaxBytes = 2*jobs, bytes // their sizes are the same again
 	began := time.Now()
-	got, err = p.pull("c", request, func([]*nats.Msg) {})
+	got, err = p.Pull("c", request, func([]*nats.Msg) {})
 	require.NoError(t, err)
 	require.Equal(t, jobs, got)
 	require.Less(t, time.Since(began), request.Expires)
@@ -49,12 +50,12 @@ func TestRequestUsedUp(t *testing.T) {
 // A reader that waits at a queue takes readSize only to read a job that does not fit into its request.
 func TestFetchNeedsNoShare(t *testing.T) {
 	p := newPart(t, WithBuckets(Buckets{Near: time.Hour, Far: 24 * time.Hour, Lead: time.Minute, Settle: time.Minute}))
-	now := p.now().Truncate(time.Microsecond)
+	now := p.Now().Truncate(time.Microsecond)
 	at := spot{p.nearOf(now), anyQueue}
 	store := func(id string, payload int) {
 		r := recordAt(id, now, now)
 		r.Payload = make([]byte, payload)
-		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(at.bucket, at.queue), data: encode(&r, nil)}))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.queueSubject(at.bucket, at.queue), Data: encode(&r, nil)}))
 	}
 	kind := recordAt("", now, now).Kind
 	w := newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute, Kinds: driver.NewKindSet([]string{kind})})
@@ -88,7 +89,7 @@ func TestPageLost(t *testing.T) {
 	t.Parallel()
 	l := &swallowing{srv: newServer(t)}
 	p := connectPart(t, l)
-	now := p.now().Truncate(time.Microsecond)
+	now := p.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
 	require.NoError(t, p.insertOne(t.Context(), r))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

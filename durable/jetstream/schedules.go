@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/unread"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // A schedule is a message of the subject s.<hash of its name>, in the partition of its
@@ -36,16 +37,16 @@ type schedules struct {
 }
 
 // scheduleWrite stores a schedule if it is as it was read, in the message was.
-func (sc *schedules) scheduleWrite(s driver.Schedule, was stored) write {
+func (sc *schedules) scheduleWrite(s driver.Schedule, was stream.Message) stream.Write {
 	data, err := json.Marshal(wireSchedule{s.Name, s.Definition, s.Revision, toMicros(s.Last)})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	w := write{subject: sc.scheduleSubject(s.Name), data: data, last: seq(was.Seq), rollup: true}
+	w := stream.Write{Subject: sc.scheduleSubject(s.Name), Data: data, Last: stream.Seq(was.Seq), Rollup: true}
 	if s.Definition == "" {
-		w.ttl = deletedTTL
+		w.TTL = deletedTTL
 	} else {
-		w.data = unread.Of[wireSchedule](was.Data).AddTo(data)
+		w.Data = unread.Of[wireSchedule](was.Data).AddTo(data)
 	}
 	return w
 }
@@ -59,10 +60,10 @@ func decodeSchedule(data []byte) (driver.Schedule, error) {
 }
 
 // readSchedule returns a schedule, and its message.
-func (sc *schedules) readSchedule(ctx context.Context, name string) (driver.Schedule, stored, error) {
-	m, err := sc.last(ctx, sc.scheduleSubject(name))
+func (sc *schedules) readSchedule(ctx context.Context, name string) (driver.Schedule, stream.Message, error) {
+	m, err := sc.Last(ctx, sc.scheduleSubject(name))
 	if err != nil || m.Seq == 0 {
-		return driver.Schedule{Name: name}, stored{}, err
+		return driver.Schedule{Name: name}, stream.Message{}, err
 	}
 	s, err := decodeSchedule(m.Data)
 	return s, m, err
@@ -70,7 +71,7 @@ func (sc *schedules) readSchedule(ctx context.Context, name string) (driver.Sche
 
 // endSchedule is what the end of an occurrence writes of its schedule. That it is written is
 // the condition that nobody has changed it.
-func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (group, error) {
+func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (stream.Group, error) {
 	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
 	}
@@ -84,7 +85,7 @@ func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (gro
 	if !o.Occurred.IsZero() {
 		s.Last = o.Occurred
 	}
-	return group{sc.scheduleWrite(s, was)}, nil
+	return stream.Group{sc.scheduleWrite(s, was)}, nil
 }
 
 // setSchedule writes a schedule, and with it what becomes of the occurrence that waits. All
@@ -110,10 +111,10 @@ func (sc *schedules) setSchedule(ctx context.Context, revision int64, s driver.S
 			return false, err
 		}
 		w := sc.scheduleWrite(s, was)
-		if err := tooLarge("the schedule", len(w.data), sc.inserts.records.mostRecord()); err != nil {
+		if err := stream.TooLarge("the schedule", len(w.Data), sc.inserts.records.mostRecord()); err != nil {
 			return true, err
 		}
-		return false, sc.write(ctx, append(group{w}, g...)...)
+		return false, sc.Write(ctx, append(stream.Group{w}, g...)...)
 	})
 }
 
@@ -131,14 +132,14 @@ func revised(there, was, next int64) (done bool, err error) {
 
 // replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if
 // the one that is there is to stay.
-func (sc *schedules) replaceOccurrence(ctx context.Context, there driver.Schedule, replace driver.Replace) (group, error) {
+func (sc *schedules) replaceOccurrence(ctx context.Context, there driver.Schedule, replace driver.Replace) (stream.Group, error) {
 	key := driver.OccurrenceKey(there.Name)
 	h, err := sc.keyHolder(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	var waits, next *driver.Record
-	var g group
+	var g stream.Group
 	if h.alive {
 		if h.s.fate == claimed {
 			return nil, nil
@@ -159,18 +160,18 @@ func (sc *schedules) replaceOccurrence(ctx context.Context, there driver.Schedul
 	}
 	if next == nil {
 		w := grave(sc.keySubject(key))
-		w.last = seq(h.seq)
+		w.Last = stream.Seq(h.seq)
 		return append(g, w), nil
 	}
 	if err := sc.inserts.records.checkRecord(next); err != nil {
 		return nil, err
 	}
-	return slices.Concat(g, sc.inserts.storeKeyed(next), group{sc.keyWrite(next, h.seq)}), nil
+	return slices.Concat(g, sc.inserts.storeKeyed(next), stream.Group{sc.keyWrite(next, h.seq)}), nil
 }
 
 func (sc *schedules) list(ctx context.Context) iter.Seq2[driver.Schedule, error] {
 	return func(yield func(driver.Schedule, error) bool) {
-		found, err := sc.lastsOf(ctx, sc.subject("s.*"))
+		found, err := sc.LastsOf(ctx, sc.subject("s.*"))
 		for _, m := range found {
 			var s driver.Schedule
 			if s, err = decodeSchedule(m.Data); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // An answer that writes nothing, such as ErrExists or a false of Cancel, rests on what was read. A leader
@@ -32,24 +33,24 @@ func (ks *keys) readingOf(h *holder) reading {
 	return r
 }
 
-// stands returns nil if a reading is what is stored, by a time after the call: errBusy if not, or if
+// stands returns nil if a reading is what is stored, by a time after the call: stream.ErrBusy if not, or if
 // nobody has answered yet.
-func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Context) (witness, error)) error {
-	if b.replicas == 1 {
+func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Context) (stream.Witness, error)) error {
+	if b.Replicas == 1 {
 		return nil
 	}
 	w, err := testify(ctx)
-	var found map[string]stored
+	var found map[string]stream.Message
 	if err == nil {
 		subjects := make([]string, 0, len(r))
 		for subject := range r {
 			subjects = append(subjects, subject)
 		}
-		found, err = b.lastsSince(ctx, w, false, subjects...)
+		found, err = b.LastsSince(ctx, w, false, subjects...)
 	}
-	if isLost(err) || errors.Is(err, errBehind) || errors.Is(err, context.DeadlineExceeded) {
-		if ctx.Err() == nil && b.closed.Err() == nil {
-			return errBusy // a leader may answer soon
+	if stream.IsLost(err) || errors.Is(err, stream.ErrBehind) || errors.Is(err, context.DeadlineExceeded) {
+		if ctx.Err() == nil && b.Conn.Ended.Err() == nil {
+			return stream.ErrBusy // a leader may answer soon
 		}
 	}
 	if err != nil {
@@ -57,23 +58,23 @@ func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Co
 	}
 	for subject, n := range r {
 		if m := found[subject]; m.Seq != n && !(n == 0 && len(m.Data) == 0 && m.Seq > 0) {
-			return errBusy
+			return stream.ErrBusy
 		}
 	}
 	return nil
 }
 
 // testify writes a witness.
-func (b *buckets) testify(ctx context.Context) (witness, error) {
+func (b *buckets) testify(ctx context.Context) (stream.Witness, error) {
 	subject := b.subject("y." + b.nonce)
-	n, err := b.writeSeq(ctx, write{subject: subject, rollup: true, ttl: graveTTL})
-	return witness{subject, n}, err
+	n, err := b.WriteSeq(ctx, stream.Write{Subject: subject, Rollup: true, TTL: graveTTL})
+	return stream.Witness{Subject: subject, Seq: n}, err
 }
 
 // ifStands returns done and an answer without a write for change, if what it rests on is stored so.
 func (b *buckets) ifStands(ctx context.Context, r reading, answer error) (done bool, err error) {
 	if err := b.stands(ctx, r, b.testify); err != nil {
-		return !errors.Is(err, errBusy), err
+		return !errors.Is(err, stream.ErrBusy), err
 	}
 	return true, answer
 }
@@ -98,11 +99,11 @@ func (b *buckets) change(ctx context.Context, what string, try func(lost error) 
 		switch {
 		case done || err == nil:
 			return err
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+		case errors.Is(err, stream.ErrConflict), errors.Is(err, stream.ErrBusy):
 			if err := b.sync(ctx); err != nil {
 				return cmp.Or(lost, err)
 			}
-		case isLost(err) && ctx.Err() == nil && b.closed.Err() == nil:
+		case stream.IsLost(err) && ctx.Err() == nil && b.Conn.Ended.Err() == nil:
 			lost = err
 		default:
 			return cmp.Or(lost, err)

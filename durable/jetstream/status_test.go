@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // Who takes back what it has written, because the bucket is closed, leaves alone what
@@ -22,11 +23,11 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
-	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(at.bucket))))
+	require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(at.bucket))))
 	put := func(s status) uint64 {
-		res := p.commit(t.Context(), []group{{{subject: p.fateSubject(at), data: s.encode()}}})[0]
-		require.NoError(t, res.err)
-		return res.first
+		res := p.Commit(t.Context(), []stream.Group{{{Subject: p.fateSubject(at), Data: s.encode()}}})[0]
+		require.NoError(t, res.Err)
+		return res.First
 	}
 	stays := func(want fate) {
 		s, err := p.status(t.Context(), at)
@@ -65,9 +66,9 @@ func TestCancelBeforeTheMark(t *testing.T) {
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	at := location{id: a.id, bucket: a.bucket}
 	require.NoError(t, p.insertOne(t.Context(), r))
-	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
-	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
-	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode()}))
+	require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(a.bucket))))
+	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 
 	_, err := p.changes.cancelAs(t.Context(), a, "t")
 	require.ErrorIs(t, err, driver.ErrUncertain)
@@ -80,16 +81,16 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
-	left := write{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r, nil)}
-	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
-	require.NoError(t, p.write(t.Context(), left, end, p.mark(p.nearMark(at.bucket)), write{subject: p.closingSubject(at.bucket)}))
+	left := stream.Write{Subject: p.farSubject(p.farOf(at.bucket)), Data: encode(&r, nil)}
+	end := stream.Write{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode()}
+	require.NoError(t, p.Write(t.Context(), left, end, p.mark(p.nearMark(at.bucket)), stream.Write{Subject: p.closingSubject(at.bucket)}))
 
 	require.NoError(t, f.closer.resume(t.Context()))
 	s, err := p.status(t.Context(), at)
 	require.NoError(t, err)
 	require.Equal(t, canceled, s.fate)
 
-	require.NoError(t, p.purge(t.Context(), left.subject, 0))
+	require.NoError(t, p.Purge(t.Context(), left.Subject, 0))
 	require.NoError(t, f.closer.resume(t.Context()))
 	s, err = p.status(t.Context(), at)
 	require.NoError(t, err)
@@ -105,19 +106,19 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 		at := location{id: r.ID, bucket: p.nearOf(now)}
-		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r, nil)}}})[0]
-		require.NoError(t, res.err)
+		res := p.Commit(t.Context(), []stream.Group{{{Subject: p.farSubject(p.farOf(at.bucket)), Data: encode(&r, nil)}}})[0]
+		require.NoError(t, res.Err)
 		ok, err := p.markClosed(t.Context(), p.nearMark(at.bucket), func(fl *watermark) { fl.near = at.bucket })
 		require.NoError(t, err)
 		require.True(t, ok)
 		if !there {
-			require.NoError(t, p.purge(t.Context(), p.farSubject(p.farOf(at.bucket)), 0))
+			require.NoError(t, p.Purge(t.Context(), p.farSubject(p.farOf(at.bucket)), 0))
 		}
 
-		require.NoError(t, f.mover.moveLate(t.Context(), &handle{p: p.buckets, at: at, seq: res.first}, &r))
-		info, err := p.info(t.Context(), p.queues.nearSubject(at.bucket+1, "k"))
+		require.NoError(t, f.mover.moveLate(t.Context(), &handle{p: p.buckets, at: at, seq: res.First}, &r))
+		info, err := p.Info(t.Context(), p.queues.nearSubject(at.bucket+1, "k"))
 		require.NoError(t, err)
-		require.Equal(t, there, len(info.subjects) > 0, "stored anew")
+		require.Equal(t, there, len(info.Subjects) > 0, "stored anew")
 		s, err := p.status(t.Context(), at)
 		require.NoError(t, err)
 		require.Equal(t, map[bool]fate{true: moved, false: none}[there], s.fate)
@@ -129,12 +130,12 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 // waits. One that is there itself does.
 func TestCancelBelowTheWatermark(t *testing.T) {
 	p := newPart(t)
-	now := p.now()
+	now := p.Now()
 	b := p.nearOf(now)
 	due := p.start(b)
 	closeBucket(t, p, b+2)
 	there, ended := recordAt("there", due, now), recordAt("ended", due, now)
-	require.NoError(t, p.write(t.Context(), write{subject: p.queues.nearSubject(b, "k"), data: encode(&there, nil)}))
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.queues.nearSubject(b, "k"), Data: encode(&there, nil)}))
 	cancel := func(r driver.Record) bool {
 		ok, err := p.changes.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
 		require.NoError(t, err)
@@ -156,7 +157,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	p := connectPart(t, srv)
 	l := &losing{srv: srv, write: "PUB " + p.subject("c.")}
 	caller := connectPart(t, l)
-	now := p.now()
+	now := p.Now()
 	r := recordAt("x", now, now)
 	a := address{bucket: p.nearOf(now), born: r.Born.UnixMicro(), id: r.ID}
 	require.NoError(t, p.insertOne(t.Context(), r))
@@ -171,8 +172,8 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 		return err == nil && s.fate == canceled
 	}, time.Minute, time.Millisecond)
 	closeBucket(t, p, a.bucket)
-	require.NoError(t, p.purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
-	require.NoError(t, p.purge(t.Context(), p.fateSubject(at), 0))
+	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
+	require.NoError(t, p.Purge(t.Context(), p.fateSubject(at), 0))
 	require.ErrorIs(t, <-result, driver.ErrUncertain)
 	require.True(t, l.lost.Load())
 }
@@ -185,7 +186,7 @@ func TestSignalThatIsRefusedAfterItWasStored(t *testing.T) {
 	p := connectPart(t, srv)
 	l := &losing{srv: srv, write: "PUB " + p.subject("c."), instead: `{"error":{"code":400,"err_code":10164}}`}
 	caller := connectPart(t, l)
-	now := p.now()
+	now := p.Now()
 	r := recordAt("x", now.Add(time.Hour), now)
 	r.Key, r.Signals = "key", true
 	require.NoError(t, p.insertOne(t.Context(), r))
@@ -241,8 +242,8 @@ func TestStatusesStayForABackup(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
 	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
-	at := location{id: "x", bucket: p.nearOf(p.now())}
-	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
+	at := location{id: "x", bucket: p.nearOf(p.Now())}
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode()}))
 	_, err := (&copier{p.buckets}).holdStatuses(t.Context())
 	require.NoError(t, err)
 	is, err := p.isBackedUp(t.Context())
@@ -255,7 +256,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, canceled, s.fate)
 
-	require.NoError(t, p.purge(t.Context(), p.backupSubject(), 0)) // its time is over
+	require.NoError(t, p.Purge(t.Context(), p.backupSubject(), 0)) // its time is over
 	gone, err = f.closer.forget(t.Context(), at.bucket)
 	require.NoError(t, err)
 	require.True(t, gone)
@@ -269,13 +270,13 @@ func TestStatusesStayForABackup(t *testing.T) {
 func TestGroupsOfOneSubject(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	var groups []group
+	var groups []stream.Group
 	for _, id := range []string{"a", "b", "c"} {
-		end := write{subject: p.fateSubject(location{id: id}), data: status{fate: done, token: id}.encode()}
-		groups = append(groups, group{end, grave(p.permitSubject("1.-." + map[string]string{"a": "0", "b": "0", "c": "1"}[id]))})
+		end := stream.Write{Subject: p.fateSubject(location{id: id}), Data: status{fate: done, token: id}.encode()}
+		groups = append(groups, stream.Group{end, grave(p.permitSubject("1.-." + map[string]string{"a": "0", "b": "0", "c": "1"}[id]))})
 	}
-	for _, res := range p.commit(t.Context(), groups) {
-		require.NoError(t, res.err)
+	for _, res := range p.Commit(t.Context(), groups) {
+		require.NoError(t, res.Err)
 	}
 }
 
@@ -284,12 +285,12 @@ func TestGroupsOfOneSubject(t *testing.T) {
 func TestAcknowledgesNothingOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	sub, err := p.nc.nc.SubscribeSync("acks.>")
+	sub, err := p.Conn.NC.SubscribeSync("acks.>")
 	require.NoError(t, err)
-	before := &handle{p: p.buckets, acks: "acks.before", backs: p.history.now().backs}
-	p.history.backs++
+	before := &handle{p: p.buckets, acks: "acks.before", backs: p.Backs()}
+	p.WentBack(p.Backs(), 0, "a test")
 	before.ack()
-	(&handle{p: p.buckets, acks: "acks.after", backs: p.history.now().backs}).ack()
+	(&handle{p: p.buckets, acks: "acks.after", backs: p.Backs()}).ack()
 	m, err := sub.NextMsgWithContext(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "acks.after", m.Subject)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // subjects names the messages of one partition; FORMAT.md says what is in them. It is fixed once the partition is open, so
@@ -164,7 +165,7 @@ func streamName(queue string, part int) string { return "TW_" + queue + "_" + st
 // subjects c, w, m, p and t of the stream, and its API. Adds of the same process may be denied
 // without harm to the worker.
 func (s *subjects) working() func(string) bool {
-	asked := api(s.root)
+	asked := stream.APIOf(s.root)
 	return func(denied string) bool {
 		below, found := strings.CutPrefix(denied, s.root+".")
 		return asked(denied) || found && below != "" && strings.Contains("cwmpt", below[:1])

@@ -19,14 +19,15 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // setMetadata changes an entry of the metadata of a partition's stream, or removes it.
 func setMetadata(t *testing.T, p *part, name, value string) {
-	js, err := natsjs.New(p.nc.nc)
+	js, err := natsjs.New(p.Conn.NC)
 	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), p.name)
+	stream, err := js.Stream(t.Context(), p.Name)
 	require.NoError(t, err)
 	config := stream.CachedInfo().Config
 	delete(config.Metadata, name)
@@ -38,12 +39,12 @@ func setMetadata(t *testing.T, p *part, name, value string) {
 }
 
 // contentsOf returns the configuration of a partition's stream, and all of its messages.
-func contentsOf(t *testing.T, p *part) (config natsjs.StreamConfig, all []stored) {
-	js, err := natsjs.New(p.nc.nc)
+func contentsOf(t *testing.T, p *part) (config natsjs.StreamConfig, all []stream.Message) {
+	js, err := natsjs.New(p.Conn.NC)
 	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), p.name)
+	stream, err := js.Stream(t.Context(), p.Name)
 	require.NoError(t, err)
-	for page, err := range p.pages(t.Context(), p.subject(">"), 1, time.Time{}) {
+	for page, err := range p.Pages(t.Context(), p.subject(">"), 1, time.Time{}) {
 		require.NoError(t, err)
 		all = append(all, page...)
 	}
@@ -91,23 +92,23 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	schedule, err := e.Schedule(t.Context(), "s")
 	require.NoError(t, err)
 	copied := t.TempDir()
-	require.NoError(t, Backup(t.Context(), p.nc.nc, copied))
-	description := filepath.Join(copied, p.name, metaFile)
+	require.NoError(t, Backup(t.Context(), p.Conn.NC, copied))
+	description := filepath.Join(copied, p.Name, metaFile)
 	data, err := os.ReadFile(description)
 	require.NoError(t, err)
-	newer := strings.Replace(string(data), `"`+metaVersion+`": "1"`, `"`+metaVersion+`": "7"`, 1)
+	newer := strings.Replace(string(data), `"`+stream.MetaVersion+`": "1"`, `"`+stream.MetaVersion+`": "7"`, 1)
 	require.NotEqual(t, string(data), newer)
 	require.NoError(t, os.WriteFile(description, []byte(newer), 0o600))
 	flow, err := e.FlowControl(t.Context())
 	require.NoError(t, err)
 
-	setMetadata(t, p, metaVersion, "7")
+	setMetadata(t, p, stream.MetaVersion, "7")
 	time.Sleep(1100 * time.Millisecond)
 	config, before := contentsOf(t, p)
 	calls := changesOf(t, e, w, work, d, refs, dead, schedule.Revision, flow)
-	calls["Connect"] = func() error { _, err := Connect(t.Context(), p.nc.nc); return err }
-	calls["Backup"] = func() error { return Backup(t.Context(), p.nc.nc, t.TempDir()) }
-	calls["Restore"] = func() error { return Restore(t.Context(), p.nc.nc, copied) }
+	calls["Connect"] = func() error { _, err := Connect(t.Context(), p.Conn.NC); return err }
+	calls["Backup"] = func() error { return Backup(t.Context(), p.Conn.NC, t.TempDir()) }
+	calls["Restore"] = func() error { return Restore(t.Context(), p.Conn.NC, copied) }
 	for name, call := range calls {
 		require.ErrorIs(t, call(), durable.ErrVersion, name)
 	}
@@ -171,7 +172,7 @@ func TestFormatPage(t *testing.T) {
 	require.NoError(t, err)
 	page := string(text)
 	require.Contains(t, page, fmt.Sprintf("describes version %d of", wireVersion))
-	for _, name := range []string{metaVersion, metaPartitions, metaBuckets, metaComplete, metaFile, dataFile} {
+	for _, name := range []string{stream.MetaVersion, metaPartitions, metaBuckets, metaComplete, metaFile, dataFile} {
 		require.Contains(t, page, "`"+name+"`")
 	}
 	for _, f := range fates[1:] {
@@ -199,10 +200,10 @@ func TestNextVersion(t *testing.T) {
 	_, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "k", After: 2 * time.Second}, durable.Job{Kind: "k", After: 5 * time.Second})
 	require.NoError(t, err)
 	begun := <-ran
-	e, err := Connect(t.Context(), p.nc.nc, Version(wireVersion+1))
+	e, err := Connect(t.Context(), p.Conn.NC, Version(wireVersion+1))
 	require.NoError(t, err)
 	config, _ := contentsOf(t, e.(*engine).parts[0])
-	require.Equal(t, strconv.Itoa(wireVersion+1), config.Metadata[metaVersion])
+	require.Equal(t, strconv.Itoa(wireVersion+1), config.Metadata[stream.MetaVersion])
 	next, err := durable.Open(t.Context(), e, durable.WithLease(busy.Longer(3*time.Second)))
 	require.NoError(t, err)
 	defer next.Close()
@@ -252,9 +253,9 @@ func outdated(t *testing.T, p *part) (*durable.Queue, <-chan *durable.Attempt) {
 func TestVersionIsReadFirst(t *testing.T) {
 	p := newPart(t)
 	for version, want := range map[string]error{"": durable.ErrStorage, "x": durable.ErrStorage, "0": durable.ErrStorage, "2": durable.ErrVersion} {
-		setMetadata(t, p, metaVersion, version)
+		setMetadata(t, p, stream.MetaVersion, version)
 		setMetadata(t, p, metaPartitions, "many")
-		_, err := Connect(t.Context(), p.nc.nc)
+		_, err := Connect(t.Context(), p.Conn.NC)
 		require.ErrorIs(t, err, want)
 		require.ErrorContains(t, err, "version")
 	}
@@ -270,7 +271,7 @@ func requireUnread(t *testing.T, p *part, filters ...string) {
 	t.Helper()
 	n := 0
 	for _, filter := range filters {
-		for page, err := range p.pages(t.Context(), p.subject(filter), 1, time.Time{}) {
+		for page, err := range p.Pages(t.Context(), p.subject(filter), 1, time.Time{}) {
 			require.NoError(t, err)
 			for _, m := range page {
 				if len(m.Data) > 0 && !bytes.Contains(m.Data, []byte(`"kind":"tick"`)) { // those are new
@@ -288,8 +289,8 @@ func addUnread(t *testing.T, p *part, id string, due, now time.Time) durable.Ref
 	r := recordAt(id, due, now)
 	r.Kind, r.Key, r.Signals, r.Payload = "k", id, true, []byte("payload}\n")
 	w := p.records.recordWrite(&r, nil, p.nearOf(due), now, false)
-	w.data = withUnread(w.data)
-	require.NoError(t, p.write(t.Context(), w, p.keyWrite(&r, 0)))
+	w.Data = withUnread(w.Data)
+	require.NoError(t, p.Write(t.Context(), w, p.keyWrite(&r, 0)))
 	return p.refOf(&r)
 }
 
@@ -298,7 +299,7 @@ func addUnread(t *testing.T, p *part, id string, due, now time.Time) durable.Ref
 func TestUnreadFieldsArePassedOn(t *testing.T) {
 	p := newPart(t, soon)
 	check := func(filters ...string) { t.Helper(); requireUnread(t, p, filters...) }
-	now := p.now().Truncate(time.Microsecond)
+	now := p.Now().Truncate(time.Microsecond)
 	job := func(id string, due time.Time) durable.Ref { return addUnread(t, p, id, due, now) }
 	q, err := durable.Open(t.Context(), connectPartTo(t, p))
 	require.NoError(t, err)
@@ -314,10 +315,10 @@ func TestUnreadFieldsArePassedOn(t *testing.T) {
 	failing := job("failing", now.Add(4*time.Second))
 	check("h.>", "q.>")
 	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 300ms", durable.Job{Kind: "tick"}))
-	schedule, err := p.last(t.Context(), p.scheduleSubject("s"))
+	schedule, err := p.Last(t.Context(), p.scheduleSubject("s"))
 	require.NoError(t, err)
 	newer := withUnread(append(schedule.Data, '\n'))
-	require.NoError(t, p.write(t.Context(), write{subject: schedule.Subject, data: newer, last: seq(schedule.Seq), rollup: true}))
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: schedule.Subject, Data: newer, Last: stream.Seq(schedule.Seq), Rollup: true}))
 	ticks := make(chan bool, 1000)
 	q.Handle("tick", func(context.Context, *durable.Attempt) error { ticks <- true; return nil })
 	ran := make(chan *durable.Attempt, 100)

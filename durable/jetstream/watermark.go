@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // The server's clock decides when a bucket is moved or closed, and that clock may be set
@@ -29,8 +30,10 @@ import (
 // buckets are a stream's: its messages by their subjects, and the watermark. It knows no job, and no clock decides
 // here. Mu guards the watermark alone, which is one value: near, far and seq of one message.
 type buckets struct {
-	*stream
+	*stream.Stream
 	subjects
+	staleAge time.Duration // handle.go
+	nonce    string        // of the witnesses of this engine
 
 	mu        sync.Mutex
 	watermark watermark
@@ -69,11 +72,11 @@ func (b *buckets) sync(ctx context.Context) error {
 	if err := b.readWatermark(ctx); err != nil {
 		return err
 	}
-	return b.clock.Sync(ctx)
+	return b.Clock.Sync(ctx)
 }
 
 func (b *buckets) readWatermark(ctx context.Context) error {
-	m, err := b.last(ctx, b.watermarkSubject())
+	m, err := b.Last(ctx, b.watermarkSubject())
 	if err == nil && m.Seq == 0 {
 		b.learn(bottom)
 	}
@@ -91,16 +94,16 @@ func (b *buckets) readWatermark(ctx context.Context) error {
 // markClosed writes the mark of a bucket, and with it what else belongs to that and the
 // watermark, if that has to rise. False without an error: another one has raised it, so try
 // again.
-func (b *buckets) markClosed(ctx context.Context, subject string, raise func(*watermark), with ...write) (bool, error) {
+func (b *buckets) markClosed(ctx context.Context, subject string, raise func(*watermark), with ...stream.Write) (bool, error) {
 	was := b.lowest()
 	f := was
 	raise(&f)
-	g := append(group{b.mark(subject)}, with...)
+	g := append(stream.Group{b.mark(subject)}, with...)
 	if f != was {
-		g = append(g, write{subject: b.watermarkSubject(), data: f.encode(), last: seq(was.seq), rollup: true})
+		g = append(g, stream.Write{Subject: b.watermarkSubject(), Data: f.encode(), Last: stream.Seq(was.seq), Rollup: true})
 	}
-	first, err := b.writeSeq(ctx, g...)
-	if errors.Is(err, errConflict) || errors.Is(err, errBusy) {
+	first, err := b.WriteSeq(ctx, g...)
+	if errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrBusy) {
 		return false, b.readWatermark(ctx)
 	}
 	if err == nil && f != was {
@@ -124,13 +127,13 @@ func (b *buckets) toFar(bucket int64, due, now time.Time) bool {
 
 // noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
 func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {
-	return b.write(ctx, write{subject: b.emptySubject(mark), data: []byte(strconv.FormatUint(last, 10)), rollup: true, ttl: markTTL})
+	return b.Write(ctx, stream.Write{Subject: b.emptySubject(mark), Data: []byte(strconv.FormatUint(last, 10)), Rollup: true, TTL: markTTL})
 }
 
 // wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
 // that back.
 func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
-	note, err := b.ofLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
+	note, err := b.OfLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
 	if err != nil || note.Seq == 0 {
 		return false, err
 	}
@@ -142,8 +145,8 @@ func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (
 }
 
 // mark is the message that says that a bucket is closed.
-func (b *buckets) mark(subject string) write {
-	return write{subject: subject, data: []byte("closed"), rollup: true, ttl: markTTL}
+func (b *buckets) mark(subject string) stream.Write {
+	return stream.Write{Subject: subject, Data: []byte("closed"), Rollup: true, TTL: markTTL}
 }
 
 // markTTL is for how long it is remembered that a bucket was closed.
@@ -152,12 +155,12 @@ const markTTL = 24 * time.Hour
 // bucketsOf returns the numbers of the buckets of a level that have something.
 func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64, error) {
 	prefix := b.subject(level) + "."
-	info, err := b.info(ctx, prefix+"*")
+	info, err := b.Info(ctx, prefix+"*")
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[int64]uint64, len(info.subjects))
-	for s, n := range info.subjects {
+	found := make(map[int64]uint64, len(info.Subjects))
+	for s, n := range info.Subjects {
 		number, err := strconv.ParseInt(strings.TrimPrefix(s, prefix), 10, 64)
 		if err == nil {
 			found[number] = n
@@ -168,12 +171,12 @@ func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64
 
 // contents returns what the near buckets have that a filter selects.
 func (b *buckets) contents(ctx context.Context, filter string) (map[int64]map[string]uint64, error) {
-	info, err := b.info(ctx, b.subject(filter))
+	info, err := b.Info(ctx, b.subject(filter))
 	if err != nil {
 		return nil, err
 	}
 	found := map[int64]map[string]uint64{}
-	for s, n := range info.subjects {
+	for s, n := range info.Subjects {
 		bucket, queue, ok := b.parseNear(s)
 		if !ok {
 			continue
@@ -201,6 +204,6 @@ const backupTTL = time.Minute
 
 // isBackedUp reports whether a backup may be under way.
 func (b *buckets) isBackedUp(ctx context.Context) (bool, error) {
-	m, err := b.last(ctx, b.backupSubject())
+	m, err := b.Last(ctx, b.backupSubject())
 	return m.Seq > 0, err
 }

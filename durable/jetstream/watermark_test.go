@@ -28,7 +28,7 @@ func recordAt(id string, due, born time.Time) driver.Record {
 // The watermark rises and never falls, whoever writes it, and is what a new engine finds.
 func TestWatermark(t *testing.T) {
 	p := newPart(t)
-	other, err := Connect(t.Context(), p.nc.nc)
+	other, err := Connect(t.Context(), p.Conn.NC)
 	require.NoError(t, err)
 	defer other.Close()
 	late := other.(*engine).parts[0]
@@ -48,7 +48,7 @@ func TestWatermark(t *testing.T) {
 		require.EqualValues(t, 100, q.lowest().near)
 		require.EqualValues(t, 7, q.lowest().far)
 	}
-	again, err := Connect(t.Context(), p.nc.nc)
+	again, err := Connect(t.Context(), p.Conn.NC)
 	require.NoError(t, err)
 	defer again.Close()
 	require.EqualValues(t, 100, again.(*engine).parts[0].lowest().near)
@@ -75,10 +75,10 @@ func TestWatermarkOfABackup(t *testing.T) {
 func TestInsertBelowTheWatermark(t *testing.T) {
 	for _, key := range []string{"", "key"} {
 		p := newPart(t)
-		other, err := Connect(t.Context(), p.nc.nc)
+		other, err := Connect(t.Context(), p.Conn.NC)
 		require.NoError(t, err)
 		defer other.Close()
-		now := p.now()
+		now := p.Now()
 		b := p.nearOf(now.Add(2 * time.Minute)) // so near that it is not in a far bucket
 		insert := func(p *part, id string, due, born time.Time) error {
 			r := recordAt(id, due, born)
@@ -112,9 +112,9 @@ func TestInsertBelowTheWatermark(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, r.Due.Equal(info.Due))
 		}
-		info, err := p.info(t.Context(), p.queues.nearSubject(b+1, "k"))
+		info, err := p.Info(t.Context(), p.queues.nearSubject(b+1, "k"))
 		require.NoError(t, err)
-		require.EqualValues(t, 3, info.subjects[p.queues.nearSubject(b+1, "k")], "each is stored once")
+		require.EqualValues(t, 3, info.Subjects[p.queues.nearSubject(b+1, "k")], "each is stored once")
 	}
 }
 
@@ -128,7 +128,7 @@ func TestMoveToClosedBuckets(t *testing.T) {
 			var by, early atomic.Int64
 			p := newPart(t, Shift(func(_ string, now time.Time) time.Time { return now.Add(time.Duration(by.Load())) }))
 			e := newEngine("default", []*part{p}, func(error) {})
-			now := p.now()
+			now := p.Now()
 			due := p.start(p.nearOf(now.Add(3 * time.Hour)))
 			const jobs = 50
 			for i := range jobs {
@@ -147,7 +147,7 @@ func TestMoveToClosedBuckets(t *testing.T) {
 			defer q.Close()
 			var ran atomic.Int64
 			q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
-				if p.now().Before(a.Due) || !a.Due.Equal(due) {
+				if p.Now().Before(a.Due) || !a.Due.Equal(due) {
 					early.Add(1)
 				}
 				ran.Add(1)
@@ -163,9 +163,9 @@ func TestMoveToClosedBuckets(t *testing.T) {
 			}
 			by.Store(int64(due.Sub(now) - 9*time.Minute)) // it is moved ten minutes ahead
 			until(func() bool {
-				info, err := p.info(t.Context(), p.subject("h.*"))
+				info, err := p.Info(t.Context(), p.subject("h.*"))
 				require.NoError(t, err)
-				return len(info.subjects) == 0
+				return len(info.Subjects) == 0
 			})
 			require.Zero(t, ran.Load(), "before its time")
 			n := 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // worker is what the Queue has of an engine to fetch, claim and end jobs. It joins the stories of which each is a type
@@ -25,7 +26,7 @@ type worker struct {
 
 func newWorker(e *engine, c driver.WorkConfig) *worker {
 	n := len(e.parts)
-	ht := &heart{c: c, heartbeats: make([]stored, n), backs: make([]int64, n), life: newLife(c)}
+	ht := &heart{c: c, heartbeats: make([]stream.Message, n), backs: make([]int64, n), life: newLife(c)}
 	rc, rl := newReconciler(ht, e.parts, e.notices), &releases{heart: ht, notices: e.notices}
 	return &worker{
 		heart: ht, budgets: newBudgets(), e: e, reconciler: rc, releases: rl,
@@ -46,13 +47,13 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 		if ctx.Err() != nil || !isUnanswered(err) {
 			return nil, err
 		}
-		e.parts[0].wait(ctx, 100*time.Millisecond)
+		e.parts[0].Wait(ctx, 100*time.Millisecond)
 	}
 }
 
 // isUnanswered reports whether there was no answer, so that it is worth asking again.
 func isUnanswered(err error) bool {
-	return (errors.Is(err, driver.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)) && !isDenial(err)
+	return (errors.Is(err, driver.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)) && !stream.IsDenial(err)
 }
 
 // Heartbeat writes the message anew, and reads when the server stored it: if that is
@@ -66,16 +67,16 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		now, err := p.lastSince(ctx, written, written.subject, false)
+		now, err := p.LastSince(ctx, written, written.Subject, false)
 		if err != nil {
 			return err
 		}
-		if err := p.clock.Sync(ctx); err != nil {
+		if err := p.Clock.Sync(ctx); err != nil {
 			return err
 		}
 		w.noteHeartbeat(p.buckets, now)
 		w.reconciler.reconcile(p)
-		asking, cancel := context.WithTimeout(ctx, answerTimeout)
+		asking, cancel := context.WithTimeout(ctx, stream.AnswerTimeout)
 		defer cancel()
 		_ = w.notifyCanceled(asking, p) // or the next heartbeat does: the lease is renewed
 		if p == w.e.parts[0] {
@@ -98,7 +99,7 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 func (w *worker) Close(ctx context.Context) error {
 	w.reconciler.compareNoMore()
 	w.releases.recall() // nobody would when the limits or pauses change
-	return w.each(func(p *part) error { return p.purge(ctx, p.workerSubject(w.c.Name), 0) })
+	return w.each(func(p *part) error { return p.Purge(ctx, p.workerSubject(w.c.Name), 0) })
 }
 
 // each calls f for all partitions at once.

@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"errors"
@@ -21,20 +21,20 @@ import (
 // The servers that the engine works with. Older ones than 2.12 know no atomic batches, and 2.12.7 has fixes
 // of security.
 var (
-	leastServer  = [3]int{2, 12, 7}
-	leastRestore = [3]int{2, 15, 0}
+	LeastServer  = [3]int{2, 12, 7}
+	LeastRestore = [3]int{2, 15, 0}
 )
 
 // errTooOld is that of a server that lacks what is needed.
 var errTooOld = errors.New("jetstream: the server is too old")
 
-func tooOld(nc *nats.Conn, least [3]int) error {
+func TooOld(nc *nats.Conn, least [3]int) error {
 	return fmt.Errorf("%w: this needs NATS %d.%d.%d, this server is %s", errTooOld, least[0], least[1], least[2], nc.ConnectedServerVersion())
 }
 
-// checkServer returns an error if the connected server is older than least. A version that cannot be
+// CheckServer returns an error if the connected server is older than least. A version that cannot be
 // read is taken to be new enough, and the stream tells.
-func checkServer(nc *nats.Conn, least [3]int) error {
+func CheckServer(nc *nats.Conn, least [3]int) error {
 	text, _, _ := strings.Cut(nc.ConnectedServerVersion(), "-")
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
@@ -49,13 +49,13 @@ func checkServer(nc *nats.Conn, least [3]int) error {
 		version[i] = n
 	}
 	if slices.Compare(version[:], least[:]) < 0 {
-		return tooOld(nc, least)
+		return TooOld(nc, least)
 	}
 	return nil
 }
 
-// allowAll asks for all that the engine uses of a stream, and reports whether that changes something.
-func allowAll(s *natsjs.StreamConfig) (changed bool) {
+// AllowAll asks for all that the engine uses of a stream, and reports whether that changes something.
+func AllowAll(s *natsjs.StreamConfig) (changed bool) {
 	for _, allow := range []*bool{&s.AllowDirect, &s.AllowMsgTTL, &s.AllowAtomicPublish, &s.AllowRollup} {
 		changed = changed || !*allow
 		*allow = true
@@ -70,9 +70,9 @@ const leastConsumers = 16
 // errSettings is that of a stream whose settings lose jobs or stop the queue.
 var errSettings = errors.New("jetstream: the stream's settings were changed")
 
-// checkSettings returns an error that names all settings of a stream with which jobs are lost, or
+// CheckSettings returns an error that names all settings of a stream with which jobs are lost, or
 // do not run.
-func checkSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
+func CheckSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
 	var wrong []string
 	check := func(is bool, name string, value any, want string) {
 		if is {
@@ -115,10 +115,28 @@ type trouble struct {
 	at       time.Time
 }
 
-// limitConsumers returns an error if the account may not have enough consumers.
-func limitConsumers(most int) error {
+// LimitConsumers returns an error if the account may not have enough consumers.
+func LimitConsumers(most int) error {
 	if most > 0 && most < leastConsumers {
 		return fmt.Errorf("%w: the account's max_consumers is %d, a queue needs %d at least", driver.ErrInvalid, most, leastConsumers)
 	}
 	return nil
+}
+
+const MetaVersion = "tickwheel-version"
+
+// versionAge is how long an answer of the server counts that has shown the version. Workers
+// poll more often.
+const versionAge = time.Second
+
+// VersionOf reads a stream's version. It returns ErrVersion for one that is higher than known.
+func VersionOf(text string, known int) (int, error) {
+	v, err := strconv.Atoi(text)
+	if err != nil || v < 1 {
+		return 0, fmt.Errorf("%w: cannot read the stream's version %q", driver.ErrStorage, text)
+	}
+	if v > known {
+		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", driver.ErrVersion, v, known)
+	}
+	return v, nil
 }

@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"context"
@@ -13,19 +13,19 @@ import (
 	"github.com/tickwheel/tickwheel/internal/stack"
 )
 
-// answerTimeout is for how long the answer to a question is awaited.
-const answerTimeout = 5 * time.Second
+// AnswerTimeout is for how long the answer to a question is awaited.
+const AnswerTimeout = 5 * time.Second
 
-// conn is a connection none of whose calls outlasts its context.
+// Conn is a connection none of whose calls outlasts its context.
 //
 // A nats.Conn holds a lock while it writes, and a write to a peer that reads nothing lasts
 // until it is given up, by default for a minute; to a server within the process, for ever.
 // Each other call waits for that lock, whatever its context says. So a call runs on a
 // goroutine of its own, and is left behind when its context or the engine ends. That costs
 // one to four microseconds.
-type conn struct {
-	nc    *nats.Conn
-	ended context.Context // with the engine; its cause is the error of all that is asked later
+type Conn struct {
+	NC    *nats.Conn
+	Ended context.Context // with the engine; its cause is the error of all that is asked later
 	stuck atomic.Int64    // calls of post that were left behind and have not returned
 
 	unanswerable atomic.Pointer[context.Context] // ends when no answer can come any more to what is asked now; see follow
@@ -35,8 +35,8 @@ type conn struct {
 	probing atomic.Bool
 }
 
-func newConn(nc *nats.Conn, ended context.Context) *conn {
-	c := &conn{nc: nc, ended: ended}
+func NewConn(nc *nats.Conn, ended context.Context) *Conn {
+	c := &Conn{NC: nc, Ended: ended}
 	c.payload.Store(nc.MaxPayload())
 	c.follow()
 	return c
@@ -47,19 +47,19 @@ func newConn(nc *nats.Conn, ended context.Context) *conn {
 // of it in any case. Without that each waits for its timeout, which is longer than an election, and so
 // does all that shares a commit with it. What was asked while there was no connection is sent over
 // the next one.
-func (c *conn) follow() {
+func (c *Conn) follow() {
 	renew := func() context.CancelFunc {
 		ctx, cancel := context.WithCancel(context.Background())
 		c.unanswerable.Store(&ctx)
 		return cancel
 	}
 	lose, lost := renew(), context.CancelFunc(nil) // lost: of before the connection was lost; nil while there is one
-	changes := c.nc.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
+	changes := c.NC.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
 	go func() {
-		defer c.nc.RemoveStatusListener(changes)
+		defer c.NC.RemoveStatusListener(changes)
 		for {
 			select {
-			case <-c.ended.Done():
+			case <-c.Ended.Done():
 				return
 			case status, open := <-changes:
 				switch {
@@ -69,24 +69,24 @@ func (c *conn) follow() {
 					c.losses.Add(1)
 					lost, lose = lose, renew()
 				case status == nats.CONNECTED && lost != nil:
-					time.AfterFunc(answerTimeout/5, lost)
+					time.AfterFunc(AnswerTimeout/5, lost)
 					lost = nil
-					c.payload.Store(c.nc.MaxPayload())
+					c.payload.Store(c.NC.MaxPayload())
 				}
 			}
 		}
 	}()
 }
 
-// maxPayload is how large a message may be, with its headers.
-func (c *conn) maxPayload() int { return int(c.payload.Load()) }
+// MaxPayload is how large a message may be, with its headers.
+func (c *Conn) MaxPayload() int { return int(c.payload.Load()) }
 
 // lost returns a channel that is closed when no answer can come any more to what is asked now.
-func (c *conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
+func (c *Conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
 
-// call calls f, and returns what it returns, or the reason why it was left behind. It also ends when unanswerable
+// Call calls f, and returns what it returns, or the reason why it was left behind. It also ends when unanswerable
 // is closed, which may be nil.
-func call[T any](ctx context.Context, c *conn, unanswerable <-chan struct{}, f func() (T, error)) (T, error) {
+func Call[T any](ctx context.Context, c *Conn, unanswerable <-chan struct{}, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
 		err error
@@ -109,55 +109,55 @@ func call[T any](ctx context.Context, c *conn, unanswerable <-chan struct{}, f f
 		return none, nats.ErrDisconnected
 	case <-ctx.Done():
 		return none, ctx.Err()
-	case <-c.ended.Done():
-		return none, context.Cause(c.ended)
+	case <-c.Ended.Done():
+		return none, context.Cause(c.Ended)
 	}
 }
 
 // closed tells a connection that is closed for good, which is durable.ErrClosed, from one
 // that was made anew: its requests end with the same error.
-func (c *conn) closed(err error) error {
+func (c *Conn) closed(err error) error {
 	switch {
 	case !errors.Is(err, nats.ErrConnectionClosed):
 		return err
-	case c.nc.IsClosed():
+	case c.NC.IsClosed():
 		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	}
 	return nats.ErrDisconnected
 }
 
-// request sends a message and returns the answer.
-func (c *conn) request(ctx context.Context, unanswerable <-chan struct{}, m *nats.Msg) (*nats.Msg, error) {
-	return call(ctx, c, unanswerable, func() (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
+// Request sends a message and returns the answer.
+func (c *Conn) Request(ctx context.Context, unanswerable <-chan struct{}, m *nats.Msg) (*nats.Msg, error) {
+	return Call(ctx, c, unanswerable, func() (*nats.Msg, error) { return c.NC.RequestMsgWithContext(ctx, m) })
 }
 
 // ask sends a request and returns a subscription, which unsubscribe ends. The answers come to msgs,
 // whose capacity is for all of them.
-func (c *conn) ask(ctx context.Context, api string, body []byte, msgs chan *nats.Msg) (*nats.Subscription, error) {
-	return call(ctx, c, nil, func() (*nats.Subscription, error) {
-		inbox := c.nc.NewInbox()
-		sub, err := c.nc.ChanSubscribe(inbox, msgs)
+func (c *Conn) ask(ctx context.Context, api string, body []byte, msgs chan *nats.Msg) (*nats.Subscription, error) {
+	return Call(ctx, c, nil, func() (*nats.Subscription, error) {
+		inbox := c.NC.NewInbox()
+		sub, err := c.NC.ChanSubscribe(inbox, msgs)
 		if err != nil {
 			return nil, err
 		}
-		err = c.nc.PublishRequest(api, inbox, body)
-		if err != nil || ctx.Err() != nil || c.ended.Err() != nil { // then nobody waits any more
+		err = c.NC.PublishRequest(api, inbox, body)
+		if err != nil || ctx.Err() != nil || c.Ended.Err() != nil { // then nobody waits any more
 			_ = sub.Unsubscribe()
 		}
 		return sub, err
 	})
 }
 
-func unsubscribe(sub *nats.Subscription) { go sub.Unsubscribe() } // it may wait for the lock
+func Unsubscribe(sub *nats.Subscription) { go sub.Unsubscribe() } // it may wait for the lock
 
-// post sends what may be lost. If that takes a second, it is left behind, and no more is sent
+// Post sends what may be lost. If that takes a second, it is left behind, and no more is sent
 // until it has returned: some callers have many such messages.
-func (c *conn) post(subject string, data []byte) {
+func (c *Conn) Post(subject string, data []byte) {
 	if c.stuck.Load() > 0 {
 		return
 	}
 	done := make(chan struct{})
-	go func() { _ = c.nc.Publish(subject, data); close(done) }()
+	go func() { _ = c.NC.Publish(subject, data); close(done) }()
 	t := time.NewTimer(time.Second)
 	defer t.Stop()
 	select {
@@ -174,14 +174,14 @@ const doubtAfter = 2 * time.Second
 // probe makes the connection anew if the server does not answer a ping. A connection may be half open: the machine
 // at its other end is gone, or its server is frozen, and nobody has said so. Package nats finds that out by
 // itself after four minutes. A server that is busy answers pings all the same.
-func (c *conn) probe() {
+func (c *Conn) probe() {
 	if !c.probing.CompareAndSwap(false, true) {
 		return
 	}
 	defer c.probing.Store(false)
-	ctx, cancel := context.WithTimeout(c.ended, doubtAfter)
+	ctx, cancel := context.WithTimeout(c.Ended, doubtAfter)
 	defer cancel()
-	if c.nc.Status() == nats.CONNECTED && c.nc.FlushWithContext(ctx) != nil && c.ended.Err() == nil {
-		_ = c.nc.ForceReconnect() // it fails if the connection is closed for good
+	if c.NC.Status() == nats.CONNECTED && c.NC.FlushWithContext(ctx) != nil && c.Ended.Err() == nil {
+		_ = c.NC.ForceReconnect() // it fails if the connection is closed for good
 	}
 }

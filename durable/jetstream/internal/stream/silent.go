@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 //   - a connection without an answer is checked and made anew (conn.probe).
 
 const (
-	silentAfter = time.Second            // a question to one certain server is not waited for any longer
+	SilentAfter = time.Second            // a question to one certain server is not waited for any longer
 	askAgain    = 100 * time.Millisecond // without an answer: then the question is asked again
 	maxAsked    = 8                      // times is a question asked
 )
@@ -55,7 +55,7 @@ func soonest[T any](ctx context.Context, replicas int, ask func(ctx context.Cont
 	}
 }
 
-// timedOut reports whether a question had no answer in its time, which ends before ctx.
-func timedOut(ctx context.Context, err error) bool {
+// TimedOut reports whether a question had no answer in its time, which ends before ctx.
+func TimedOut(ctx context.Context, err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 }

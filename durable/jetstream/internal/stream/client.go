@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,12 +24,11 @@ import (
 // All but reigns is fixed once the stream is open. A question ends with its ctx, with the engine, and when no answer can
 // come any more; no lock is held while one is under way.
 type client struct {
-	nc       *conn
-	api      string // what the server's API is called
-	denials  *denials
-	name     string          // of the stream
-	replicas int             // of the stream
-	closed   context.Context // its cause is the error of all that is asked later
+	Conn     *Conn
+	API      string // what the server's API is called
+	Denials  *Denials
+	Name     string // of the stream
+	Replicas int    // of the stream
 	reigns   atomic.Pointer[reign]
 }
 
@@ -43,47 +41,47 @@ func (c *client) request(ctx context.Context, subject string, body []byte) (*nat
 			return m, nil
 		}
 		err = cmp.Or(err, nats.ErrNoResponders)
-		if _, bounded := ctx.Deadline(); !bounded && !errors.Is(err, nats.ErrDisconnected) || ctx.Err() != nil || isDenial(err) || c.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
+		if _, bounded := ctx.Deadline(); !bounded && !errors.Is(err, nats.ErrDisconnected) || ctx.Err() != nil || IsDenial(err) || c.Conn.Ended.Err() != nil || errors.Is(err, driver.ErrClosed) {
 			return nil, err
 		}
-		c.wait(ctx, 100*time.Millisecond)
+		c.Wait(ctx, 100*time.Millisecond)
 	}
 }
 
 // requestOnce returns the answer, or why there is none: also that the server denies the question.
 func (c *client) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
-	if c.closed.Err() != nil {
-		return nil, c.closedBy()
+	if c.Conn.Ended.Err() != nil {
+		return nil, c.ClosedBy()
 	}
-	ctx, stop := c.denials.during(ctx, about(subject))
+	ctx, stop := c.Denials.During(ctx, about(subject))
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
-	m, err := c.nc.request(ctx, c.deposed(), &nats.Msg{Subject: subject, Data: body})
+	m, err := c.Conn.Request(ctx, c.deposed(), &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
-		err = denied(ctx, err)
+		err = Denied(ctx, err)
 	}
 	return m, err
 }
 
-// ask calls the server's API, which answers with an error or with what is read into answer, if
+// Ask calls the server's API, which answers with an error or with what is read into answer, if
 // that is not nil. A request that is nil is empty.
-func (c *client) ask(ctx context.Context, api string, request, answer any) (err error) {
+func (c *client) Ask(ctx context.Context, api string, request, answer any) (err error) {
 	var body []byte
 	if request != nil {
 		if body, err = json.Marshal(request); err != nil {
 			return err
 		}
 	}
-	m, err := c.request(ctx, c.api+api, body)
+	m, err := c.request(ctx, c.API+api, body)
 	if err != nil {
 		return err
 	}
-	return parseAnswer(m.Data, answer)
+	return ParseAnswer(m.Data, answer)
 }
 
-// parseAnswer reads what the server's API has answered.
-func parseAnswer(data []byte, answer any) error {
+// ParseAnswer reads what the server's API has answered.
+func ParseAnswer(data []byte, answer any) error {
 	var failed struct {
 		Error *apiError `json:"error"`
 	}
@@ -96,34 +94,34 @@ func parseAnswer(data []byte, answer any) error {
 	return json.Unmarshal(data, answer)
 }
 
-// ofLeader returns a message as the stream's leader has it, the zero stored if there is none.
-func (c *client) ofLeader(ctx context.Context, request map[string]any) (stored, error) {
+// OfLeader returns a message as the stream's leader has it, the zero Message if there is none.
+func (c *client) OfLeader(ctx context.Context, request map[string]any) (Message, error) {
 	var answer struct {
-		Message stored `json:"message"`
+		Message Message `json:"message"`
 	}
-	err := c.ask(ctx, "STREAM.MSG.GET."+c.name, request, &answer)
+	err := c.Ask(ctx, "STREAM.MSG.GET."+c.Name, request, &answer)
 	if errors.Is(err, driver.ErrNotFound) {
 		err = nil
 	}
 	return answer.Message, err
 }
 
-// last returns the last message of a subject, from the stream's leader: what was written
-// before, by anybody, is seen. The zero stored if there is none.
-func (c *client) last(ctx context.Context, subject string) (stored, error) {
-	if c.replicas > 1 {
-		return c.ofLeader(ctx, map[string]any{"last_by_subj": subject})
+// Last returns the last message of a subject, from the stream's leader: what was written
+// before, by anybody, is seen. The zero Message if there is none.
+func (c *client) Last(ctx context.Context, subject string) (Message, error) {
+	if c.Replicas > 1 {
+		return c.OfLeader(ctx, map[string]any{"last_by_subj": subject})
 	}
-	return c.directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
+	return c.Directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
 }
 
-// directly reads one message from any server that has the stream; the zero stored if there is none.
-func (c *client) directly(ctx context.Context, subject string, body []byte) (stored, error) {
-	m, err := soonest(ctx, c.replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
-		return c.request(ctx, c.api+"DIRECT.GET."+c.name+subject, body)
+// Directly reads one message from any server that has the stream; the zero Message if there is none.
+func (c *client) Directly(ctx context.Context, subject string, body []byte) (Message, error) {
+	m, err := soonest(ctx, c.Replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
+		return c.request(ctx, c.API+"DIRECT.GET."+c.Name+subject, body)
 	})
 	if err != nil {
-		return stored{}, err
+		return Message{}, err
 	}
 	s, err := parseStored(m)
 	if errors.Is(err, driver.ErrNotFound) {
@@ -132,34 +130,34 @@ func (c *client) directly(ctx context.Context, subject string, body []byte) (sto
 	return s, err
 }
 
-func (c *client) lastNow(ctx context.Context) lastRead {
-	return func(subject string) (stored, error) { return c.last(ctx, subject) }
+func (c *client) LastNow(ctx context.Context) LastRead {
+	return func(subject string) (Message, error) { return c.Last(ctx, subject) }
 }
 
-// lastOf reads some subjects in one request, where one server has the stream. Otherwise, and of all
+// LastOf reads some subjects in one request, where one server has the stream. Otherwise, and of all
 // other subjects, each is read when its last message is needed.
-func (c *client) lastOf(ctx context.Context, subjects ...string) (lastRead, error) {
-	if c.replicas > 1 {
-		return c.lastNow(ctx), nil
+func (c *client) LastOf(ctx context.Context, subjects ...string) (LastRead, error) {
+	if c.Replicas > 1 {
+		return c.LastNow(ctx), nil
 	}
-	found, err := c.lasts(ctx, subjects)
-	return func(subject string) (stored, error) {
+	found, err := c.Lasts(ctx, subjects)
+	return func(subject string) (Message, error) {
 		if slices.Contains(subjects, subject) {
 			return found[subject], nil
 		}
-		return c.last(ctx, subject)
+		return c.Last(ctx, subject)
 	}, err
 }
 
-// lastRead is last, of a subject that may be read already.
-type lastRead func(subject string) (stored, error)
+// LastRead is last, of a subject that may be read already.
+type LastRead func(subject string) (Message, error)
 
-// lasts returns the last message of each of the subjects that has one; see direct.
-func (c *client) lasts(ctx context.Context, subjects []string) (map[string]stored, error) {
-	found := make(map[string]stored, len(subjects))
+// Lasts returns the last message of each of the subjects that has one; see direct.
+func (c *client) Lasts(ctx context.Context, subjects []string) (map[string]Message, error) {
+	found := make(map[string]Message, len(subjects))
 	for len(subjects) > 0 {
 		n := 0
-		for size := 0; n < min(len(subjects), pageSize) && size <= c.nc.maxPayload()/2; n++ {
+		for size := 0; n < min(len(subjects), PageSize) && size <= c.Conn.MaxPayload()/2; n++ {
 			size += len(subjects[n]) + len(`"",`)
 		}
 		all, err := c.direct(ctx, map[string]any{"multi_last": subjects[:n]})
@@ -174,69 +172,69 @@ func (c *client) lasts(ctx context.Context, subjects []string) (map[string]store
 	return found, nil
 }
 
-// witness is a message that is known to have been written.
-type witness struct {
-	subject string
-	seq     uint64
+// Witness is a message that is known to have been written.
+type Witness struct {
+	Subject string
+	Seq     uint64
 }
 
-// errBehind is that of a read that no server has answered that was known to be up to date.
-var errBehind = errors.New("jetstream: the server that answers is behind, or what was written is gone")
+// ErrBehind is that of a read that no server has answered that was known to be up to date.
+var ErrBehind = errors.New("jetstream: the server that answers is behind, or what was written is gone")
 
-// lastSince is last as of when the witness was written, or later, whoever answers. A message that
+// LastSince is last as of when the witness was written, or later, whoever answers. A message that
 // is lasting is true whenever it was written, and so is known from any server.
 //
 // To ask the leader is not enough for that: a leader that is cut off from the others does
 // not know for some seconds that it was deposed, and answers as things were before. So the
 // witness is read with the subject, in one isolated read: a server that has it has all
 // that was written before it. Where there is but one server it is never behind.
-func (c *client) lastSince(ctx context.Context, w witness, subject string, lasting bool) (stored, error) {
-	if c.replicas == 1 {
-		return c.last(ctx, subject)
+func (c *client) LastSince(ctx context.Context, w Witness, subject string, lasting bool) (Message, error) {
+	if c.Replicas == 1 {
+		return c.Last(ctx, subject)
 	}
-	found, err := c.lastsSince(ctx, w, lasting, subject)
+	found, err := c.LastsSince(ctx, w, lasting, subject)
 	return found[subject], err
 }
 
-// lastsSince is lastSince of several subjects, of which the first may be lasting.
-func (c *client) lastsSince(ctx context.Context, w witness, lasting bool, subjects ...string) (map[string]stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*answerTimeout)
+// LastsSince is LastSince of several subjects, of which the first may be lasting.
+func (c *client) LastsSince(ctx context.Context, w Witness, lasting bool, subjects ...string) (map[string]Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*AnswerTimeout)
 	defer cancel()
 	for {
-		found, err := c.lasts(ctx, append([]string{w.subject}, subjects...))
+		found, err := c.Lasts(ctx, append([]string{w.Subject}, subjects...))
 		_, ok := found[subjects[0]]
-		if lasting && ok || err == nil && found[w.subject].Seq >= w.seq {
+		if lasting && ok || err == nil && found[w.Subject].Seq >= w.Seq {
 			return found, nil
 		}
-		if c.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || c.closed.Err() != nil {
-			return nil, cmp.Or(err, errBehind)
+		if c.Wait(ctx, 10*time.Millisecond); ctx.Err() != nil || c.Conn.Ended.Err() != nil {
+			return nil, cmp.Or(err, ErrBehind)
 		}
 	}
 }
 
-// knows returns errBehind if the server that says that it leads has not what is known to
+// Knows returns ErrBehind if the server that says that it leads has not what is known to
 // have been written.
-func (c *client) knows(ctx context.Context, w witness) error {
-	m, err := c.last(ctx, w.subject)
-	if err == nil && m.Seq < w.seq {
-		return errBehind
+func (c *client) Knows(ctx context.Context, w Witness) error {
+	m, err := c.Last(ctx, w.Subject)
+	if err == nil && m.Seq < w.Seq {
+		return ErrBehind
 	}
 	return err
 }
 
-// pages yields the messages of a filter in the stream's order, from a sequence or, if that
+// Pages yields the messages of a filter in the stream's order, from a sequence or, if that
 // is 0, from a time on; see direct.
-func (c *client) pages(ctx context.Context, filter string, from uint64, since time.Time) iter.Seq2[[]stored, error] {
-	return func(yield func([]stored, error) bool) {
+func (c *client) Pages(ctx context.Context, filter string, from uint64, since time.Time) iter.Seq2[[]Message, error] {
+	return func(yield func([]Message, error) bool) {
 		for {
-			request := map[string]any{"next_by_subj": filter, "batch": pageSize, "max_bytes": pageBytes}
+			request := map[string]any{"next_by_subj": filter, "batch": PageSize, "max_bytes": pageBytes}
 			if from > 0 {
 				request["seq"] = from
 			} else {
 				request["start_time"] = since.UTC()
 			}
 			page, err := c.direct(ctx, request)
-			if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && c.closed.Err() == nil {
+			if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && c.Conn.Ended.Err() == nil {
 				continue // the end of the answer was lost
 			}
 			if err != nil {
@@ -251,14 +249,14 @@ func (c *client) pages(ctx context.Context, filter string, from uint64, since ti
 	}
 }
 
-// closedBy is the error of a call to an engine that has ended.
-func (c *client) closedBy() error { return context.Cause(c.closed) }
+// ClosedBy is the error of a call to an engine that has ended.
+func (c *client) ClosedBy() error { return context.Cause(c.Conn.Ended) }
 
 // Of the answers of a server, these have to be told apart.
 var (
-	errConflict = errors.New("jetstream: another write came first")
-	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over, or two groups of a batch write one subject
-	errTooMany  = errors.New("jetstream: too many subjects for one answer")
+	ErrConflict = errors.New("jetstream: another write came first")
+	ErrBusy     = errors.New("jetstream: the server is busy with the same") // soon over, or two groups of a batch write one subject
+	ErrTooMany  = errors.New("jetstream: too many subjects for one answer")
 )
 
 const (
@@ -268,8 +266,8 @@ const (
 	codeIncomplete     = 10176
 	codeNotFound       = 10037
 	codeNoConsumer     = 10014
-	codeNoStream       = 10059
-	codeNameInUse      = 10058
+	CodeNoStream       = 10059
+	CodeNameInUse      = 10058
 	codeSameSubject    = 10111
 )
 
@@ -291,9 +289,9 @@ func (e *apiError) err() error {
 	}
 	switch e.ErrCode {
 	case codeWrongLast:
-		return errConflict
+		return ErrConflict
 	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete, codeSameSubject:
-		return errBusy
+		return ErrBusy
 	case codeNotFound, codeNoConsumer:
 		return driver.ErrNotFound
 	case 10002, 10023, 10028, 10047, 10122:
@@ -307,24 +305,24 @@ func (e *apiError) err() error {
 	return e
 }
 
-// isCode reports whether an error is that of the server with a code.
-func isCode(err error, code int) bool {
+// IsCode reports whether an error is that of the server with a code.
+func IsCode(err error, code int) bool {
 	e, ok := errors.AsType[*apiError](err)
 	return ok && e.ErrCode == code
 }
 
-// stored is a message of the stream.
-type stored struct {
+// Message is a message of the stream.
+type Message struct {
 	Subject string    `json:"subject"`
 	Seq     uint64    `json:"seq"`
 	Data    []byte    `json:"data"`
 	Time    time.Time `json:"time"`
 
-	ttl string // as it was written; of reads that do not ask the leader
+	TTL string // as it was written; of reads that do not ask the leader
 }
 
 // parseStored reads an answer to a direct get.
-func parseStored(m *nats.Msg) (s stored, err error) {
+func parseStored(m *nats.Msg) (s Message, err error) {
 	switch m.Header.Get("Status") {
 	case "":
 	case "404":
@@ -332,11 +330,11 @@ func parseStored(m *nats.Msg) (s stored, err error) {
 	case "503":
 		return s, nats.ErrNoResponders
 	case "413":
-		return s, errTooMany
+		return s, ErrTooMany
 	default:
 		return s, fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}
-	s = stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data, ttl: m.Header.Get("Nats-TTL")}
+	s = Message{Subject: m.Header.Get("Nats-Subject"), Data: m.Data, TTL: m.Header.Get("Nats-TTL")}
 	if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
 		s.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
 	}
@@ -346,13 +344,13 @@ func parseStored(m *nats.Msg) (s stored, err error) {
 	return s, nil
 }
 
-// wait waits, but not for longer than ctx and the engine last.
-func (c *client) wait(ctx context.Context, d time.Duration) {
+// Wait waits, but not for longer than ctx and the engine last.
+func (c *client) Wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-	case <-c.closed.Done():
+	case <-c.Conn.Ended.Done():
 	case <-t.C:
 	}
 }
@@ -363,28 +361,28 @@ var noLeader = []byte(`"err_code":10008,`)
 // direct reads many messages at once from any server that has the stream, so that what
 // was written a moment ago may be missing. It asks again if a part of the answer was lost: with the
 // connection, or since a message ended while the server was reading it.
-func (c *client) direct(ctx context.Context, request map[string]any) (all []stored, err error) {
+func (c *client) direct(ctx context.Context, request map[string]any) (all []Message, err error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	if c.closed.Err() != nil {
-		return nil, c.closedBy()
+	if c.Conn.Ended.Err() != nil {
+		return nil, c.ClosedBy()
 	}
-	api := c.api + "DIRECT.GET." + c.name
-	ctx, stop := c.denials.during(ctx, about(api))
+	api := c.API + "DIRECT.GET." + c.Name
+	ctx, stop := c.Denials.During(ctx, about(api))
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 4*AnswerTimeout)
 	defer cancel()
 	_, several := request["multi_last"]
 	for {
-		all, err = soonest(ctx, c.replicas, func(ctx context.Context, heard *atomic.Bool) ([]stored, error) {
+		all, err = soonest(ctx, c.Replicas, func(ctx context.Context, heard *atomic.Bool) ([]Message, error) {
 			return c.answers(ctx, api, body, several, heard)
 		})
-		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.closed.Err() != nil {
+		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.Conn.Ended.Err() != nil {
 			return all, err
 		}
-		c.wait(ctx, 100*time.Millisecond)
+		c.Wait(ctx, 100*time.Millisecond)
 	}
 }
 
@@ -393,19 +391,19 @@ var errIncomplete = errors.New("jetstream: a part of an answer is missing")
 // answers returns the messages that answer one question of direct, which may name several subjects.
 // A connection that is made anew gets the rest of an answer, without what was sent meanwhile. So each
 // message, and the end of all, names the one before. It sets heard with each message.
-func (c *client) answers(ctx context.Context, api string, body []byte, several bool, heard *atomic.Bool) (all []stored, err error) {
-	msgs, lost := make(chan *nats.Msg, maxAnswer+1), c.nc.lost() // one says that these are all
-	sub, err := c.nc.ask(ctx, api, body, msgs)
+func (c *client) answers(ctx context.Context, api string, body []byte, several bool, heard *atomic.Bool) (all []Message, err error) {
+	msgs, lost := make(chan *nats.Msg, maxAnswer+1), c.Conn.lost() // one says that these are all
+	sub, err := c.Conn.ask(ctx, api, body, msgs)
 	if err != nil {
 		return nil, err
 	}
-	defer unsubscribe(sub)
+	defer Unsubscribe(sub)
 	before := "0"
 	for {
 		select {
 		case m, ok := <-msgs:
 			if !ok {
-				return nil, c.nc.closed(nats.ErrConnectionClosed)
+				return nil, c.Conn.closed(nats.ErrConnectionClosed)
 			}
 			heard.Store(true)
 			status, last := m.Header.Get("Status"), m.Header.Get("Nats-Last-Sequence")
@@ -424,35 +422,18 @@ func (c *client) answers(ctx context.Context, api string, body []byte, several b
 		case <-lost:
 			return nil, nats.ErrDisconnected
 		case <-ctx.Done():
-			return nil, denied(ctx, ctx.Err())
+			return nil, Denied(ctx, ctx.Err())
 		}
 	}
 }
 
-// pageSize is how many messages are read at once. A page of large ones ends with the one that
+// PageSize is how many messages are read at once. A page of large ones ends with the one that
 // exceeds pageBytes.
 const (
 	maxAnswer = 1024 // messages; the server's limit
-	pageSize  = 500
+	PageSize  = 500
 	pageBytes = 4 << 20
 )
-
-// maxReads is how many jobs at once read what they depend on.
-const maxReads = 64
-
-// inParallel calls f for each element, maxReads at a time.
-func inParallel[T any](all []T, f func(T)) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, maxReads)
-	for _, v := range all {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			f(v)
-		})
-	}
-	wg.Wait()
-}
 
 // reign is the time during which one server leads a stream.
 type reign struct {
@@ -467,7 +448,7 @@ func (c *client) noteLeader(of string) {
 		return
 	}
 	if was != nil {
-		time.AfterFunc(silentAfter, func() { close(was.over) })
+		time.AfterFunc(SilentAfter, func() { close(was.over) })
 	}
 }
 
@@ -487,10 +468,10 @@ var unanswered = []error{
 	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, driver.ErrUncertain,
 }
 
-// isRefusal reports whether asking again is of no use: the server has said no, and does
+// IsRefusal reports whether asking again is of no use: the server has said no, and does
 // not say so because it has just started, or is without a leader; or what it has said
 // cannot be worked with.
-func isRefusal(err error) bool {
+func IsRefusal(err error) bool {
 	refusal, said := errors.AsType[*apiError](err)
 	if !said {
 		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
@@ -504,9 +485,9 @@ func isRefusal(err error) bool {
 	return true
 }
 
-// removeConsumer removes a consumer. The leader of the cluster does it, and the server of the consumer answers.
-func (c *client) removeConsumer(ctx context.Context, consumer string, patience time.Duration) error {
+// RemoveConsumer removes a consumer. The leader of the cluster does it, and the server of the consumer answers.
+func (c *client) RemoveConsumer(ctx context.Context, consumer string, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return c.ask(ctx, "CONSUMER.DELETE."+c.name+"."+consumer, nil, nil)
+	return c.Ask(ctx, "CONSUMER.DELETE."+c.Name+"."+consumer, nil, nil)
 }

@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"cmp"
@@ -18,10 +18,10 @@ import (
 // caller would wait for an answer in vain. So a caller registers its subject, and fails if the
 // server denies it.
 
-// denials holds the callers that wait for answers on a connection. Mu guards what is below it: the connection's
+// Denials holds the callers that wait for answers on a connection. Mu guards what is below it: the connection's
 // goroutine tells of a denial while callers come and go.
-type denials struct {
-	nc    *nats.Conn
+type Denials struct {
+	NC    *nats.Conn
 	inbox string // the prefix of the subjects of answers
 
 	mu      sync.Mutex
@@ -35,9 +35,9 @@ type caller struct {
 	deny     context.CancelCauseFunc
 }
 
-// watchDenials calls report for each error of a connection, and then the handler that was set before.
-func watchDenials(nc *nats.Conn) *denials {
-	d := &denials{nc: nc, callers: map[*caller]bool{}, inbox: cmp.Or(nc.Opts.InboxPrefix, "_INBOX") + "."}
+// WatchDenials calls report for each error of a connection, and then the handler that was set before.
+func WatchDenials(nc *nats.Conn) *Denials {
+	d := &Denials{NC: nc, callers: map[*caller]bool{}, inbox: cmp.Or(nc.Opts.InboxPrefix, "_INBOX") + "."}
 	next := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		d.report(err)
@@ -54,8 +54,8 @@ var deniedSubject = regexp.MustCompile(`for (Publish|Subscription) to "([^"]+)"`
 
 // report fails the callers that an error concerns. A client subscribes once to the answers to
 // all its requests, so if that is denied, no caller gets an answer.
-func (d *denials) report(err error) {
-	if !isDenial(err) {
+func (d *Denials) report(err error) {
+	if !IsDenial(err) {
 		return
 	}
 	found := deniedSubject.FindStringSubmatch(err.Error())
@@ -67,7 +67,7 @@ func (d *denials) report(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if deaf {
-		d.deaf, d.since = &deafError{err}, d.nc.Stats().Reconnects
+		d.deaf, d.since = &deafError{err}, d.NC.Stats().Reconnects
 		err = d.deaf
 	}
 	for c := range d.callers {
@@ -82,14 +82,14 @@ type deafError struct{ error }
 
 func (e *deafError) Unwrap() error { return e.error }
 
-// during returns a context that ends when the server denies a subject that concerns the caller,
+// During returns a context that ends when the server denies a subject that concerns the caller,
 // until stop is called.
-func (d *denials) during(ctx context.Context, concerns func(subject string) bool) (_ context.Context, stop func()) {
+func (d *Denials) During(ctx context.Context, concerns func(subject string) bool) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &caller{concerns, cancel}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.deaf != nil && d.since == d.nc.Stats().Reconnects {
+	if d.deaf != nil && d.since == d.NC.Stats().Reconnects {
 		cancel(d.deaf)
 	}
 	d.callers[c] = true
@@ -106,27 +106,27 @@ func about(subject string) func(string) bool {
 	return func(denied string) bool { return denied == subject }
 }
 
-// api returns a function that matches the requests to the server's API about a stream.
-func api(stream string) func(string) bool {
+// APIOf returns a function that matches the requests to the server's API about a stream.
+func APIOf(stream string) func(string) bool {
 	return func(denied string) bool {
 		return strings.HasPrefix(denied, "$JS.") && strings.Contains(denied+".", "."+stream+".")
 	}
 }
 
-// denied returns the denial that has ended ctx, or err if there is none.
-func denied(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); isDenial(cause) {
+// Denied returns the denial that has ended ctx, or err if there is none.
+func Denied(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); IsDenial(cause) {
 		return cause
 	}
 	return err
 }
 
-func isDenial(err error) bool { return errors.Is(err, nats.ErrPermissionViolation) }
+func IsDenial(err error) bool { return errors.Is(err, nats.ErrPermissionViolation) }
 
 // deniedWrite is denied for the error of a write.
 func deniedWrite(ctx context.Context, err error) error {
 	if err != nil {
-		err = denied(ctx, err)
+		err = Denied(ctx, err)
 	}
 	if errors.As(err, new(*deafError)) {
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
@@ -134,5 +134,5 @@ func deniedWrite(ctx context.Context, err error) error {
 	return err
 }
 
-// isLost reports whether the answer to a write was lost, so that asking again may bring one.
-func isLost(err error) bool { return errors.Is(err, driver.ErrUncertain) && !isDenial(err) }
+// IsLost reports whether the answer to a write was lost, so that asking again may bring one.
+func IsLost(err error) bool { return errors.Is(err, driver.ErrUncertain) && !IsDenial(err) }

@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A question is asked again beside those that have no answer, so often at most, and not while one is being
@@ -55,41 +53,19 @@ func TestSoonest(t *testing.T) {
 	}
 }
 
-// While a worker's own heartbeat is old, nobody says which kinds no worker handles: the server that answers may
-// be behind, and those of all others be old as well.
-func TestUnhandledWithoutOwnHeartbeat(t *testing.T) {
-	t.Parallel()
-	p := newPart(t)
-	now := p.now()
-	require.NoError(t, p.insertOne(t.Context(), recordAt("x", now, now)))
-	e := newEngine("default", []*part{p}, nil)
-	w := newWorker(e, driver.WorkConfig{Name: "w", Lease: time.Minute})
-	unhandled := func() int {
-		all, err := e.Unhandled(t.Context())
-		require.NoError(t, err)
-		return len(all)
-	}
-	require.Equal(t, 1, unhandled(), "there is no worker")
-	e.notices.listeners = append(e.notices.listeners, &listener{name: "w"})
-	_, err := e.Unhandled(t.Context())
-	require.ErrorIs(t, err, errBehind)
-	require.NoError(t, w.Heartbeat(t.Context()))
-	require.Equal(t, 1, unhandled(), "it has another kind")
-}
-
 // A request that a leader has not answered is given up when the leader is known to be deposed, and not after its timeout.
 func TestLeaderDeposed(t *testing.T) {
 	t.Parallel()
-	p := newPart(t)
+	p, _ := newStream(t, 3, nil)
 	const silent = "silent"
-	_, err := p.nc.nc.Subscribe(silent, func(*nats.Msg) {})
+	_, err := p.Conn.NC.Subscribe(silent, func(*nats.Msg) {})
 	require.NoError(t, err)
 	p.noteLeader("n0 since then")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	given := make(chan error, 1)
 	go func() {
-		_, err := p.nc.request(ctx, p.deposed(), &nats.Msg{Subject: silent})
+		_, err := p.Conn.Request(ctx, p.deposed(), &nats.Msg{Subject: silent})
 		given <- err
 	}()
 	time.Sleep(10 * time.Millisecond)

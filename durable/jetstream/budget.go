@@ -1,0 +1,97 @@
+package jetstream
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Messages that were asked for and not handed on yet take memory here, and in the server, which
+// cuts off a client that is 64 MiB behind. So all that a worker asks for at one time, over
+// all partitions and buckets, has a bound in bytes: readers take of it before they ask,
+// and give back when what came was handed on. A reader that waits for what may come must
+// not keep others from what is there, and a far bucket is to be moved though no handler
+// is free, so each of these has a part of the bound for itself.
+const (
+	readBytes = 4 << 20 // of those that read what is there
+	waitBytes = 4 << 20 // of those that wait for what may come
+	moveBytes = 1 << 20 // of those that move far buckets
+
+	// readSize is what one reader takes. The largest job fits, so every request makes
+	// progress: a payload has 256 KiB at most. It also fits fetchSize small jobs.
+	readSize = 1 << 20
+
+	// waitSize is what one takes that waits, and less if many do. A job that does not fit
+	// is read with readSize.
+	waitSize = 128 << 10
+)
+
+// budget is a number of bytes that may be asked for. Mu guards what is below it; free never falls below zero.
+type budget struct {
+	size int
+
+	mu    sync.Mutex
+	freed *sync.Cond
+	free  int
+	users int
+	turns []int64 // of those that wait
+}
+
+func newBudget(size int) *budget {
+	b := &budget{size: size, free: size}
+	b.freed = sync.NewCond(&b.mu)
+	return b
+}
+
+// take waits until n bytes are free, and takes them; false if ctx has ended before. The lowest
+// turn comes first. Readers of all overdue buckets wait here at the same time, and without an
+// order the newest bucket would be read as soon as the oldest.
+func (b *budget) take(ctx context.Context, n int, turn int64) bool {
+	defer context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		b.freed.Broadcast()
+		b.mu.Unlock()
+	})()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turns = append(b.turns, turn)
+	for (b.free < n || slices.Min(b.turns) < turn) && ctx.Err() == nil {
+		b.freed.Wait()
+	}
+	i := slices.Index(b.turns, turn)
+	b.turns = slices.Delete(b.turns, i, i+1)
+	b.freed.Broadcast() // the next one may fit, too
+	if ctx.Err() != nil {
+		return false
+	}
+	b.free -= n
+	return true
+}
+
+func (b *budget) give(n int) {
+	b.mu.Lock()
+	b.free += n
+	b.mu.Unlock()
+	b.freed.Broadcast()
+}
+
+// join adds n to the number of readers that use the budget.
+func (b *budget) join(n int) {
+	b.mu.Lock()
+	b.users += n
+	b.mu.Unlock()
+}
+
+// part returns what one may take so that there is some for all.
+func (b *budget) part(most int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return min(most, b.size/max(1, b.users))
+}
+
+// budgets are those of a worker.
+type budgets struct{ read, wait, move *budget }
+
+func newBudgets() budgets {
+	return budgets{newBudget(readBytes), newBudget(waitBytes), newBudget(moveBytes)}
+}

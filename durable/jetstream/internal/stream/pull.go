@@ -1,0 +1,170 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// PullRequest asks a consumer for messages.
+type PullRequest struct {
+	Batch    int           `json:"batch"`
+	MaxBytes int           `json:"max_bytes"`
+	NoWait   bool          `json:"no_wait,omitempty"`
+	Expires  time.Duration `json:"expires,omitempty"`
+}
+
+// Pull asks a consumer, and hands on what comes as it comes, many at a time when they come
+// close together. It does so to the end though ctx may have ended: what is on its way would
+// be missed until the lease is over. It returns how many came.
+func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (got int, err error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
+	lost, backs := s.Conn.lost(), s.Backs()
+	ctx, cancel := context.WithTimeout(s.Conn.Ended, r.Expires+AnswerTimeout)
+	defer cancel()
+	sub, err := s.Conn.ask(ctx, s.API+"CONSUMER.MSG.NEXT."+s.Name+"."+consumer, body, msgs)
+	if err != nil {
+		return 0, err
+	}
+	defer Unsubscribe(sub)
+	silence := time.NewTimer(r.Expires + AnswerTimeout)
+	defer silence.Stop()
+	doubt, gone, since := time.NewTimer(r.Expires+doubtful), make(chan bool), s.Now()
+	defer doubt.Stop()
+	bytes := 0
+	for over := false; !over; {
+		select {
+		case m, ok := <-msgs:
+			var some []*nats.Msg
+			some, over, err = collect(m, ok, msgs)
+			for _, m := range some {
+				bytes += m.Size()
+			}
+			if got += len(some); len(some) > 0 && s.Backs() == backs { // else they come again, by other sequences
+				each(some)
+			}
+			// The server says nothing at the end of a request of which nothing is left.
+			over = over || got >= r.Batch || bytes >= r.MaxBytes
+			silence.Reset(r.Expires + AnswerTimeout)
+			doubt.Reset(r.Expires + doubtful)
+		case <-lost:
+			over = true
+		case <-doubt.C:
+			go func() {
+				select {
+				case gone <- s.Abandon(ctx, consumer, since):
+				case <-ctx.Done():
+				}
+			}()
+		case is := <-gone:
+			if over = is; is {
+				err = ErrAbandoned
+			}
+		case <-silence.C:
+			// It was lost, or its end was. Patience is better here than haste: what is sent
+			// to one who has gone away comes again only after the lease.
+			over = true
+		}
+	}
+	if got > 0 && err != ErrAbandoned {
+		err = nil // the next request tells
+	}
+	return got, err
+}
+
+// ErrTooLarge says that the next message does not fit into a request.
+var ErrTooLarge = errors.New("jetstream: a message is larger than what was asked for")
+
+// collect adds to a message those that are there already, up to the one that ends the
+// request.
+func collect(m *nats.Msg, ok bool, msgs <-chan *nats.Msg) (some []*nats.Msg, over bool, err error) {
+	for {
+		if !ok {
+			return some, true, nats.ErrConnectionClosed
+		}
+		if status := m.Header.Get("Status"); status == "" {
+			some = append(some, m)
+		} else if over, err = ending(status, m.Header.Get("Description")); over {
+			return some, true, err
+		}
+		select {
+		case m, ok = <-msgs:
+		default:
+			return some, false, nil
+		}
+	}
+}
+
+// ending tells what ends a request: that there is no more, that the next does not fit, or an error.
+func ending(status, description string) (over bool, err error) {
+	switch {
+	case status == "100": // a heartbeat
+		return false, nil
+	case status == "404", status == "408":
+		return true, nil
+	case status == "409" && strings.Contains(description, "Batch Completed"):
+		return true, nil
+	case status == "409" && strings.Contains(description, "Exceeds MaxBytes"):
+		return true, ErrTooLarge
+	case status == "503":
+		return true, nats.ErrNoResponders
+	}
+	return true, fmt.Errorf("jetstream: fetching: %s %s", status, description)
+}
+
+// RefusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
+func (s *Stream) RefusedConsumer(err error) {
+	if refusal, is := errors.AsType[*apiError](err); !is || !IsRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
+		return
+	}
+	s.mu.Lock()
+	s.trouble.consumer, s.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.Name, err), time.Now()
+	s.mu.Unlock()
+}
+
+const (
+	doubtful  = 300 * time.Millisecond // a request to a consumer is late by so much: it is checked whether its server is silent
+	leftAfter = 200 * time.Millisecond // a consumer was removed: then all servers know it
+)
+
+// ErrAbandoned is that of a request to a consumer that was removed meanwhile.
+var ErrAbandoned = errors.New("jetstream: a consumer was removed, since its server is silent")
+
+// Abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was made anew
+// since a time of the server's clock, so that what was asked of it before is lost. A new one hands out all
+// jobs again, and the claims tell, as with one that was lost. Several workers may find out at the
+// same time. Then one may remove the consumer that another has just made, which is no worse. If the stream's leader does not answer
+// either, the connection is silent, or there is an election. A stream on one server has its consumers there.
+func (s *Stream) Abandon(ctx context.Context, consumer string, since time.Time) bool {
+	if s.Replicas == 1 {
+		return false
+	}
+	try, cancel := context.WithTimeout(ctx, SilentAfter/2) // the question is asked 5 times meanwhile
+	defer cancel()
+	info, err := soonest(try, s.Replicas, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
+		return info, s.Ask(ctx, "CONSUMER.INFO."+s.Name+"."+consumer, nil, &info)
+	})
+	if !TimedOut(ctx, err) {
+		return errors.Is(err, driver.ErrNotFound) || err == nil && info.Created.After(since)
+	}
+	try, cancel = context.WithTimeout(ctx, SilentAfter)
+	defer cancel()
+	if _, err := s.Last(try, s.Name); err != nil { // of no subject: only the answer counts
+		return false
+	}
+	_ = s.RemoveConsumer(ctx, consumer, leftAfter) // the silent server would answer
+	return ctx.Err() == nil
+}

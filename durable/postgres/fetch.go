@@ -16,8 +16,8 @@ const (
 	pollSize    = 1000 // jobs that a poll hands out, shared among the kinds that it reads
 	leastOfKind = 8    // jobs of each kind, however many kinds there are
 
-	// everyPoll is the pause between two polls if nothing is announced. It bounds the
-	// lateness of a job that is found without an announcement.
+	// everyPoll is the pause between two polls if nothing is announced, and notifications may not
+	// arrive (arrival.go). It bounds the lateness of a job that is found without an announcement.
 	everyPoll = 200 * time.Millisecond
 
 	// everyFar is the pause between two polls that read as far ahead as the worker has asked for.
@@ -80,8 +80,8 @@ func newFetcher(w *worker) *fetcher {
 }
 
 // Fetch polls for free jobs that are due soon: at once for kinds that are announced, are
-// opened again, or had more jobs than a poll takes, and every 200 ms for all kinds, each second
-// as far ahead as the worker has asked for. The polls of all kinds are full if full polls are
+// opened again, or had more jobs than a poll takes. All kinds it polls every 500 ms, or every 200 ms while
+// notifications do not arrive; each second as far ahead as the worker has asked for. The polls of all kinds are full if full polls are
 // cheap: then overdue jobs, and the jobs of dead workers, are found in that time, too. If full
 // polls are expensive, quick polls come in between.
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
@@ -303,7 +303,7 @@ func (f *fetcher) pause(ctx context.Context) {
 	case <-t.C:
 	}
 	if now := time.Now(); !now.Before(f.allFrom) {
-		f.all, f.owed, f.allFrom = true, true, now.Add(f.e.pollEvery)
+		f.all, f.owed, f.allFrom = true, true, now.Add(f.pollAfter())
 		if !now.Before(f.farFrom) {
 			f.far, f.farFrom = true, now.Add(everyFar)
 		}

@@ -163,7 +163,8 @@ type notifier struct {
 }
 
 type listener struct {
-	woken chan struct{} // of one element
+	woken   chan struct{} // of one element
+	arrival arrival
 
 	mu      sync.Mutex
 	some    bool // there is an announcement to take
@@ -270,14 +271,24 @@ func (e *engine) receive(ctx context.Context, l *listener) {
 
 // receiveOn passes announcements and notices on until the connection fails.
 func (e *engine) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
-	if _, err := c.Exec(ctx, "listen "+pgx.Identifier{e.schema}.Sanitize()); err != nil {
+	if err := e.listenOn(ctx, c); err != nil {
 		return
 	}
 	l.wake(announcement{old: true}) // jobs may have been announced before
+	ctx, cancel := context.WithCancel(ctx)
+	var echoes sync.WaitGroup
+	defer echoes.Wait()
+	defer cancel()
+	defer l.arrival.ended()
+	echoes.Go(func() { e.sendEchoes(ctx) })
 	for {
 		n, err := c.WaitForNotification(ctx)
 		if err != nil {
 			return
+		}
+		if n.Channel == e.echoChannel() {
+			l.arrival.echoed()
+			continue
 		}
 		if n.Channel != e.schema { // a hook of the pool listens there
 			if other := e.pool.Config().ConnConfig.OnNotification; other != nil {

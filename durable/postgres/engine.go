@@ -63,6 +63,7 @@ type engine struct {
 	notices  *notices
 	read     atomic.Pointer[driver.FlowControl] // as they were read last
 
+	tables   atomic.Bool           // the schema has had its tables
 	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
 
 	closing context.Context // ends when Close begins: then what waits to be sent is sent

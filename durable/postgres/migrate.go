@@ -120,6 +120,12 @@ func (e *engine) version(ctx context.Context, q querier) (v int, err error) {
 	if err != nil || !there {
 		return 0, err
 	}
+	e.tables.Store(true)
+	return e.storedVersion(ctx, q)
+}
+
+// storedVersion is version of a schema that has its tables. It is an error if it has none.
+func (e *engine) storedVersion(ctx context.Context, q querier) (v int, err error) {
 	var oldest int
 	if err := q.QueryRow(ctx, e.statements.version).Scan(&v, &oldest); err != nil {
 		return 0, err
@@ -156,7 +162,11 @@ func (e *engine) watchVersion() {
 // checkVersion returns ErrVersion if the schema is of a version that this engine cannot work with.
 // Then all calls fail.
 func (e *engine) checkVersion(ctx context.Context) error {
-	_, err := e.version(ctx, e.pool)
+	read := e.version
+	if e.tables.Load() { // the catalog has nothing new, and to ask it is another transaction
+		read = e.storedVersion
+	}
+	_, err := read(ctx, e.pool)
 	if !errors.Is(err, ErrVersion) {
 		return nil
 	}

@@ -198,6 +198,10 @@ type WorkConfig struct {
 	// takes a lock of the Queue, so an engine calls it without one of its own.
 	Holds func([]Ref) []bool
 
+	// Revision, if not nil, receives the revision of the limits and pauses that a poll has read. An
+	// engine that calls it about once a second spares the Queue the call of FlowControl. It does not block.
+	Revision func(int64)
+
 	// Trouble, if not nil, receives an error that keeps some jobs from running, or that may
 	// lose them, while Fetch goes on. It does not block. It may be called with each poll.
 	Trouble func(error)

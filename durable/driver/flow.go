@@ -444,6 +444,9 @@ type Notice struct {
 	Freed       []LimitKey // A permit of these may have become free.
 	Canceled    []Ref      // CancelRunning was called for these.
 
+	// Deaf: what other processes announce does not arrive, so Fetch polls more often. Hears: it does again.
+	Deaf, Hears bool
+
 	// The rest is from the comparison of claims; see Worker.Heartbeat.
 	WentBack  string // The store lacks what it had stored, and how the engine knows; once each time.
 	Forgotten int    // Claims that the store had of this worker, and the Queue had not. They were handed back.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -96,14 +97,24 @@ func (an *announcer) receive(ctx context.Context, l *listener) {
 
 // receiveOn passes announcements and notices on until the connection fails.
 func (an *announcer) receiveOn(ctx context.Context, c *pgx.Conn, l *listener) {
-	if _, err := c.Exec(ctx, "listen "+pgx.Identifier{an.schema}.Sanitize()); err != nil {
+	if err := an.listenOn(ctx, c); err != nil {
 		return
 	}
 	l.wake(announcement{old: true}) // jobs may have been announced before
+	ctx, cancel := context.WithCancel(ctx)
+	var echoes sync.WaitGroup
+	defer echoes.Wait()
+	defer cancel()
+	defer l.arrival.ended()
+	echoes.Go(func() { an.sendEchoes(ctx, l) })
 	for {
 		n, err := c.WaitForNotification(ctx)
 		if err != nil {
 			return
+		}
+		if n.Channel == an.echoChannel() {
+			an.echoed(l, n.Payload)
+			continue
 		}
 		if n.Channel != an.schema { // a hook of the pool listens there
 			if other := an.pool.Config().ConnConfig.OnNotification; other != nil {

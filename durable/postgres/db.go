@@ -15,7 +15,7 @@ import (
 // db is the one way to the server: the statements of one schema, the pool on which they run, and the
 // server's time. Each part of an engine holds it, and it holds no part.
 //
-// Its fields do not change once an engine exists, so they need no lock. No statement begins after ended
+// Its fields do not change once an engine exists, so they need no lock; a moment has its own. No statement begins after ended
 // is done: by Close, or since a newer version has migrated the schema. It knows no job, keeps no
 // row, and notifies nobody.
 type db struct {
@@ -25,8 +25,11 @@ type db struct {
 	clock *clock.Clock
 	knows int // the version of the format that the engine works with
 
-	closed  context.Context // ends with Close
-	close   context.CancelFunc
+	closed       context.Context // ends with Close
+	close        context.CancelFunc
+	timeFresh    moment // until then the clock is not read, since a poll has
+	versionFresh moment // the same of the version
+
 	ended   context.Context // ends with closed, or with an ErrVersion as its cause
 	outdate context.CancelCauseFunc
 }
@@ -64,13 +67,15 @@ func (d *db) serverTime(ctx context.Context) (t time.Time, _ time.Duration, err 
 	return t, 0, err
 }
 
-// Now is the server's time.
+// Now is the server's time, as the last poll of an idle worker has read it, or else as it is read now.
 func (d *db) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	if err := d.usable(); err != nil {
 		return time.Time{}, 0, err
 	}
-	if err := d.clock.Sync(ctx); err != nil {
-		return time.Time{}, 0, err
+	if !d.timeFresh.holds() {
+		if err := d.clock.Sync(ctx); err != nil {
+			return time.Time{}, 0, err
+		}
 	}
 	t, off := d.clock.Now()
 	return t, off, nil
@@ -123,27 +128,40 @@ const patient = "select set_config('lock_timeout', '250', true)"
 // settings are statements that go before it. Rows come before the commit, so on an error
 // ask returns none: what a transaction has said that was rolled back never was.
 func ask[T any](ctx context.Context, d *db, row pgx.RowToFunc[T], statement string, args []any, settings ...string) (all []T, err error) {
-	if err := d.usable(); err != nil {
+	if err := d.send(ctx, batch(&all, row, statement, args, settings)); err != nil {
 		return nil, err
 	}
+	return all, nil
+}
+
+// batch returns the settings and a statement, whose rows are stored in all.
+func batch[T any](all *[]T, row pgx.RowToFunc[T], statement string, args []any, settings []string) *pgx.Batch {
 	b := &pgx.Batch{}
 	for _, s := range settings {
 		b.Queue(s)
 	}
 	b.Queue(statement, args...).Query(func(rows pgx.Rows) (err error) {
-		all, err = pgx.CollectRows(rows, row)
+		*all, err = pgx.CollectRows(rows, row)
 		return err
 	})
+	return b
+}
+
+// send runs a batch in one round trip and one transaction.
+func (d *db) send(ctx context.Context, b *pgx.Batch) error {
+	if err := d.usable(); err != nil {
+		return err
+	}
 	c, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return nil, &notSentError{err}
+		return &notSentError{err}
 	}
 	defer c.Release()
 	if err := c.SendBatch(ctx, b).Close(); err != nil {
 		closeReadOnly(c.Conn(), err)
-		return nil, err
+		return err
 	}
-	return all, nil
+	return nil
 }
 
 // query is ask of a statement that may be repeated: it is, until it has an answer.

@@ -13,6 +13,19 @@ import (
 // the first Fetch.
 func (e *Engine) SetPoll(d time.Duration) { e.engine.announcer.pollEvery = d }
 
+// Arrives reports whether a Fetch of the engine knows that notifications arrive.
+func (e *Engine) Arrives() bool {
+	n := e.engine.announcer.fetches
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for l := range n.listeners {
+		if l.arrival.holds() {
+			return true
+		}
+	}
+	return false
+}
+
 // Versions makes an engine whose versions of the format are files, in place of those of this package.
 func Versions(files fs.FS) Option { return func(c *config) { c.versions = versionsOf(files) } }
 

@@ -16,14 +16,14 @@ const (
 	pollSize    = 1000 // jobs that a poll hands out, shared among the kinds that it reads
 	leastOfKind = 8    // jobs of each kind, however many kinds there are
 
-	// everyPoll is the pause between two polls if nothing is announced. It bounds the
-	// lateness of a job that is found without an announcement.
+	// everyPoll is the pause between two polls if nothing is announced, and notifications may not
+	// arrive (arrival.go). It bounds the lateness of a job that is found without an announcement.
 	everyPoll = 200 * time.Millisecond
 
 	// everyFar is the pause between two polls that read as far ahead as the worker has asked for.
 	// The others read as far as jobs are announced: a poll passes all rows in its range of time, also
 	// those that were handed out.
-	everyFar = time.Second
+	everyFar = everyQuietPoll
 
 	// reach and farReach are how much further ahead polls read than they have to: the next
 	// poll may come that much later.
@@ -61,6 +61,7 @@ type fetcher struct {
 	allFrom   time.Time    // the time of the next poll of all kinds
 	far       bool         // the next poll reads as far ahead as the worker has asked for
 	farFrom   time.Time    // the time from which the next poll of all kinds does so
+	toldFrom  time.Time    // the time from which the next such poll also asks told.sql
 	owed      bool         // a full poll is to be made
 	fullFrom  time.Time    // the time from which it may be made
 	cursors   map[string]*cursor
@@ -80,8 +81,8 @@ func newFetcher(w *worker) *fetcher {
 }
 
 // Fetch polls for free jobs that are due soon: at once for kinds that are announced, are
-// opened again, or had more jobs than a poll takes, and every 200 ms for all kinds, each second
-// as far ahead as the worker has asked for. The polls of all kinds are full if full polls are
+// opened again, or had more jobs than a poll takes. All kinds it polls every 800 ms, or every 200 ms while
+// notifications do not arrive; each second as far ahead as the worker has asked for. The polls of all kinds are full if full polls are
 // cheap: then overdue jobs, and the jobs of dead workers, are found in that time, too. If full
 // polls are expensive, quick polls come in between.
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
@@ -90,15 +91,19 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	f := newFetcher(w)
 	var remove func()
 	f.listener, remove = w.fetches.listen()
+	if w.c.Notify != nil {
+		f.listener.tell = w.c.Notify
+	}
 	defer remove()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
 	defer w.notices.subscribe(w.c.Notify)()
 	beside.Go(func() { w.receive(ctx, f.listener) })
-	beside.Go(func() { w.sweepUntil(ctx) })
+	beside.Go(func() { w.sweepUntil(ctx, f.listener) })
 	for {
 		deliveries, err := f.poll(ctx, give)
+		f.noteActivity(deliveries, err)
 		if err == nil && f.c.Polled != nil {
 			f.c.Polled()
 		}
@@ -158,6 +163,7 @@ type pollPlan struct {
 	ahead time.Duration
 	limit int  // jobs of each kind
 	deep  bool // it may pass many jobs that are not free
+	told  bool // it also asks told.sql
 }
 
 // plan returns the plan of the next poll. The poll of a kind that opens begins at its last
@@ -171,6 +177,9 @@ func (f *fetcher) plan(now time.Time, full bool) pollPlan {
 	case announced:
 		l.ahead = min(f.announced.ahead(server), l.ahead)
 	case f.far:
+		if l.told = !now.Before(f.toldFrom); l.told {
+			f.toldFrom = now.Add(everyFar / 2)
+		}
 	case full || f.all:
 		l.ahead = min(window+reach, l.ahead)
 	default:
@@ -303,10 +312,21 @@ func (f *fetcher) pause(ctx context.Context) {
 	case <-t.C:
 	}
 	if now := time.Now(); !now.Before(f.allFrom) {
-		f.all, f.owed, f.allFrom = true, true, now.Add(f.pollEvery)
+		f.all, f.owed, f.allFrom = true, true, now.Add(f.pollAfter())
 		if !now.Before(f.farFrom) {
 			f.far, f.farFrom = true, now.Add(everyFar)
 		}
+	}
+}
+
+// noteActivity notes whether the worker may have jobs, and that it may poll for nothing since a
+// statement failed.
+func (f *fetcher) noteActivity(deliveries []*driver.Delivery, err error) {
+	if err != nil {
+		f.frequent.extend(idleAfter)
+	}
+	if err != nil || len(deliveries) > 0 {
+		f.active.extend(f.c.Ahead + farReach + idleAfter)
 	}
 }
 
@@ -380,9 +400,17 @@ func (f *fetcher) fetch(ctx context.Context, l pollPlan) (fetched, error) {
 // before a crash are handed out again.
 func (f *fetcher) fetchOnce(ctx context.Context, l pollPlan) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
-	got.deliveries, err = ask(ctx, f.db, func(row pgx.CollectableRow) (*driver.Delivery, error) {
+	b := batch(&got.deliveries, func(row pgx.CollectableRow) (*driver.Delivery, error) {
 		return f.delivery(row, &got.found)
-	}, f.statements.fetch, args, hot, relaxed)
+	}, f.statements.fetch, args, []string{hot, relaxed})
+	if l.told {
+		err = f.fetchTold(ctx, b)
+	} else {
+		err = f.send(ctx, b)
+	}
+	if err != nil {
+		return fetched{}, err // rows come before the commit
+	}
 	slices.SortFunc(got.deliveries, func(a, b *driver.Delivery) int { return a.Record.Due.Compare(b.Record.Due) })
 	return got, err
 }

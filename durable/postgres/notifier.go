@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 const (
@@ -160,7 +162,9 @@ type notifier struct {
 }
 
 type listener struct {
-	woken chan struct{} // of one element
+	woken   chan struct{} // of one element
+	arrival arrival
+	tell    func(driver.Notice) // of whether notifications arrive; does not block
 
 	mu      sync.Mutex
 	some    bool // there is an announcement to take
@@ -171,7 +175,7 @@ func newNotifier() *notifier { return &notifier{listeners: map[*listener]bool{}}
 
 // listen returns a listener, and a function that removes it.
 func (n *notifier) listen() (*listener, func()) {
-	l := &listener{woken: make(chan struct{}, 1)}
+	l := &listener{woken: make(chan struct{}, 1), tell: func(driver.Notice) {}}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listeners[l] = true

@@ -11,6 +11,7 @@ import (
 
 const (
 	sweepEvery  = 2 * time.Second
+	idleAfter   = 10 * time.Second // after its last job a worker does less
 	expireEvery = 30 * time.Second
 	sweepSize   = 10000 // jobs that one statement reads
 )
@@ -18,7 +19,7 @@ const (
 // sweepUntil removes what has ended, until ctx ends, and frees what hung connections have
 // locked for a third of the lease, and the permits of the dead, and compares the worker's claims. Each worker does, but not at
 // one time. The next pass does what fails.
-func (w *worker) sweepUntil(ctx context.Context) {
+func (w *worker) sweepUntil(ctx context.Context, l *listener) {
 	expired := time.Now()
 	for ctx.Err() == nil && w.closed.Err() == nil {
 		w.compareClaims(ctx)
@@ -29,7 +30,18 @@ func (w *worker) sweepUntil(ctx context.Context) {
 			expired = time.Now()
 			sweepPass(ctx, w.db, w.expire)
 		}
+		w.untilNextSweep(ctx, l)
+	}
+}
+
+// untilNextSweep waits for sweepEvery, or for a third of a lease while the worker has no job and notifications arrive. It
+// waits no longer once a worker has died. When the server restarts, notifications end.
+func (w *worker) untilNextSweep(ctx context.Context, l *listener) {
+	for longest := time.Now().Add(min(w.c.Lease/3, idleAfter) - sweepEvery/2); ; {
 		sleep(ctx, sweepEvery)
+		if ctx.Err() != nil || !time.Now().Before(longest) || w.active.holds() || !l.arrival.holds() || w.dead.Load() {
+			return
+		}
 	}
 }
 

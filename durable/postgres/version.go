@@ -34,10 +34,15 @@ func (d *db) version(ctx context.Context, q querier) (v int, err error) {
 	if err := q.QueryRow(ctx, d.statements.version).Scan(&v, &oldest); err != nil {
 		return 0, err
 	}
+	return v, d.newer(v, oldest)
+}
+
+// newer returns ErrVersion if the schema has a version that this engine cannot work with.
+func (d *db) newer(v, oldest int) error {
 	if oldest > d.knows {
-		return v, fmt.Errorf("%w: the schema %q has version %d and needs a program that knows %d; this one knows %d: deploy a newer program", ErrVersion, d.schema, v, oldest, d.knows)
+		return fmt.Errorf("%w: the schema %q has version %d and needs a program that knows %d; this one knows %d: deploy a newer program", ErrVersion, d.schema, v, oldest, d.knows)
 	}
-	return v, nil
+	return nil
 }
 
 // migrated returns an error if the schema is older than this package needs.
@@ -52,13 +57,15 @@ func (d *db) migrated(ctx context.Context) error {
 // watchEvery is the pause between two checks of the schema's version.
 const watchEvery = 2 * time.Second
 
-// watchVersion checks the version until Close. Statements that fail because a migration has renamed
+// watchVersion checks the version until Close, unless polls do. Statements that fail because a migration has renamed
 // something check it, too.
 func (d *db) watchVersion() {
 	for d.ended.Err() == nil {
-		ctx, cancel := context.WithTimeout(d.ended, watchEvery)
-		_ = d.checkVersion(ctx)
-		cancel()
+		if !d.versionFresh.holds() {
+			ctx, cancel := context.WithTimeout(d.ended, watchEvery)
+			_ = d.checkVersion(ctx)
+			cancel()
+		}
 		sleep(d.ended, watchEvery)
 	}
 }

@@ -28,6 +28,10 @@ type worker struct {
 	stay func() bool // keeps Close of the engine from hanging up
 	lost sync.Map    // of *handle, by ID: of claims that were not answered
 
+	frequent moment      // until then polls are frequent, though notifications arrive
+	active   moment      // until then the worker may have jobs, and does all that a busy one does
+	dead     atomic.Bool // the last poll that asked has found a dead worker whose permits are not freed
+
 	mu    sync.Mutex // guards what follows
 	conn  *pgx.Conn  // for heartbeats; nil if there is none
 	until time.Time  // by the server's clock: the end of the lease, by the last heartbeat that was answered
@@ -422,6 +426,7 @@ func (r *endedRow) error() error {
 // Finish stores ends. If it may wait, it retries ends whose rows are locked, or whose keys are held, for
 // a moment.
 func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
+	w.active.extend(idleAfter)
 	errs := w.finishNow(ctx, outs)
 	for _, pause := range lockedPauses {
 		var left []int
@@ -601,6 +606,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 	if slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }) {
 		settings = []string{brief, hot}
 	}
+	w.frequent.extend(max(after, 0) + w.c.Lease/leaseFactor + window)
 	_, err := retry(ctx, w.db, true, func() ([]bool, error) {
 		for i := range held {
 			h := handleOf(held[i])

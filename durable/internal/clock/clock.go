@@ -56,21 +56,28 @@ func New(ctx context.Context, source Source) (*Clock, error) {
 // is in this process, and maybe stands still. It has no source, and finds no Step.
 func Exact(now func() time.Time) *Clock { return &Clock{exact: now} }
 
-// Sync reads the source once more. It keeps what it had if that is the better estimate
-// still, and does not contradict what was read: if it does, a clock was set.
+// Sync reads the source once more, as Read does.
 func (c *Clock) Sync(ctx context.Context) error {
 	before := time.Now()
 	there, off, err := c.source(ctx)
 	if err != nil {
 		return err
 	}
-	half := time.Since(before) / 2
+	c.Read(before, time.Since(before), there, off)
+	return nil
+}
+
+// Read takes a time of the other clock that was read between a moment and the end of a round trip
+// that began then, and by how much that may be off besides. It keeps what it had if that is the better estimate
+// still, and does not contradict what was read: if it does, a clock was set.
+func (c *Clock) Read(before time.Time, trip time.Duration, there time.Time, off time.Duration) {
+	half := trip / 2
 	s := sample{local: before.Add(half), there: there.Round(0), off: off + half + driftIn(half)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.best.local.IsZero() {
 		c.best = s
-		return nil
+		return
 	}
 	was, wasOff := c.best.at(s.local)
 	by := s.there.Sub(was)
@@ -80,7 +87,6 @@ func (c *Clock) Sync(ctx context.Context) error {
 	if s.off <= wasOff || by.Abs() > s.off+wasOff {
 		c.best = s
 	}
-	return nil
 }
 
 // Step returns the last step that Sync has found; its Count is 0 if there was none.

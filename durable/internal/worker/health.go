@@ -35,6 +35,35 @@ type polls struct {
 	mu      sync.Mutex // guards all below
 	last    time.Time  // when the last one ended
 	trouble Rarely     // for the log
+
+	revision int64     // of the limits and pauses that were read last
+	seen     time.Time // when a poll has last found that revision, if it did
+}
+
+// read notes which limits and pauses were read.
+func (p *polls) read(revision int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revision = revision
+}
+
+// saw notes the revision that a poll has found, and reports whether the limits and pauses must be read again.
+func (p *polls) saw(revision int64, at time.Time) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if revision != p.revision {
+		p.seen = time.Time{}
+		return true
+	}
+	p.seen = at
+	return false
+}
+
+// flowIsFresh reports whether a poll has found lately that the limits and pauses are those that were read.
+func (p *polls) flowIsFresh(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return now.Sub(p.seen) < 2*driver.RetryInterval
 }
 
 func (p *polls) ended(at time.Time) {

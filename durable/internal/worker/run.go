@@ -26,6 +26,11 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 	engineWorker, err := makeWorker(ctx, &c, driver.WorkConfig{
 		Holds: func(refs []driver.Ref) []bool { return holds(running.Load(), refs) },
 		Name:  NewName(c.Clock.Time(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polls.ended(time.Now()) },
+		Revision: func(revision int64) {
+			if w := running.Load(); w != nil {
+				w.sawRevision(revision)
+			}
+		},
 		Trouble: func(err error) { w.polls.troubled(c.Log, err) },
 		Notify: func(n driver.Notice) {
 			if w := running.Load(); w != nil {

@@ -66,13 +66,25 @@ func (w *Worker) watchFlowControl(ctx context.Context) {
 		cancel()
 		if err == nil {
 			w.setFlowControl(f)
+			w.polls.read(f.Revision())
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		case <-w.reloadLimits:
+		for wait := true; wait; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				wait = w.polls.flowIsFresh(time.Now())
+			case <-w.reloadLimits:
+				wait = false
+			}
 		}
+	}
+}
+
+// sawRevision is called by the engine, with a revision that a poll has read.
+func (w *Worker) sawRevision(revision int64) {
+	if w.polls.saw(revision, time.Now()) {
+		notify(w.reloadLimits)
 	}
 }
 
@@ -86,6 +98,12 @@ func (w *Worker) setFlowControl(f *driver.FlowControl) {
 func (w *Worker) onNotice(n driver.Notice) {
 	if n.FlowControl {
 		notify(w.reloadLimits)
+	}
+	if n.Deaf {
+		w.c.Log.Warn("durable: announcements of other processes do not arrive: their jobs are found by polling, up to 250 ms late; a proxy that shares connections drops them")
+	}
+	if n.Hears {
+		w.c.Log.Info("durable: announcements of other processes arrive again")
 	}
 	now := w.lock()
 	defer w.unlockAndAct(now)

@@ -1,0 +1,46 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// toldFor is how long an answer counts: the next poll may be late.
+const toldFor = 2 * everyFar
+
+// told is the answer to told.sql, which a poll carries about once a second in the same round trip. As long as such answers come,
+// an idle worker reads nothing of it by a statement of its own.
+type told struct {
+	at       time.Time // by the server's clock
+	revision int64     // of the limits and pauses
+	version  int       // of the schema
+	oldest   int       // and the version that programs must know
+	dead     bool      // a worker has died whose permits are not freed
+}
+
+// fetchTold is fetchOnce of a poll that also asks told.sql.
+func (f *fetcher) fetchTold(ctx context.Context, b *pgx.Batch) error {
+	var t told
+	b.Queue(f.statements.told, f.id).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&t.at, &t.revision, &t.version, &t.oldest, &t.dead)
+	})
+	began := time.Now()
+	if err := f.send(ctx, b); err != nil {
+		return err
+	}
+	f.clock.Read(began, time.Since(began), t.at, 0)
+	if !f.active.holds() { // jobs want a better estimate than the round trip of a poll gives
+		f.timeFresh.extend(toldFor)
+	}
+	if err := f.newer(t.version, t.oldest); err != nil {
+		f.outdate(err)
+	}
+	f.versionFresh.extend(toldFor)
+	f.dead.Store(t.dead)
+	if f.c.Revision != nil {
+		f.c.Revision(t.revision)
+	}
+	return nil
+}

@@ -160,16 +160,16 @@ package jetstream
 //     before the mark, the message f.<id>.repeated says so, and the late one is no job. A worker that has created a status reads the mark after that, and
 //     removes the status if the bucket is closed.
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
-//     deposed leader that does not know it answers with old data (internal/stream, LastSince). An
+//     deposed leader that does not know it answers with old data (LastSince in internal/stream). An
 //     answer that writes nothing rests on what was read before, and a witness confirms it
 //     (stands.go).
 //   - A sequence that was read before the stream went back is no condition of a write after that, and nothing
 //     is acknowledged or removed by it: it may be another message's. So the past is looked at when the
-//     connection was lost, before the next write (back.go).
+//     connection was lost, before the next write (checkPast in internal/stream).
 //   - A worker's claims are known here from before they are written until their end or their release is
 //     stored. So one that is in the stream, and unknown here after that was read, is forgotten (reconcile.go).
 //   - A question that any server may answer, and one about a consumer, is never waited for as
-//     long as a server may be frozen: silent.go.
+//     long as a server may be frozen: silent.go in internal/stream.
 //   - No consumer is trusted: it may hand out anything any number of times. But its ack
 //     position is right, since only ended messages are acknowledged, and only those are
 //     removed.
@@ -191,19 +191,22 @@ package jetstream
 //	          c.353453766.<id>.1     done; both are one commit, and the Ref finds nothing from now on
 //	12:00:45  m.353453766, t         as before, and nothing is left of the job
 //
-// The files. Each uses only those below it, and each type is one story, with the lock of that story or with none.
+// The files. Each uses only those that come after it, and each type is one story, with the lock of that story or with none.
 //
-//	engine.go                             what package durable calls
-//	connect.go, options.go, backup.go     opening a queue; its options; copies of it
-//	fetch.go, close.go, cascade.go        a Fetch: reading queues, closing near buckets, moving far ones; consumer.go
-//	worker.go                             joins a worker's stories
-//	claim.go, limits.go                   every claim; the permits and tokens for it
-//	finish.go, release.go, reconcile.go   ends; claims that are given back; claims that the stream and the worker know
-//	part.go                               a partition: all of the following, of one stream
-//	insert.go, keyed.go, schedules.go     jobs, jobs with keys, recurring jobs
-//	change.go, inspect.go, flowcontrol.go cancels and moves; listings; limits and pauses; notices.go
-//	record.go, keys.go, permits.go        the messages of a version, of a key, of a limit; stands.go, handle.go
-//	find.go, kinds.go, lease.go           where a job is; which queue a kind has; whose lease is over
-//	admission.go, watermark.go            whether a job still fits; which buckets are closed; archive.go
-//	internal/stream                       a client of one stream: it asks, reads, writes, and knows whether it went back
-//	subjects.go, wire.go, geometry.go     what is stored, and under which subjects; budget.go; version.go
+//	backup.go, archive.go, connect.go         copies of a queue, and their format; opening a queue
+//	fetch.go, close.go, cascade.go            a Fetch: reading queues, closing near buckets, moving far ones
+//	consumer.go                               what these read through
+//	worker.go, budget.go, engine.go           joins a worker's stories; how much it reads at once; what durable calls
+//	finish.go, claim.go, claimplan.go         ends; every claim; which claims may be, with their permits and tokens
+//	reconcile.go, release.go                  claims that the stream and the worker know; those that are given back
+//	part.go, options.go                       a partition: all of the following, of one stream; the options of a queue
+//	flowcontrol.go, notices.go                limits and pauses; what workers tell one another
+//	schedules.go, insert.go, keyed.go         recurring jobs; jobs that are added; those with keys
+//	inserting.go, change.go, inspect.go       a job on its way; cancels and moves; listings
+//	record.go, permits.go, stands.go          the messages of a version, of a limit; answers that write nothing
+//	keys.go, handle.go, find.go               the messages of a key; a claim; where a job is
+//	kinds.go, lease.go                        which queue a kind has; whose lease is over
+//	admission.go, watermark.go                whether a job still fits; which buckets are closed
+//	subjects.go, wire.go, geometry.go         what is stored, and under which subjects; version.go
+//
+// Below all is internal/stream, a client of one stream: it asks, reads, writes, and knows whether the stream went back.

@@ -17,7 +17,7 @@ import (
 
 // Each model has a table of its words, and of the names in the engine that they stand for: the indented lines of a
 // comment, after a line that ends with "names in the engine". In a line the words come first, and two spaces. Then come
-// places, with ; between them: "limits.go: planClaims, standing" for names of package jetstream, "driver: Take" for those of
+// places, with ; between them: "claimplan.go: planClaims, standing" for names of package jetstream, "driver: Take" for those of
 // another package of durable. A line without words goes on with the places of the one before. Remarks are in
 // parentheses.
 var (

@@ -22,11 +22,11 @@ import (
 //
 // The steps, and their names in the engine:
 //
-//	look, claim      claim.go: claimAll, survey, commitClaims, standing; limits.go: planClaims
+//	look, claim      claim.go: claimAll, survey, commitClaims, standing; claimplan.go: planClaims
 //	unsure           claim.go: restand, standing (after an answer that was lost)
 //	claims, undoes   claim.go: confirm; release.go: takeBack
 //	finish           finish.go: end; release.go: freeGroup; permits.go: leave
-//	sweep            limits.go: sweepPermits, freeDead
+//	sweep            claimplan.go: sweepPermits, freeDead
 
 const permits = 2 // at most
 

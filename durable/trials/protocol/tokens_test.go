@@ -22,8 +22,8 @@ import (
 //
 // The steps, and their names in the engine:
 //
-//	plan           claim.go: survey; limits.go: planClaims; driver: Take
-//	commit         limits.go: compose; claim.go: commitClaims, standing; driver: TokenValidBy
+//	plan           claim.go: survey; claimplan.go: planClaims; driver: Take
+//	commit         claimplan.go: compose; claim.go: commitClaims, standing; driver: TokenValidBy
 //	tick           permits.go: counterWrite (whose message has a TTL)
 //	call           engine.go: CancelRunning
 //	requests       worker.go: notifyCanceled

@@ -53,6 +53,7 @@ func Defaults() Config {
 		Limits:      map[string]int{},
 		Retention:   30 * 24 * time.Hour,
 		Backoff:     attempt.Backoff,
+		Ended:       func(driver.Ref) {},
 	}
 }
 

@@ -24,13 +24,15 @@ import (
 // that. [ErrNotFound] without ErrEnded: the Ref is empty, is not valid, or is not one of this queue.
 // If ctx ends first, Await returns its cause, and [ErrClosed] if the Queue is closed first.
 //
-// Await returns at once if this Queue runs or cancels the job. Else it returns about a second after the end,
-// or 30 s after it if the job was then due later than that, as after a Cancel by another process. While
-// the engine does not answer, Await waits, and logs that.
+// Await returns at once if this Queue runs, cancels or replaces the job. Otherwise it returns about a second
+// after the end of a job that was due, and at most about 30 s after the end of a job that was not, such as a
+// Cancel by another process. While the engine does not answer, Await waits, and logs that. A handler that
+// awaits its own job waits until its context ends.
 //
-// All calls of a Queue share one poll. It reads the state of each awaited job: after 50 ms, then less and
-// less often until once a second, and while the job is not due only when it is due, and every 30 s. One
-// request is for thousands of jobs. A job without a call of Await costs nothing.
+// All calls of a Queue share one poll, which reads the states of thousands of jobs with one request. A job that is
+// due is read after 50 ms, and then less often, down to once a second. A job that is not due is read when it
+// is due, and every 30 s. The poll spends at most a tenth of its time on requests. It ends with the
+// last call. A job that is not awaited costs nothing.
 func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
 	if ctx.Err() != nil {
 		return Info{}, context.Cause(ctx)
@@ -57,17 +59,17 @@ func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
 
 const (
 	awaitFirst   = 50 * time.Millisecond // the first pause, which doubles
-	awaitMost    = time.Second           // the longest pause once a job is due
-	awaitFar     = 30 * time.Second      // the longest pause before
-	awaitChunk   = 10000                 // how many jobs are read at one time
-	awaitGets    = 16                    // how many ended jobs are read at one time
-	awaitTimeout = 10 * time.Second      // of a request
+	awaitMost    = time.Second           // the longest pause of a job that is due
+	awaitFar     = 30 * time.Second      // the longest pause of a job that is not due
+	awaitChunk   = 10000                 // the most jobs of one call of Progress
+	awaitGets    = 16                    // the most calls of Get at one time
+	awaitTimeout = 10 * time.Second      // the bound of one reading
 )
 
 // awaits are the calls of Await, by job, and the goroutine that polls for all of them.
 //
-// Invariant: the goroutine runs, and any is true, if and only if there are jobs. The last call of Await
-// that leaves ends it, and so does the end of the last job.
+// Invariant: the goroutine runs, and any is true, if and only if there are jobs. The goroutine ends when the last job
+// has ended, or the last call has returned, or with Close. The engine is called without the lock.
 type awaits struct {
 	*link
 	any atomic.Bool // for check, which is called for each job
@@ -144,7 +146,7 @@ func (w *awaits) remove(r Ref) {
 	}
 }
 
-// close makes later calls of Await return ErrClosed, so that Close waits for the last goroutine.
+// close makes later calls of Await return ErrClosed, so that no goroutine begins while Close waits for the others.
 func (w *awaits) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,7 +166,7 @@ func (w *awaits) check(r Ref) {
 	}
 }
 
-// hurry has a job read at once. w.mu is held.
+// hurry makes the goroutine read a job at once. w.mu is held.
 func (w *awaits) hurry(r Ref) {
 	w.hurried = append(w.hurried, r)
 	select {

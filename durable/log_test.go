@@ -71,6 +71,14 @@ func (s *sick) SetFlowControl(ctx context.Context, was int64, f *driver.FlowCont
 	return s.Engine.SetFlowControl(ctx, was, f)
 }
 
+func (s *sick) Progress(ctx context.Context, refs []driver.Ref) ([]driver.Progress, []error) {
+	all, errs := s.Engine.Progress(ctx, refs)
+	if err := s.fault("progress"); err != nil {
+		errs = slices.Repeat([]error{err}, len(refs))
+	}
+	return all, errs
+}
+
 func (s *sick) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if err := s.fault("work"); err != nil {
 		if err == errSilent {
@@ -216,6 +224,12 @@ var messages = map[string]struct {
 	"cannot store a cooldown; only its job waits": {"WARN", []string{"of", "for", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("flow", errSilent)
 		add(t, q, durable.Job{Kind: "cools"})
+	}},
+	"cannot read whether an awaited job has ended; trying again": {"WARN", []string{"ref", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		s.set("progress", errSilent)
+		time.AfterFunc(5*time.Second, func() { s.set("progress", nil) })
+		_, err := q.Await(t.Context(), add(t, q, durable.Job{Kind: "good"})[0])
+		require.ErrorIs(t, err, durable.ErrEnded)
 	}},
 	"a handler has not returned after its Timeout": {"WARN", []string{"kind", "ref", "running"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "hangs", Timeout: time.Second})

@@ -165,6 +165,7 @@ func WithMiddleware(m ...Middleware) Option {
 //   - cannot store the end of an attempt; trying again: ref, error, pause
 //   - a handler has asked for a cooldown: of (the kind, or its lane), until, error
 //   - cannot store a cooldown; only its job waits: of, for, error
+//   - cannot read whether an awaited job has ended; trying again: ref, error
 //   - a handler has not returned after its Timeout: kind, ref, running (for
 //     how long; once for each attempt, a lease after the Timeout)
 //   - handlers did not return within WithGrace; their contexts end: handlers

@@ -54,6 +54,7 @@ func Defaults() Config {
 		Limits:      map[string]int{},
 		Retention:   30 * 24 * time.Hour,
 		Backoff:     attempt.Backoff,
+		Ended:       func(driver.Ref) {},
 	}
 }
 

@@ -174,11 +174,11 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 		if err == nil {
 			next = r.Change(revision, t.limits, t.pauses)
 		}
-		switch stored := q.engine.SetFlowControl(ctx, r.Revision(), next); {
-		case stored == nil && !errors.Is(err, errUnchanged):
+		switch set := q.engine.SetFlowControl(ctx, r.Revision(), next); {
+		case set == nil && !errors.Is(err, errUnchanged):
 			return err
-		case !errors.Is(stored, driver.ErrChanged):
-			return stored
+		case !errors.Is(set, driver.ErrChanged):
+			return set
 		}
 	}
 	return fmt.Errorf("%w: gave up after %d conflicting updates of limits and pauses", ErrUncertain, recur.Tries)

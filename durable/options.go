@@ -163,7 +163,8 @@ func WithMiddleware(m ...Middleware) Option {
 //   - an attempt was completed in its handler's transaction, or another worker has the job:
 //     ref, error (of the handler, which has failed)
 //   - cannot store the end of an attempt; trying again: ref, error, pause
-//   - a handler has asked for a cooldown: of (the kind, or its lane), until, error
+//   - a handler has asked for a cooldown: of (the kind, or its lane), until, error (once for
+//     all that share a pause; not if the store has a pause of the same jobs that ends later)
 //   - cannot store a cooldown; only its job waits: of, for, error
 //   - cannot read whether an awaited job has ended; trying again: ref, error
 //   - a handler has not returned after its Timeout: kind, ref, running (for

@@ -15,7 +15,7 @@ const cooldownStep = 100 * time.Millisecond
 type cooldown struct {
 	driver.Pause
 	reason string
-	stored chan error // of one: whether the store has it, or a pause of the same jobs that ends later
+	stored chan error // has an error, or is closed once the store has the pause, or one of the same jobs that ends later
 }
 
 // coolDown stores the cooldown that a handler has asked for, before the end of its job is stored and its slot is

@@ -202,9 +202,10 @@ package jetstream
 //	part.go, options.go                       a partition: all of the following, of one stream; the options of a queue
 //	flowcontrol.go, notices.go                limits and pauses; what workers tell one another
 //	schedules.go, insert.go, keyed.go         recurring jobs; jobs that are added; those with keys
-//	inserting.go, change.go, inspect.go       a job on its way; cancels and moves; listings
+//	inserting.go, change.go                   a job on its way; cancels and moves
+//	inspect.go, progress.go                   listings; how far many jobs are
 //	record.go, permits.go, stands.go          the messages of a version, of a limit; answers that write nothing
-//	keys.go, handle.go, progress.go, find.go  the messages of a key; a claim; how far many jobs are; where a job is
+//	keys.go, handle.go, find.go               the messages of a key; a claim; where a job is
 //	kinds.go, lease.go                        which queue a kind has; whose lease is over
 //	admission.go, watermark.go                whether a job still fits; which buckets are closed
 //	subjects.go, wire.go, geometry.go         what is stored, and under which subjects; version.go

@@ -38,13 +38,10 @@ func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, e
 	if a.Conn.Ended.Err() != nil {
 		return time.Time{}, 0, a.ClosedBy()
 	}
-	info, err := a.Info(ctx, a.subject("v.*"))
+	info, err := a.readReserve(ctx)
 	if err != nil {
 		return time.Time{}, 0, err
 	}
-	a.mu.Lock()
-	a.reserve.seen(info.Subjects[a.reserveFlag()], info.Subjects[a.reservePieces()])
-	a.mu.Unlock()
 	if a.local {
 		info.Now = time.Now()
 	}
@@ -230,7 +227,7 @@ func (a *admission) makeRoom(ctx context.Context) bool {
 	}
 	a.makingRoom.Lock() // for all that were refused at the same time
 	defer a.makingRoom.Unlock()
-	if a.readReserve(ctx) != nil {
+	if _, err := a.readReserve(ctx); err != nil {
 		return false
 	}
 	a.mu.Lock()
@@ -244,22 +241,26 @@ func (a *admission) makeRoom(ctx context.Context) bool {
 		}
 		a.Wait(ctx, syncAge+stream.AnswerTimeout/50)
 	}
-	return a.purgePieces(ctx) == nil && a.readReserve(ctx) == nil
+	if a.purgePieces(ctx) != nil {
+		return false
+	}
+	_, err := a.readReserve(ctx)
+	return err == nil
 }
 
 func (a *admission) purgePieces(ctx context.Context) error {
 	return a.Ask(ctx, "STREAM.PURGE."+a.Name, map[string]any{"filter": a.reservePieces(), "keep": 1}, nil)
 }
 
-// readReserve reads whether it is there; so does each poll.
-func (a *admission) readReserve(ctx context.Context) error {
+// readReserve asks for the server's account of the stream, which says whether the reserve is there.
+func (a *admission) readReserve(ctx context.Context) (stream.Info, error) {
 	info, err := a.Info(ctx, a.subject("v.*"))
 	if err == nil {
 		a.mu.Lock()
 		a.reserve.seen(info.Subjects[a.reserveFlag()], info.Subjects[a.reservePieces()])
 		a.mu.Unlock()
 	}
-	return err
+	return info, err
 }
 
 // keepReserve stores the reserve if it is not there, and it is time to try. What does not fit is
@@ -294,7 +295,7 @@ func (a *admission) keepReserve(ctx context.Context) {
 	if a.storePieces(ctx, size, size) < size || size == 0 {
 		_ = a.Purge(ctx, a.subject("v.*"), 0)
 	}
-	_ = a.readReserve(ctx)
+	_, _ = a.readReserve(ctx)
 }
 
 // restoreReserve stores as much as there was, and says so after that.
@@ -313,7 +314,7 @@ func (a *admission) restoreReserve(ctx context.Context) {
 		return
 	}
 	if a.Write(ctx, stream.Write{Subject: a.reserveFlag(), Rollup: true, Data: []byte("reserve")}) == nil {
-		_ = a.readReserve(ctx)
+		_, _ = a.readReserve(ctx)
 	}
 }
 

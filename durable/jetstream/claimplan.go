@@ -82,12 +82,6 @@ type draft struct {
 	rated   bool         // tokens are counted
 }
 
-func newDraft(q *quota, l *driver.StoredLimit) *draft {
-	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: l.Rate > 0}
-	d.c.Taken = q.used
-	return d
-}
-
 // differs reports whether what is counted is to be written. Whose turn it is does not matter
 // to a worker that is alone.
 func (d *draft) differs(alone bool) bool {
@@ -116,8 +110,9 @@ func (pn *planner) planClaims(p *part, jobs []*claimRequest) (drafts map[string]
 		for k, key := range j.quotas {
 			d := drafts[key]
 			if d == nil {
-				d = newDraft(p.quotas.all[key], j.limits[k])
-				drafts[key] = d
+				q := p.quotas.all[key]
+				d = &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: j.limits[k].Rate > 0}
+				d.c.Taken, drafts[key] = q.used, d
 			}
 			counters[k] = &d.c
 			if kept := j.basis.replaces.permitAt(key); kept != "" {

@@ -360,11 +360,6 @@ func matching(f driver.Filter, jobs iter.Seq2[found, error]) iter.Seq2[driver.In
 	}
 }
 
-// deadJobs yields the dead jobs that match.
-func (fi *finder) deadJobs(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
-	return matching(f, fi.deadIn(ctx, everything))
-}
-
 // deadIn yields the dead jobs in a span.
 func (fi *finder) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
@@ -387,11 +382,6 @@ func (fi *finder) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 			}
 		}
 	}
-}
-
-// kept yields the jobs of some filters that wait or run, and that match.
-func (fi *finder) kept(ctx context.Context, f driver.Filter, seen map[location]bool, filters ...string) iter.Seq2[driver.Info, error] {
-	return matching(f, fi.keptIn(ctx, everything, seen, filters...))
 }
 
 // keptIn yields the jobs of some filters that wait or run, in a span. While a far bucket is

@@ -34,7 +34,7 @@ func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) er
 		return nil
 	}
 	if f.State == driver.Dead {
-		return add(ls.deadJobs(ctx, f), time.Time{})
+		return add(matching(f, ls.deadIn(ctx, everything)), time.Time{})
 	}
 	filled, err := ls.filledBuckets(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) er
 		if found.isFull(b.start) || f.State == driver.Running && b.start.After(last) {
 			return nil
 		}
-		if err := add(ls.kept(ctx, f, seen, b.filter), b.start); err != nil {
+		if err := add(matching(f, ls.keptIn(ctx, everything, seen, b.filter)), b.start); err != nil {
 			return err
 		}
 	}

@@ -29,8 +29,8 @@ import (
 //     at the poll before. That tells of a stream that went back and has grown since, by the writes
 //     of others, beyond where it had been.
 //
-// From then on history.backs is another. All that is cached is dropped (stream.drop), and each worker
-// compares its claims with those in the stream (reconcile.go).
+// From then on history.backs is another. All that is cached is dropped (Stream.Drop). A caller that keeps
+// more than that compares it with what is stored, when Backs has another value.
 
 // history is what is known of the past of a stream. The sequences of several replicas are only
 // those of writes, which a majority has: a server that says what it has may be behind. Mu guards all of it, and is held

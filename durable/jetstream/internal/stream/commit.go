@@ -25,8 +25,8 @@ const (
 )
 
 // A server takes no message, headers and all, that is larger than its max_payload, and the client
-// refuses to send one. So a job that does not fit is refused by itself, and not with all that it
-// shares a commit with. One that was accepted always fits: what grows in it is cut.
+// refuses to send one. So a group that does not fit is refused by itself, and not with all that it
+// shares a commit with.
 const (
 	LeastMaxPayload = 16 << 10 // heartbeats, statuses and permits fit
 	HeadersSize     = 320      // of a message, without its guard

@@ -21,13 +21,13 @@ import (
 // Stream is a client that writes, and knows of its stream what answers have shown: whether it went back, has the
 // version and the settings that it must have, and how large it is. It knows no job.
 //
-// A write has no effect, or all of it: never a part, but in a server that is full and alone (admission.go). Mu guards
+// A write has no effect, or all of it: never a part, but in a server that is full and alone. Mu guards
 // what the last answer has shown, but for what is atomic, which is one number each. Room and drop are set before the stream is shared, and called without a lock.
 type Stream struct {
 	*client
 	Clock   *clock.Clock
 	batches chan struct{}                              // has one for each batch under way
-	Version int                                        // wireVersion, but in tests
+	Version int                                        // the newest that the caller knows
 	Shift   func(leader string, t time.Time) time.Time // nil but in tests
 	Free    func() (int64, error)                      // on the disk; may be nil
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,10 +34,11 @@ func BenchmarkAddCancel(b *testing.B) {
 
 // BenchmarkCancelRandom cancels one of the pending timers at random and starts another in
 // its place, from one goroutine. That is the end of a connection or of a session. Each
-// cancel meets memory that is not in the processor's cache.
+// cancel meets memory that is not in the processor's cache. The handles lie in one slice;
+// those of AfterFunc are pointers to objects of their own, and so are those of Pointer.
 func BenchmarkCancelRandom(b *testing.B) {
 	eachSize(b, []int{100_000, 1_000_000}, func(b *testing.B, n int) {
-		compare(b, pick(setup{pending: n}, plain+" wheel.Keyed mutex+map+AfterFunc"), func(b *testing.B, t timers) {
+		compare(b, pick(setup{pending: n}, plain+" wheel.Schedule+Pointer wheel.Keyed mutex+map+AfterFunc"), func(b *testing.B, t timers) {
 			fill(t, n)
 			r := random(n)
 			loop(b, func() {
@@ -45,6 +48,77 @@ func BenchmarkCancelRandom(b *testing.B) {
 			})
 		})
 	})
+}
+
+// BenchmarkCancelTail is BenchmarkCancelRandom, and notes how long each single cancel and each
+// add takes, with a reading of the clock: some 50 ns, the same for all. A wheel unlinks some
+// canceled timers together, so that most cancels are short and some are long.
+func BenchmarkCancelTail(b *testing.B) {
+	n, ops := size(1_000_000, 100), size(200_000, 100)
+	compare(b, pick(setup{pending: n}, ours+" RussellLuo heap"), func(b *testing.B, t timers) {
+		once(b, func() {
+			fill(t, n)
+			measure.Settle()
+			tail(b, t, n, ops)
+		})
+	})
+}
+
+func tail(b *testing.B, t timers, n, ops int) {
+	cancels, adds := make([]time.Duration, ops), make([]time.Duration, ops)
+	r := random(n)
+	for k := range ops {
+		i, d := r.IntN(n), farOff(r)
+		begin := time.Now()
+		t.cancel(i)
+		canceled := time.Now()
+		t.add(i, d, noop)
+		cancels[k], adds[k] = canceled.Sub(begin), time.Since(canceled)
+	}
+	for prefix, took := range map[string][]time.Duration{"cancel-": cancels, "add-": adds} {
+		slices.Sort(took)
+		for unit, p := range map[string]float64{"p50-ns": 50, "p99-ns": 99} {
+			b.ReportMetric(float64(percentile(took, p)), prefix+unit)
+		}
+	}
+}
+
+// BenchmarkCancelParallel is BenchmarkCancelRandom on 2 and 8 goroutines, among a million. Each
+// goroutine has a part of the timers, and after some thousand operations the part of the next.
+// So it cancels also timers that others have started, on another processor. The time is the
+// wall's, divided by the operations of all goroutines.
+func BenchmarkCancelParallel(b *testing.B) {
+	n := size(1_000_000, 100)
+	compare(b, pick(setup{pending: n}, ours+" heap"), func(b *testing.B, t timers) {
+		fill(t, n)
+		for _, goroutines := range []int{2, 8} {
+			b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) { cancelParallel(b, t, n, goroutines) })
+		}
+	})
+}
+
+func cancelParallel(b *testing.B, t timers, n, goroutines int) {
+	measure.Settle()
+	before := measure.Now()
+	b.ResetTimer()
+	for done, turn := 0, 0; done < b.N; turn++ {
+		lot := min(1<<15, b.N-done)
+		done += lot
+		var all sync.WaitGroup
+		for g := range goroutines {
+			all.Go(func() {
+				part := (g + turn) % goroutines
+				from, to, r := n*part/goroutines, n*(part+1)/goroutines, random(turn*goroutines+g)
+				for range lot*(g+1)/goroutines - lot*g/goroutines {
+					i := from + r.IntN(to-from)
+					t.cancel(i)
+					t.add(i, farOff(r), noop)
+				}
+			})
+		}
+		all.Wait()
+	}
+	reportCPU(b, before, measure.Now(), b.N, "op")
 }
 
 // BenchmarkReset pushes one timer of a minute back to a minute from now, chosen at random.

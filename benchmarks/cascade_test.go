@@ -38,9 +38,10 @@ func BenchmarkCascade(b *testing.B) {
 }
 
 func cascade(b *testing.B, t timers, s setup, made time.Time) {
-	window, span, room := size(150*time.Millisecond, 20*time.Millisecond), s.aligned, size(4<<20, 1<<16)
+	window, span, room := min(size(150*time.Millisecond, 20*time.Millisecond), s.aligned), s.aligned, size(4<<20, 1<<16)
 	quiet, beside := newBesides(room, window), newBesides(room, window)
-	moved := made.Add(-time.Duration(made.UnixNano()) % span).Add(size(8*span, 16*span))
+	after := size(8*512*time.Millisecond, 16*64*time.Millisecond)
+	moved := made.Add(-time.Duration(made.UnixNano()) % span).Add((after + span - 1) / span * span)
 	begin, due := moved.Add(-2*window-span/8), moved.Add(span*15/16)
 	t.keep(s.pending + 1)
 	var all sync.WaitGroup

@@ -210,6 +210,41 @@ func alone(b *testing.B, t timers, rate int, spell time.Duration) {
 	b.ReportMetric(float64(after.Switches-before.Switches)/float64(n), "switches/timer")
 }
 
+// BenchmarkLone starts a timer of 50 ms and cancels it at once, every 100 ms, in a process that
+// does nothing else: a client's call in an idle service. CPU is the whole process's for each
+// timer. A switch is a thread that went to sleep; the row none has those of the load itself.
+func BenchmarkLone(b *testing.B) {
+	ops := size(40, 2)
+	subjects, f := apart(pick(setup{}, "none "+ours+" heap"), func(b *testing.B, t timers) {
+		once(b, func() {
+			t.keep(2)
+			t.add(1, time.Hour, noop)
+			measure.Settle()
+			before := measure.Now()
+			for range ops {
+				t.add(0, 50*time.Millisecond, noop)
+				t.cancel(0)
+				measure.Sleep(size(100*time.Millisecond, time.Millisecond))
+			}
+			after := measure.Now()
+			t.cancel(1)
+			reportCPU(b, before, after, ops, "timer")
+			b.ReportMetric(float64(after.Switches-before.Switches)/float64(ops), "switches/timer")
+		})
+	})
+	compare(b, subjects, f)
+}
+
+// BenchmarkFineTick has 200,000 timers come due within a second on a wheel with ticks of 1 us,
+// so that each has a bucket of its own. Its units are those of BenchmarkFire.
+func BenchmarkFineTick(b *testing.B) {
+	n, spread := size(200_000, 1000), size(time.Second, 20*time.Millisecond)
+	subjects, f := apart(pick(setup{pending: n, tick: time.Microsecond}, "time.AfterFunc wheel.Schedule heap"), func(b *testing.B, t timers) {
+		once(b, func() { burst(b, t, n, spread, 0) })
+	})
+	compare(b, subjects, f)
+}
+
 // In BenchmarkCrowd a thousand timers come due in a second, at random moments, while so many
 // goroutines do nothing but start other timers and cancel them. The goroutines that run what
 // is due wait for a processor like these, and with some subjects for a lock. Adds are what

@@ -46,10 +46,11 @@ const (
 
 // starter is a subject before an instance is made of it.
 type starter struct {
-	name  string
-	most  int           // pending timers that it bears; zero means any number
-	tick  time.Duration // its finest tick; zero means any
-	start func(setup) timers
+	name   string
+	most   int           // pending timers that it bears; zero means any number
+	tick   time.Duration // its finest tick; zero means any
+	byHand bool          // it fires nothing by itself
+	start  func(setup) timers
 }
 
 var starters = []starter{
@@ -63,6 +64,13 @@ var starters = []starter{
 		s.tick = 100 * time.Microsecond // a tick of a millisecond would be most of the lateness
 		return schedule(s.wheel(timingwheel.WithPreciseWakeups()))
 	}},
+	{name: "wheel.Schedule+ByHand", byHand: true, start: func(s setup) timers {
+		return schedule(s.wheel(timingwheel.WithManualClock(time.Now())))
+	}},
+	{name: "wheel.Schedule+Pointer", start: func(s setup) timers { return byPointer(s.wheel()) }},
+	{name: "wheel.Schedule+1ms", start: withTick(time.Millisecond)},
+	{name: "wheel.Schedule+250us", start: withTick(250 * time.Microsecond)},
+	{name: "wheel.Schedule+100us", start: withTick(100 * time.Microsecond)},
 	{name: "wheel.AfterFunc", start: func(s setup) timers { return afterFunc(s.wheel()) }},
 	{name: "wheel.Keyed", start: func(s setup) timers {
 		w := s.wheel()
@@ -171,6 +179,30 @@ func schedule(w *timingwheel.TimingWheel) timers {
 		end:   func(t timingwheel.Timeout) { t.Cancel() },
 		move:  func(t timingwheel.Timeout, d time.Duration) { t.Reset(d) },
 		close: func() { w.Stop() },
+	}
+}
+
+// byPointer is schedule with each Timeout in an object of its own, as in a struct of the user's.
+func byPointer(w *timingwheel.TimingWheel) timers {
+	return &kept[*timingwheel.Timeout]{
+		start: func(d time.Duration, f func()) *timingwheel.Timeout {
+			t, err := w.Schedule(d, f)
+			if err != nil {
+				panic(err)
+			}
+			return &t
+		},
+		end:   func(t *timingwheel.Timeout) { t.Cancel() },
+		move:  func(t *timingwheel.Timeout, d time.Duration) { t.Reset(d) },
+		close: func() { w.Stop() },
+	}
+}
+
+// withTick makes subjects of schedule that differ in their tick, so that they can alternate.
+func withTick(tick time.Duration) func(setup) timers {
+	return func(s setup) timers {
+		s.tick = tick
+		return schedule(s.wheel())
 	}
 }
 

@@ -129,7 +129,7 @@ func TestModel(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, len(a.removed.dead.all), mostDead, "seed %d never reached a full list", seed)
+		require.Equal(t, deadBatch, mostDead, "seed %d never reached a full list", seed)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestRemovedEntriesAreUsedAgain(t *testing.T) {
 		require.Equal(t, chunkLen, a.Cap(), "%d removed and added", len(removed))
 		verify(t, a, &ring)
 	}
-	for _, n := range []int{1, 5, 16, 17, 100} {
+	for _, n := range []int{1, 5, deadBatch, deadBatch + 1, 16, 17, 100} {
 		again(all[len(all)-n:])
 		again(all[:n])
 		all = append(all[n:], all[:n]...) // as in the ring

@@ -124,6 +124,9 @@ func (a *Arena) verifyChunks() error {
 // verifyRemoved checks that what was removed is listed once, and not free.
 func (a *Arena) verifyRemoved() error {
 	r := &a.removed
+	if r.dead.n > deadBatch {
+		return fmt.Errorf("%d entries are dead, at most %d may be", r.dead.n, deadBatch)
+	}
 	seen := map[Index]bool{}
 	for _, i := range slices.Concat(r.dead.list(), r.spare.list()) {
 		if e := a.entry(i); seen[i] || e.generation != 0 || e.task != nil {

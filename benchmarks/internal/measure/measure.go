@@ -85,3 +85,16 @@ func PeakMB() float64 {
 	}
 	return 0
 }
+
+// MHz returns the frequency of the processor's clock as /proc/cpuinfo states it, and 0 where
+// there is none.
+func MHz() (mhz float64) {
+	content, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(content)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "cpu MHz" {
+			mhz, _ = strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return mhz
+		}
+	}
+	return 0
+}

@@ -68,7 +68,7 @@ func (s *store) counted(t *testing.T) (*postgres.Engine, *counter) {
 
 // The text of a poll, and of an echo.
 const (
-	aPoll  = "-- Hands out to worker $1 jobs"
+	aPoll  = "select clock_timestamp(), l.revision" // of all kinds; most are
 	anEcho = "current_setting('max_prepared_transactions'))"
 )
 

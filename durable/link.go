@@ -17,6 +17,9 @@ import (
 // be 50 us apart after that, which makes jobs late by as much.
 const syncEvery = 500 * time.Millisecond
 
+// toldFor is how long a time counts that a poll has read: polls are up to 800 ms apart.
+const toldFor = 1600 * time.Millisecond
+
 // link is the way of a Queue to its engine: the clock as it was last read, the schedules that go by it, and the
 // contexts of requests. The clock is followed until Close; whenever it was ahead, the schedules are put right. Its
 // fields do not change after Open. It adds and runs no job.
@@ -48,6 +51,17 @@ func (l *link) readClock(ctx context.Context) (err error) {
 	return err
 }
 
+// syncClock reads the engine's clock. It does not if the polls of the worker have read it, unless it must
+// since this machine may have slept after that.
+func (l *link) syncClock(ask bool) error {
+	if !ask && l.clock.ToldWithin(toldFor) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(l.closed, 2*time.Second)
+	defer cancel()
+	return l.clock.Sync(ctx)
+}
+
 // followClock reads the engine's clock until Close, and says when that was set. It does so at
 // once when this machine resumes: the clock that counts the time since the last reading has
 // stood still.
@@ -68,16 +82,16 @@ func (l *link) followClock() {
 	var silent time.Time // since when the clock cannot be read; zero: it can
 	var said worker.Rarely
 	for logged := int64(0); ; {
+		ask := err != nil // then a resumption is not noticed
 		select {
 		case <-l.closed.Done():
 			return
 		case <-t.C:
 		case <-resumed:
+			ask = true
 		}
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(l.closed, 2*time.Second)
-		err := l.clock.Sync(ctx)
-		cancel()
+		err := l.syncClock(ask)
 		switch {
 		case l.closed.Err() != nil:
 			return

@@ -202,6 +202,10 @@ type WorkConfig struct {
 	// engine that calls it about once a second spares the Queue the call of FlowControl. It does not block.
 	Revision func(int64)
 
+	// Time, if not nil, receives the engine's time as a poll has read it, and by how much that may be off. An
+	// engine that calls it about once a second spares the Queue the call of Now. It does not block.
+	Time func(time.Time, time.Duration)
+
 	// Trouble, if not nil, receives an error that keeps some jobs from running, or that may
 	// lose them, while Fetch goes on. It does not block. It may be called with each poll.
 	Trouble func(error)

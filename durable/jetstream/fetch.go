@@ -148,6 +148,9 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	if err := f.sync(try); err != nil {
 		return v, err
 	}
+	if f.w.c.Time != nil && f.part == f.w.e.parts[0] {
+		f.w.c.Time(f.clock.Now())
+	}
 	if err := f.regroup(try); err != nil {
 		return v, err
 	}

@@ -72,9 +72,13 @@ func (an *announcer) sendAnnouncements(closing context.Context, l *listener) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(an.closed, time.Second)
-		_ = an.do(ctx, an.notify, []any{an.schema, a.encode(an.name)}, relaxed)
+		err := an.do(ctx, an.notify, []any{an.schema, a.encode(an.name)}, relaxed)
 		cancel()
 		sleep(closing, announceEvery)
+		if err != nil && !last { // idle workers poll seldom: it is sent once the server answers
+			sleep(closing, announceAgain)
+			l.wake(a)
+		}
 	}
 }
 

@@ -27,8 +27,7 @@ type db struct {
 
 	closed       context.Context // ends with Close
 	close        context.CancelFunc
-	timeFresh    moment // until then the clock is not read, since a poll has
-	versionFresh moment // the same of the version
+	versionFresh moment // until then the version need not be read, since a poll has
 
 	ended   context.Context // ends with closed, or with an ErrVersion as its cause
 	outdate context.CancelCauseFunc
@@ -67,15 +66,13 @@ func (d *db) serverTime(ctx context.Context) (t time.Time, _ time.Duration, err 
 	return t, 0, err
 }
 
-// Now is the server's time, as the last poll of an idle worker has read it, or else as it is read now.
+// Now is the server's time.
 func (d *db) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	if err := d.usable(); err != nil {
 		return time.Time{}, 0, err
 	}
-	if !d.timeFresh.holds() {
-		if err := d.clock.Sync(ctx); err != nil {
-			return time.Time{}, 0, err
-		}
+	if err := d.clock.Sync(ctx); err != nil {
+		return time.Time{}, 0, err
 	}
 	t, off := d.clock.Now()
 	return t, off, nil

@@ -43,7 +43,7 @@
 // PrepareConn or BeforeAcquire, BeforeClose), so that they have its role and its settings; AfterRelease is
 // not called for them. They call the hooks from goroutines of this package, during a heartbeat: a hook must
 // not call the engine. A proxy that gives one connection to several clients, such as PgBouncer
-// by transaction, drops announcements. A worker finds that out, and finds jobs by polling within 250 ms then. Statements are
+// by transaction, drops announcements. A worker finds that out, logs it, and finds jobs by polling within 250 ms then. Statements are
 // prepared: such a proxy has to support that. If it does not, set the pool's
 // DefaultQueryExecMode to pgx.QueryExecModeExec. PgBouncer before 1.21 may exit when a client cancels a query, as
 // pgx does when its context ends in the middle of one (PgBouncer's issue 822).
@@ -76,9 +76,13 @@
 // statement.
 //
 // A poll reads some kinds: those that were announced, that have more jobs than one poll
-// takes, or that have opened again. Twice a second it reads all kinds
-// that the worker can run, and five times a second while notifications do not arrive: each worker sends itself one
-// every 5 s, by another connection, to find that out. When they cease to arrive, it notices within 6 s. Each kind is a range of the index on kind and time, so a poll
+// takes, or that have opened again. Every 800 ms it reads all kinds
+// that the worker can run, or every thirtieth of a lease if that is shorter, and every 200 ms while notifications do not arrive:
+// each worker sends itself one every 10 s, by another connection, to find that out. It notices a connection that was cut off at
+// once, and within 12 s that notifications are dropped. About once a second a poll also reads the time, the version of the
+// schema, the revision of the limits, and whether a worker has died (told.go).
+// The sweep comes every 2 s, and every 10 s, or third of a lease, while the worker has no jobs.
+// Each kind is a range of the index on kind and time, so a poll
 // does not pass over jobs of other kinds, however many are overdue. With a thousand kinds
 // a poll of all takes some milliseconds.
 //

@@ -21,6 +21,8 @@ const (
 	// with a NOTIFY takes a lock of the whole server: one with each insert would make
 	// inserts 20 times slower.
 	announceEvery = 20 * time.Millisecond
+
+	announceAgain = 200 * time.Millisecond // after one that could not be sent
 )
 
 // announcement says that jobs are due soon, or may be long overdue.

@@ -31,8 +31,8 @@ func (f *fetcher) fetchTold(ctx context.Context, b *pgx.Batch) error {
 		return err
 	}
 	f.clock.Read(began, time.Since(began), t.at, 0)
-	if !f.active.holds() { // jobs want a better estimate than the round trip of a poll gives
-		f.timeFresh.extend(toldFor)
+	if f.c.Time != nil && !f.active.holds() { // jobs need a better estimate than the round trip of a poll gives
+		f.c.Time(f.clock.Now())
 	}
 	if err := f.newer(t.version, t.oldest); err != nil {
 		f.outdate(err)

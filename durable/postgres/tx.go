@@ -27,7 +27,7 @@ import (
 // up. Jobs that are due later cost no NOTIFY. Where the server has
 // max_prepared_transactions above zero no job of AddTx is announced, since PREPARE
 // TRANSACTION fails after a NOTIFY: there, too, such jobs are seen within 250 ms. A job whose
-// announcement alone is lost, or that is added by an INSERT of yours, is seen within 550 ms.
+// announcement alone is lost, since its process ends, or that is added by an INSERT of yours, is seen within 850 ms.
 //
 // A Key is taken from this call on: another call that adds the key waits until the
 // transaction has ended. Queue.Add waits a second, and then returns ErrExists, whether

@@ -27,8 +27,8 @@ type consumer struct {
 	runs map[durable.Ref]time.Time
 }
 
-func consume(t *testing.T, e driver.Engine) *consumer {
-	q, err := durable.Open(t.Context(), e)
+func consume(t *testing.T, e driver.Engine, opts ...durable.Option) *consumer {
+	q, err := durable.Open(t.Context(), e, opts...)
 	require.NoError(t, err)
 	c := &consumer{Queue: q, runs: map[durable.Ref]time.Time{}}
 	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
@@ -288,7 +288,7 @@ func TestAddIsAnnounced(t *testing.T) {
 	listens := s.open(t)
 	listens.SetPoll(time.Minute)
 	c := consume(t, listens)
-	polled := 0 // an announcement that cannot be sent within a second is dropped
+	polled := 0 // an announcement that cannot be sent within a second is sent again later
 	began := func(ref durable.Ref) {
 		since := time.Now()
 		if c.began(t, ref); time.Since(since) > 30*time.Second {

@@ -29,6 +29,7 @@ func benchmarks() []scenario {
 		{"overdue", func() {
 			measure(fmt.Sprint(*backlog, " overdue at the start"), []step{workOff(20 * time.Minute)}, embedded)
 		}},
+		{"idle", func() { measure(fmt.Sprint("with nothing to do, for ", *length), []step{idle}, embedded) }},
 		{"cascade", func() { measure("whole life", lives(1000), cascading) }},
 		{"nodes", func() {
 			measure("accepted, and whole life", slices.Concat(inserts(*length/2, callers[:3]...), lives(200, 1000)), nodes)
@@ -54,6 +55,7 @@ func besides() []scenario {
 		{"insert", table("jobs stored", inserts(*length/20, way{1, 1}, way{32, 1}, way{1, 1000}, way{4, 1000})...)},
 		{"late", table(fmt.Sprint("scheduled jobs for ", *length), soonAndLater)},
 		{"overdue", table(fmt.Sprintf("%d overdue, or as many as are run in %v", *backlog, atMost), workOff(atMost))},
+		{"idle", table(fmt.Sprint("with nothing to do, for ", *length), idle)},
 		{"vacuum", beside(func(all ...system) { all[0].with(vacuum) })},
 	}
 }
@@ -238,6 +240,28 @@ func life(rate int, interval time.Duration, spans ...span) step {
 			}
 		}
 	}
+}
+
+// idle measures what a worker takes that has no job, after ten seconds in which it starts.
+func idle(m *meter) {
+	transactions := func() (n int64) {
+		if m.pg != nil {
+			must(m.pool.QueryRow(background, "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()").Scan(&n))
+		}
+		return n
+	}
+	var f flow
+	end := f.work(m)
+	time.Sleep(10 * time.Second)
+	before, own, began := transactions(), cpu(), time.Now()
+	time.Sleep(*length)
+	used, seconds := cpu()-own, time.Since(began).Seconds()
+	m.found("ms of processor time a second", float64(used.Microseconds())/1e3/seconds)
+	if m.pg != nil {
+		time.Sleep(2 * time.Second) // the server counts with a delay
+		m.found("transactions a second", float64(transactions()-before)/time.Since(began).Seconds())
+	}
+	end()
 }
 
 // workOff measures how many overdue jobs a second a new worker runs. It stops when the last end is stored, or

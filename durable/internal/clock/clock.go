@@ -43,6 +43,7 @@ type Clock struct {
 
 	mu   sync.Mutex
 	best sample
+	told time.Time // when Tell was called last
 	step Step
 }
 
@@ -87,6 +88,22 @@ func (c *Clock) Read(before time.Time, trip time.Duration, there time.Time, off 
 	if s.off <= wasOff || by.Abs() > s.off+wasOff {
 		c.best = s
 	}
+}
+
+// Tell takes the time of the other clock as somebody else knows it now, and by how much that may be off.
+func (c *Clock) Tell(there time.Time, off time.Duration) {
+	now := time.Now()
+	c.Read(now, 0, there, off)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = now
+}
+
+// ToldWithin reports whether Tell was called in the last d.
+func (c *Clock) ToldWithin(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.told) < d
 }
 
 // Step returns the last step that Sync has found; its Count is 0 if there was none.

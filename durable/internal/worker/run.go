@@ -31,6 +31,7 @@ func Run(ctx context.Context, c Config, running *atomic.Pointer[Worker]) error {
 				w.sawRevision(revision)
 			}
 		},
+		Time:    c.Clock.Tell,
 		Trouble: func(err error) { w.polls.troubled(c.Log, err) },
 		Notify: func(n driver.Notice) {
 			if w := running.Load(); w != nil {

@@ -235,12 +235,14 @@ const cancelTTL = 24 * time.Hour
 // last one. It calls written with the worker once that is stored.
 func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, written func(worker string)) (ok bool, err error) {
 	err = c.change(ctx, "the job", func(lost error) (bool, error) {
-		at, _, s, err := c.current(ctx, a)
-		if err != nil {
+		at, forward, s, err := c.current(ctx, a)
+		switch {
+		case err != nil:
 			return false, err
-		}
-		if s.fate != claimed {
+		case s.fate != claimed && lost != nil:
 			return true, lost
+		case s.fate != claimed:
+			return c.ifStands(ctx, c.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
 		}
 		err = c.Write(ctx, stream.Write{
 			Subject: c.cancelSubject(s.worker, a.id), Data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),

@@ -276,6 +276,7 @@ func deposedAnswers(t *testing.T) error {
 	ctx := t.Context()
 	_, errs := p.inserts.insert(ctx, []driver.Record{
 		keyedAt(now, "ends", "ends", driver.KeyRefuse, false), keyedAt(now, "deaf", "replaced", driver.KeyRefuse, false), keyedAt(now, "runs", "", driver.KeyRefuse, false),
+		keyedAt(now, "begins", "", driver.KeyRefuse, false),
 	})
 	bucket := p.nearOf(now.Add(time.Hour))
 	runs, ends := location{id: "runs", bucket: bucket}, address{bucket: bucket, born: now.UnixMicro(), id: "ends"}
@@ -302,7 +303,8 @@ func deposedAnswers(t *testing.T) error {
 	_, err = p.changes.cancel(ctx, ends)
 	_, errs = p.inserts.insert(ctx, []driver.Record{keyedAt(now, "hears", "replaced", driver.KeyReplace, true), keyedAt(now, "new", "free before", driver.KeyRefuse, false)})
 	freedBy := p.Write(ctx, stream.Write{Subject: p.fateSubject(runs), Data: status{fate: freed, token: "t2"}.encode(), Last: stream.Seq(claim)})
-	if err := errors.Join(append(errs, err, freedBy)...); err != nil {
+	begins := p.Write(ctx, stream.Write{Subject: p.fateSubject(location{id: "begins", bucket: bucket}), Data: status{fate: claimed, token: "t", worker: "w", attempt: 1}.encode(), Last: stream.Seq(0)})
+	if err := errors.Join(append(errs, err, freedBy, begins)...); err != nil {
 		return err
 	}
 
@@ -348,6 +350,7 @@ func keyedAt(now time.Time, id, key string, onKey driver.OnKey, signals bool) dr
 func (p *part) askAll(ctx context.Context, now time.Time) map[string]error {
 	e := newEngine("default", []*part{p}, nil)
 	runs := address{bucket: p.nearOf(now.Add(time.Hour)), born: now.UnixMicro(), id: "runs"}
+	begins := address{bucket: runs.bucket, born: runs.born, id: "begins"}
 	add := func(onKey driver.OnKey) error {
 		_, errs := p.inserts.insert(ctx, []driver.Record{keyedAt(now, "another"+fmt.Sprint(onKey), "ends", onKey, false)})
 		return errs[0]
@@ -357,11 +360,15 @@ func (p *part) askAll(ctx context.Context, now time.Time) map[string]error {
 		"ErrExists of a key that is free": func() error { return cmp.Or(add(driver.KeyRefuse), errors.New("stored")) },
 		"Signal of a job that waits":      func() error { _, err := p.changes.signal(ctx, "replaced", nil, now); return err },
 		"Lookup of a job that waits":      func() error { _, err := e.Lookup(ctx, "free before"); return err },
-		"Pause that was ended":            func() error { return confirmFlowControl(ctx, e) },
-		"pause of a schedule, ended":      func() error { return confirmSchedule(ctx, e, "stopped") },
-		"absence of a schedule that is":   func() error { return confirmSchedule(ctx, e, "new") },
-		"Cancel of a job that waits":      func() error { _, err := p.changes.cancel(ctx, runs); return err },
-		"Move of a job that waits":        func() error { _, err := p.changes.move(ctx, runs, now); return err },
+		"CancelRunning of a job that runs": func() error {
+			_, err := p.changes.cancelRunning(ctx, begins, "", func(string) {})
+			return err
+		},
+		"Pause that was ended":          func() error { return confirmFlowControl(ctx, e) },
+		"pause of a schedule, ended":    func() error { return confirmSchedule(ctx, e, "stopped") },
+		"absence of a schedule that is": func() error { return confirmSchedule(ctx, e, "new") },
+		"Cancel of a job that waits":    func() error { _, err := p.changes.cancel(ctx, runs); return err },
+		"Move of a job that waits":      func() error { _, err := p.changes.move(ctx, runs, now); return err },
 	}
 	answers := map[string]error{}
 	var mu sync.Mutex

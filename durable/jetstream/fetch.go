@@ -149,7 +149,7 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 		return v, err
 	}
 	if f.w.c.Time != nil && f.part == f.w.e.parts[0] {
-		f.w.c.Time(f.clock.Now())
+		f.w.c.Time(f.Clock.Now())
 	}
 	if err := f.regroup(try); err != nil {
 		return v, err

@@ -27,6 +27,17 @@ func (f Filter) Match(i Info) bool {
 		(f.Lane == "" || f.Lane == i.Job.Lane)
 }
 
+// Progress is how far a job is.
+type Progress struct {
+	// State is Waiting or Running. For a job that has ended it is 0 if the job is not kept, and another
+	// state, such as Dead, if it may be kept: then Get says how it ended, or ErrNotFound.
+	State State
+
+	// Due is about when the next attempt of a waiting job is due: not later than that, but maybe
+	// earlier by some seconds. It is not set in other states.
+	Due time.Time
+}
+
 // Cursor is a position in a listing by [Engine].Page: after one job and before the next.
 type Cursor struct {
 	At  time.Time // The sort key, usually Due.

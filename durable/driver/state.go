@@ -33,17 +33,6 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Progress is how far a job is.
-type Progress struct {
-	// State is Waiting, Running, or, for a job that has ended, Dead if it may be kept; then
-	// Get says how it ended, or ErrNotFound. 0: it has ended and is not kept.
-	State State
-
-	// Due is about when the next attempt of a waiting job is due: not later than that, but maybe
-	// earlier by some seconds. It is not set in other states.
-	Due time.Time
-}
-
 // Failure is an attempt that has failed.
 type Failure struct {
 	At      time.Time `json:"at"`                // When it ended, by the engine's clock.

@@ -216,7 +216,7 @@ func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 
 // add adds the writes of a claim. A permit that is new has the condition that nobody took it since it was read; one that the
 // claim has already is written anew without a condition, since the condition of the status covers it: both
-// change in one commit. P.quotas.mu is held.
+// change in one commit. The caller holds p.quotas.mu.
 func (pl *claimGroup) add(w *heart, p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, stream.Write{Subject: p.fateSubject(j.hd.at), Data: j.hd.status.encode(), Last: stream.Seq(j.basis.replaces.seq)})

@@ -270,7 +270,9 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 	return b, errors.Join(a.err, compressed.Close())
 }
 
-// copyAll reads all messages, up to one that it writes itself.
+// copyAll reads all messages, up to one that it writes itself: a stream that is written to has no other end. Pages may come
+// from a server that is behind, and a last message that is missing shows that. The message b is written
+// again and again while that lasts, since it expires with a program that was killed.
 func (c *copier) copyAll(ctx context.Context, a *archive) error {
 	from, until, held := uint64(1), uint64(0), time.Now()
 	for until == 0 || from <= until {

@@ -95,6 +95,10 @@ func (d *draft) differs(alone bool) bool {
 
 // planClaims decides which jobs are claimed, and with which permits. Full are the quotas that have
 // no permit, and the jobs that wait for one there.
+//
+// It asks no server, since it holds the lock of the quotas. Claims of one call share a draft of each quota: two
+// of them never have one permit, and tokens are counted once for all. The quotas change only when the
+// commit is stored (learn), so that a plan that is refused leaves no trace.
 func (pn *planner) planClaims(p *part, jobs []*claimRequest) (drafts map[string]*draft, won []*claimRequest, full map[string][]*claimRequest) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
@@ -199,7 +203,8 @@ func (pn *planner) compose(p *part, drafts map[string]*draft, won []*claimReques
 	return groups
 }
 
-// counted reports whether something is counted with the claim but its permits.
+// counted reports whether something is counted with the claim but its permits. Then its group has the message of a counter,
+// which all claims under the quota share: so they are one group, and are stored together or not at all.
 func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 	for _, key := range j.quotas {
 		if drafts[key].changed {
@@ -209,7 +214,9 @@ func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 	return is
 }
 
-// add has a claim be written. p.quotas.mu is held.
+// add adds the writes of a claim. A permit that is new has the condition that nobody took it since it was read; one that the
+// claim has already is written anew without a condition, since the condition of the status covers it: both
+// change in one commit. The caller holds p.quotas.mu.
 func (pl *claimGroup) add(w *heart, p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, stream.Write{Subject: p.fateSubject(j.hd.at), Data: j.hd.status.encode(), Last: stream.Seq(j.basis.replaces.seq)})
@@ -230,7 +237,8 @@ func (pl *claimGroup) add(w *heart, p *part, j *claimRequest, drafts map[string]
 	pl.group = append(pl.group, j.key...)
 }
 
-// learn notes the result of a commit: its sequences, or that all that it is about is to be read again.
+// learn notes the result of a commit: its sequences, or that all that it is about is to be read again. To read after an
+// error is the only way to know: a commit without an answer may be stored.
 func (pl *claimGroup) learn(p *part, res stream.Result) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()

@@ -16,6 +16,9 @@ import (
 )
 
 // engine is a [driver.Engine] on one or more streams.
+//
+// It has no lock, and keeps nothing of a job: a Ref and a key say in which partition a job is, so that any process can
+// answer for it. It holds no lock of another type while it asks a server.
 type engine struct {
 	*flowControl
 	parts   []*part
@@ -36,7 +39,8 @@ func newEngine(queue string, parts []*part, end context.CancelCauseFunc) *engine
 	return e
 }
 
-// of returns the partition of a key, or else of an ID.
+// of returns the partition of a key, or else of an ID. All jobs of a key are in one, since a job that replaces another is
+// stored in the commit that cancels that, and a commit covers one stream.
 func (e *engine) of(key, id string) *part {
 	if key == "" {
 		key = id
@@ -74,6 +78,8 @@ func spread(e *engine, n int, of func(i int) *part, f func(p *part, indices []in
 	wg.Wait()
 }
 
+// Insert stores the jobs of each partition in commits of their own. One partition may fail, and the others not: so there is
+// an error for each job, and none for the call.
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	spread(e, len(recs), func(i int) *part { return e.of(recs[i].Key, recs[i].ID) }, func(p *part, indices []int) {
@@ -85,6 +91,8 @@ func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 	return refs, errs
 }
 
+// Cancel ends the jobs of a partition one after the other. A commit for many would be refused as a whole for each job that
+// has begun, and be tried again in halves, as those of claims are.
 func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
 	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
 	addresses := make([]address, len(refs))

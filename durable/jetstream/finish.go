@@ -80,7 +80,8 @@ func (fn *finisher) finish(ctx context.Context, p *part, outs []driver.Completio
 	return errs
 }
 
-// commitEnds is commit; in a full store of one end after the other, each of which makes room for the next.
+// commitEnds is Commit; in a full store of one end after the other, each of which makes room for the next. A batch that
+// meets the limit in its middle is stored in part by a server that is alone (admission.go), so there is none then.
 func (fn *finisher) commitEnds(ctx context.Context, p *part, ends []stream.Group, of func(int) *handle) []stream.Result {
 	if !p.admission.isFull() {
 		return p.Commit(ctx, ends)
@@ -167,7 +168,9 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (str
 	return append(g, p.records.recordWrite(o.Next, nil, p.nearOf(o.Next.Due), p.Now(), true)), nil
 }
 
-// checkEnd finds out what an error of an end means.
+// checkEnd finds out what an error of an end means. Only the status that is stored decides: an answer may be lost though the
+// end was stored, and a conflict may be about the key though the claim stands. So it is read, whatever the error was. A
+// claim that stands has the sequence of now, for the next try.
 func (fn *finisher) checkEnd(ctx context.Context, p *part, hd *handle, err error) error {
 	s, readErr := p.status(ctx, hd.at)
 	switch {

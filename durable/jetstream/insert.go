@@ -55,7 +55,9 @@ const insertTries = 20
 
 // insertGroups writes records, and repeats those whose answer was lost until there is one
 // or ctx ends. A record that is refused because its bucket is closed may have been stored, and
-// run, by an earlier try.
+// run, by an earlier try. It never reports that a record was not stored while an earlier try may have stored it: such an
+// error is ErrUncertain, and the caller may add the job again under its id. Refusals are counted, lost answers are not: the
+// caller's ctx bounds those, and to give up early would leave the outcome unknown.
 func (is *inserts) insertGroups(ctx context.Context, all []*inserting) []error {
 	errs := make([]error, len(all))
 	trying := make([]int, len(all))

@@ -39,7 +39,7 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 		return nil, fmt.Errorf("%w: the worker's name %.300q is not letters, digits, - and _, of at most %d", driver.ErrInvalid, c.Name, driver.MaxWorker)
 	}
 	w := newWorker(e, c)
-	for {
+	for { // a claim without a heartbeat would be taken over at once
 		err := w.Heartbeat(ctx)
 		if err == nil || errors.Is(err, driver.ErrLeaseLost) { // between two tries: nothing is claimed yet
 			return w, nil
@@ -114,6 +114,7 @@ func (w *worker) each(f func(p *part) error) error {
 	return errors.Join(errs...)
 }
 
+// Claim claims the jobs of each partition in commits of their own, all at once: a slow partition delays only itself.
 func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	results := make([]driver.ClaimResult, len(held))
 	spread(w.e, len(held), func(i int) *part { return w.e.parts[held[i].Claim.(*handle).p.number] }, func(p *part, indices []int) {

@@ -200,9 +200,7 @@ func TestInfo(t *testing.T) {
 func TestEnded(t *testing.T) {
 	t.Parallel()
 	s, p := newStream(t, 1, nil)
-	ended, end := context.WithCancelCause(t.Context())
-	end(driver.ErrVersion)
-	s.Conn.Ended = ended
+	p.end(driver.ErrVersion)
 	_, err := s.Last(t.Context(), "TW.x")
 	require.ErrorIs(t, err, driver.ErrVersion)
 	_, err = s.Lasts(t.Context(), []string{"TW.x"})

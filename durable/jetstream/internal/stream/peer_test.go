@@ -21,7 +21,8 @@ import (
 // decides when an answer is late, lost, cut off, or that of a server that is behind.
 type peer struct {
 	srv *server.Server
-	nc  *nats.Conn // of the client
+	nc  *nats.Conn              // of the client
+	end context.CancelCauseFunc // ends the engine
 
 	mu      sync.Mutex
 	answers map[string][]answer // by the subject of the question; the last one is given again and again
@@ -66,6 +67,7 @@ func newStream(t *testing.T, replicas int, denied *server.Permissions) (*Stream,
 	require.NoError(t, js.Flush())
 	ended, end := context.WithCancelCause(context.Background())
 	t.Cleanup(func() { end(driver.ErrClosed) })
+	p.end = end
 	s := New(NewConn(p.nc, ended), WatchDenials(p.nc), "$JS.API.", "TW", 1)
 	s.Replicas, s.Landmarks, s.Room = replicas, "TW.c.", func(context.Context) bool { return false }
 	s.Clock, err = clock.New(t.Context(), func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil })
@@ -99,7 +101,7 @@ func (p *peer) answer(m *nats.Msg) {
 		return
 	}
 	for _, a := range answers[0](m) {
-		_ = m.RespondMsg(a)
+		_ = m.RespondMsg(&nats.Msg{Header: a.Header, Data: a.Data}) // a is given several times
 	}
 }
 

@@ -36,6 +36,11 @@ func BenchmarkAddCancel(b *testing.B) {
 // its place, from one goroutine. That is the end of a connection or of a session. Each
 // cancel meets memory that is not in the processor's cache. The handles lie in one slice;
 // those of AfterFunc are pointers to objects of their own, and so are those of Pointer.
+//
+// That pointer is the floor of AfterFunc. A cancel fetches one cache line more, and the object is
+// garbage. Pointer took 1.46 of Schedule's processor time among a million (medians of seven
+// rounds on a busy machine), and about as much as package time. AfterFunc returns a pointer, as
+// package time does, and its object holds more than a Timeout.
 func BenchmarkCancelRandom(b *testing.B) {
 	eachSize(b, []int{100_000, 1_000_000}, func(b *testing.B, n int) {
 		compare(b, pick(setup{pending: n}, plain+" wheel.Schedule+Pointer wheel.Keyed mutex+map+AfterFunc"), func(b *testing.B, t timers) {

@@ -47,6 +47,11 @@ func contexts() []subject[beside[withTimeout]] {
 // channel in between. With use=child it derives a context and asks that one for its channel,
 // as http.Transport, database/sql and grpc do. With a million pending timers, these run a
 // function. CPU includes collections.
+//
+// The floor below a parent that can be canceled is the notice of that parent's end. Package context
+// puts its own contexts into the parent's list. Any other context must call context.AfterFunc,
+// which makes two allocations. With parent=own and use=child that makes 18 allocations for package
+// context's 15.
 func BenchmarkContext(b *testing.B) {
 	eachSize(b, []int{0, 1_000_000}, func(b *testing.B, n int) {
 		for _, parent := range []string{"background", "shared", "own"} {

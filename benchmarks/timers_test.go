@@ -55,6 +55,7 @@ type starter struct {
 
 var starters = []starter{
 	{name: "none", start: func(setup) timers { return none{} }},
+	{name: "go", byHand: true, start: func(setup) timers { return goStatement{} }},
 	{name: "time.AfterFunc", start: func(setup) timers { return standard() }},
 	{name: "wheel.Schedule", start: func(s setup) timers { return schedule(s.wheel()) }},
 	{name: "wheel.Schedule+Inline", start: func(s setup) timers {
@@ -181,6 +182,12 @@ func schedule(w *timingwheel.TimingWheel) timers {
 		close: func() { w.Stop() },
 	}
 }
+
+// goStatement starts a goroutine for each function at once: nothing that calls a function on a
+// goroutine of its own takes less.
+type goStatement struct{ none }
+
+func (goStatement) add(_ int, _ time.Duration, f func()) { go f() }
 
 // byPointer is schedule with each Timeout in an object of its own, as in a struct of the user's.
 func byPointer(w *timingwheel.TimingWheel) timers {

@@ -119,6 +119,7 @@ func (fn *finisher) endAll(ctx context.Context, p *part, outs []driver.Completio
 func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (stream.Group, error) {
 	hd := o.Delivery.Claim.(*handle)
 	r := o.Delivery.Record
+	ending := o.Ending(fn.c.Name, p.Now())
 	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.MaxAttempts), 0, o.Error, o.Errors
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
@@ -142,8 +143,15 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (str
 		end.fate = dead
 	}
 	g := stream.Group{{Subject: p.fateSubject(hd.at), Data: end.encode(), Last: stream.Seq(hd.status.seq), Rollup: p.admission.pressed()}}
-	if o.End == driver.DeadLetter {
-		g = append(g, stream.Write{Subject: p.deadSubject(r.ID), Data: p.records.encodeFitting(&r, hd.data), Rollup: true, TTL: fn.c.Retention})
+	switch {
+	case ending != nil:
+		kept, ttl := r, r.Retain
+		if kept.End(ending); ending.State == driver.Dead {
+			ttl = max(ttl, fn.c.Retention)
+		}
+		g = append(g, p.records.endedWrite(&kept, hd.data, ttl))
+	case o.End == driver.DeadLetter:
+		g = append(g, p.records.endedWrite(&r, hd.data, fn.c.Retention))
 	}
 	if hd.at.version > 0 {
 		g = append(g, grave(p.forward(r.ID)))

@@ -33,7 +33,7 @@ func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) er
 		}
 		return nil
 	}
-	if f.State == driver.Dead {
+	if f.State.Ended() {
 		return add(matching(f, ls.deadIn(ctx, everything)), time.Time{})
 	}
 	filled, err := ls.filledBuckets(ctx)

@@ -43,6 +43,11 @@ func (rs *records) elsewhere(r *driver.Record, bucket int64, guarded bool) strea
 	return stream.Group{rs.forwardWrite(&next, bucket), rs.recordWrite(&next, nil, bucket, r.Born, guarded)}
 }
 
+// endedWrite is the message that keeps a job which has ended: a dead one, or one with a Retain.
+func (rs *records) endedWrite(r *driver.Record, was []byte, ttl time.Duration) stream.Write {
+	return stream.Write{Subject: rs.deadSubject(r.ID), Data: rs.encodeFitting(r, was), Rollup: true, TTL: ttl}
+}
+
 func (rs *records) forwardWrite(r *driver.Record, bucket int64) stream.Write {
 	return stream.Write{Subject: rs.forward(r.ID), Data: fmt.Appendf(nil, "%d %d", bucket, r.Version), Rollup: true}
 }

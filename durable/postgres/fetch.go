@@ -424,7 +424,7 @@ func (f *fetcher) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery
 	var more extras
 	err := row.Scan(&id, &key, &r.Kind, &r.Payload, &r.At, &r.Due, &r.Born, &r.MaxAttempts,
 		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Schedule, &r.Occurrence,
-		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags, &r.Signal, found)
+		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags, &more.retain, &r.Signal, found)
 	if err != nil {
 		return nil, err
 	}
@@ -441,12 +441,14 @@ type extras struct {
 	timeout int64 // microseconds
 	expires *time.Time
 	flags   int16
+	retain  int64 // microseconds
 }
 
 // The flags of a job.
 const (
 	freeWhenBegun = 1
 	takesSignals  = 2
+	retainPayload = 4
 )
 
 func flagsOf(r *driver.Record) (flags int16) {
@@ -455,6 +457,9 @@ func flagsOf(r *driver.Record) (flags int16) {
 	}
 	if r.Signals {
 		flags |= takesSignals
+	}
+	if r.RetainPayload {
+		flags |= retainPayload
 	}
 	return flags
 }
@@ -465,4 +470,5 @@ func (x *extras) addTo(r *driver.Record) {
 		r.Expires = *x.expires
 	}
 	r.FreeWhenBegun, r.Signals = x.flags&freeWhenBegun != 0, x.flags&takesSignals != 0
+	r.Retain, r.RetainPayload = time.Duration(x.retain)*time.Microsecond, x.flags&retainPayload != 0
 }

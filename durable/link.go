@@ -17,8 +17,8 @@ import (
 // be 50 us apart after that, which makes jobs late by as much.
 const syncEvery = 500 * time.Millisecond
 
-// toldFor is how long a time counts that a poll has read: polls are up to 800 ms apart.
-const toldFor = 1600 * time.Millisecond
+// newsFor is how long a time counts that a poll has read: polls are up to 800 ms apart.
+const newsFor = 1600 * time.Millisecond
 
 // link is the way of a Queue to its engine: the clock as it was last read, the schedules that go by it, and the
 // contexts of requests. The clock is followed until Close; whenever it was ahead, the schedules are put right. Its
@@ -54,7 +54,7 @@ func (l *link) readClock(ctx context.Context) (err error) {
 // syncClock reads the engine's clock. It does not if the polls of the worker have read it, unless it must
 // since this machine may have slept after that.
 func (l *link) syncClock(ask bool) error {
-	if !ask && l.clock.ToldWithin(toldFor) {
+	if !ask && l.clock.ToldWithin(newsFor) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(l.closed, 2*time.Second)

@@ -297,6 +297,12 @@ var messages = map[string]struct {
 	"the store went back and lacks what it had stored last; follow BACKUP.md, After a failover": {"ERROR", []string{"seen"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.say(driver.Notice{WentBack: "revision 1 after 2"})
 	}},
+	"announcements of other processes do not arrive; polls find their jobs": {"WARN", nil, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.say(driver.Notice{Deaf: true})
+	}},
+	"announcements of other processes arrive again": {"WARN", nil, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.say(driver.Notice{Hears: true})
+	}},
 	"Run ended before the engine made a worker": {"WARN", []string{"error"}, func(*testing.T, *durable.Queue, *sick) {}},
 	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
@@ -406,9 +412,9 @@ func TestMessagesAreDocumented(t *testing.T) {
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "//", "")), " ")
 	items := strings.Split(text, " - ")
 	for message, m := range messages {
-		i := slices.IndexFunc(items, func(item string) bool { return strings.HasPrefix(item, message+": ") })
+		i := slices.IndexFunc(items, func(item string) bool { return strings.HasPrefix(item+": ", message+": ") })
 		require.GreaterOrEqual(t, i, 0, "%q is not documented", message)
-		list := strings.TrimPrefix(items[i], message+": ")
+		list := strings.TrimPrefix(strings.TrimPrefix(items[i], message), ": ")
 		list, _, _ = strings.Cut(list, " At level ")
 		list, _, _ = strings.Cut(list, " Payloads")
 		list = regexp.MustCompile(` \([^)]*\)`).ReplaceAllString(list, "")

@@ -184,6 +184,8 @@ func WithMiddleware(m ...Middleware) Option {
 //   - the engine's clock can be read again: silent (for how long it could not)
 //   - the store has not the claims that this worker has; the jobs run again: forgotten (claims
 //     that only the store had), lost (claims that only the worker had)
+//   - announcements of other processes do not arrive; polls find their jobs
+//   - announcements of other processes arrive again
 //   - the engine's clock was set, or another server answers, or this process stood still: by
 //     (forward, or back if negative; once for each step that [Stats] counts)
 //

@@ -37,10 +37,10 @@ type arrival struct {
 	mu    sync.Mutex // guards all
 	until time.Time  // they do until then
 	all   bool       // those of transactions that others commit, too
-	said  bool       // the Queue was told that they do not arrive
+	said  bool       // the Queue knows that they do not arrive
 }
 
-// echoed notes an echo, and reports whether the Queue was told before that notifications do not arrive.
+// echoed notes an echo, and reports whether the Queue had been informed that notifications do not arrive.
 func (a *arrival) echoed(all bool) (again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +63,7 @@ func (a *arrival) holds() bool {
 	return a.all && time.Now().Before(a.until)
 }
 
-// missed notes that an echo was sent long ago. It reports whether none has arrived and the Queue was not told.
+// missed notes that an echo was sent long ago. It reports whether none has arrived and the Queue does not know it.
 func (a *arrival) missed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,7 +75,7 @@ func (a *arrival) missed() bool {
 // echoChannel is the channel of this engine alone.
 func (an *announcer) echoChannel() string { return "tickwheel_echo_" + an.name }
 
-// sendEchoes sends an echo every echoEvery, until ctx ends, and tells the Queue when the first one
+// sendEchoes sends an echo every echoEvery, until ctx ends, and informs the Queue when the first one
 // does not arrive.
 func (an *announcer) sendEchoes(ctx context.Context, l *listener) {
 	for ctx.Err() == nil {

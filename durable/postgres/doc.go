@@ -80,7 +80,7 @@
 // that the worker can run, or every thirtieth of a lease if that is shorter, and every 200 ms while notifications do not arrive:
 // each worker sends itself one every 10 s, by another connection, to find that out. It notices a connection that was cut off at
 // once, and within 12 s that notifications are dropped. About once a second a poll also reads the time, the version of the
-// schema, the revision of the limits, and whether a worker has died (told.go).
+// schema, the revision of the limits, and whether a worker has died.
 // The sweep comes every 2 s, and every 10 s, or third of a lease, while the worker has no jobs.
 // Each kind is a range of the index on kind and time, so a poll
 // does not pass over jobs of other kinds, however many are overdue. With a thousand kinds

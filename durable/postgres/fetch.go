@@ -61,7 +61,7 @@ type fetcher struct {
 	allFrom   time.Time    // the time of the next poll of all kinds
 	far       bool         // the next poll reads as far ahead as the worker has asked for
 	farFrom   time.Time    // the time from which the next poll of all kinds does so
-	toldFrom  time.Time    // the time from which the next such poll also asks told.sql
+	newsFrom  time.Time    // the time from which the next such poll also asks news.sql
 	owed      bool         // a full poll is to be made
 	fullFrom  time.Time    // the time from which it may be made
 	cursors   map[string]*cursor
@@ -163,7 +163,7 @@ type pollPlan struct {
 	ahead time.Duration
 	limit int  // jobs of each kind
 	deep  bool // it may pass many jobs that are not free
-	told  bool // it also asks told.sql
+	news  bool // it also asks news.sql
 }
 
 // plan returns the plan of the next poll. The poll of a kind that opens begins at its last
@@ -177,8 +177,8 @@ func (f *fetcher) plan(now time.Time, full bool) pollPlan {
 	case announced:
 		l.ahead = min(f.announced.ahead(server), l.ahead)
 	case f.far:
-		if l.told = !now.Before(f.toldFrom); l.told {
-			f.toldFrom = now.Add(everyFar / 2)
+		if l.news = !now.Before(f.newsFrom); l.news {
+			f.newsFrom = now.Add(everyFar / 2)
 		}
 	case full || f.all:
 		l.ahead = min(window+reach, l.ahead)
@@ -403,8 +403,8 @@ func (f *fetcher) fetchOnce(ctx context.Context, l pollPlan) (got fetched, err e
 	b := batch(&got.deliveries, func(row pgx.CollectableRow) (*driver.Delivery, error) {
 		return f.delivery(row, &got.found)
 	}, f.statements.fetch, args, []string{hot, relaxed})
-	if l.told {
-		err = f.fetchTold(ctx, b)
+	if l.news {
+		err = f.fetchNews(ctx, b)
 	} else {
 		err = f.send(ctx, b)
 	}

@@ -19,7 +19,7 @@ type statements struct {
 	schedule, schedules, setSchedule, lockKeyed,
 	claimLimited, finishWhole, makeCounters, freeDead, flowControl, setFlowControl, claims, usage, cancelRunning, canceled,
 	ownClaims, forget, logPosition,
-	version, work, heartbeat, leave, sweep, expire, hung, unhandled, echo, told,
+	version, work, heartbeat, leave, sweep, expire, hung, unhandled, echo, news,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
 	claimSettings string // of the transaction of a claim
@@ -43,7 +43,7 @@ func newStatements(schema string) statements {
 		flowControl: s("flow_control"), setFlowControl: locks("set_flow_control"), claims: s("claims"), usage: s("usage"),
 		cancelRunning: locks("cancel_running"), canceled: s("canceled"),
 		ownClaims: s("own_claims"), forget: locks("forget"), logPosition: s("log_position"),
-		hung: s("hung"), unhandled: s("unhandled"), echo: s("echo"), told: s("told"), notify: s("notify"), notifyTx: s("notify_tx"), claimSettings: claimSettings(schema), tag: tag,
+		hung: s("hung"), unhandled: s("unhandled"), echo: s("echo"), news: s("news"), notify: s("notify"), notifyTx: s("notify_tx"), claimSettings: claimSettings(schema), tag: tag,
 	}
 }
 

@@ -100,10 +100,10 @@ func (w *Worker) onNotice(n driver.Notice) {
 		notify(w.reloadLimits)
 	}
 	if n.Deaf {
-		w.c.Log.Warn("durable: announcements of other processes do not arrive: their jobs are found by polling, up to 250 ms late; a proxy that shares connections drops them")
+		w.c.Log.Warn("durable: announcements of other processes do not arrive; polls find their jobs")
 	}
 	if n.Hears {
-		w.c.Log.Info("durable: announcements of other processes arrive again")
+		w.c.Log.Warn("durable: announcements of other processes arrive again")
 	}
 	now := w.lock()
 	defer w.unlockAndAct(now)

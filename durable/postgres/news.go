@@ -7,12 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// toldFor is how long an answer counts: the next poll may be late.
-const toldFor = 2 * everyFar
+// newsFor is how long an answer counts: the next poll may be late.
+const newsFor = 2 * everyFar
 
-// told is the answer to told.sql, which a poll carries about once a second in the same round trip. As long as such answers come,
+// news is the answer to news.sql, which a poll carries about once a second in the same round trip. As long as such answers come,
 // an idle worker reads nothing of it by a statement of its own.
-type told struct {
+type news struct {
 	at       time.Time // by the server's clock
 	revision int64     // of the limits and pauses
 	version  int       // of the schema
@@ -20,10 +20,10 @@ type told struct {
 	dead     bool      // a worker has died whose permits are not freed
 }
 
-// fetchTold is fetchOnce of a poll that also asks told.sql.
-func (f *fetcher) fetchTold(ctx context.Context, b *pgx.Batch) error {
-	var t told
-	b.Queue(f.statements.told, f.id).QueryRow(func(row pgx.Row) error {
+// fetchNews is fetchOnce of a poll that also asks news.sql.
+func (f *fetcher) fetchNews(ctx context.Context, b *pgx.Batch) error {
+	var t news
+	b.Queue(f.statements.news, f.id).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&t.at, &t.revision, &t.version, &t.oldest, &t.dead)
 	})
 	began := time.Now()
@@ -37,7 +37,7 @@ func (f *fetcher) fetchTold(ctx context.Context, b *pgx.Batch) error {
 	if err := f.newer(t.version, t.oldest); err != nil {
 		f.outdate(err)
 	}
-	f.versionFresh.extend(toldFor)
+	f.versionFresh.extend(newsFor)
 	f.dead.Store(t.dead)
 	if f.c.Revision != nil {
 		f.c.Revision(t.revision)

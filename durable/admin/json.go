@@ -25,8 +25,8 @@ type Job struct {
 	Meta        map[string]string `json:"meta,omitempty"`
 	Timeout     float64           `json:"timeout,omitempty"` // In seconds.
 	Expires     *time.Time        `json:"expires,omitempty"`
-	Began       *time.Time        `json:"began,omitempty"`  // Of a retained job: when its last attempt began.
-	Ended       *time.Time        `json:"ended,omitempty"`  // Of a retained job.
+	Began       *time.Time        `json:"began,omitempty"`  // When the last attempt of a retained job began.
+	Ended       *time.Time        `json:"ended,omitempty"`  // When a retained job ended.
 	Error       string            `json:"error,omitempty"`  // The error of the last failed attempt.
 	Errors      []durable.Failure `json:"errors,omitempty"` // The newest last. Not in a listing.
 	Payload     string            `json:"payload,omitempty"`

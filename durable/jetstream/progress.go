@@ -90,8 +90,10 @@ func (fi *finder) progressBy(at location, s status) driver.Progress {
 	switch s.fate {
 	case claimed:
 		return driver.Progress{State: driver.Running}
-	case done, canceled:
-		return driver.Progress{}
+	case done:
+		return driver.Progress{State: driver.StateDone} // it may have a Retain
+	case canceled:
+		return driver.Progress{State: driver.StateCanceled}
 	case dead:
 		return driver.Progress{State: driver.Dead}
 	}

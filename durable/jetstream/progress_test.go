@@ -48,6 +48,7 @@ func TestProgressRequests(t *testing.T) {
 			want[i] = waits(due)
 		case 3:
 			put(at, status{fate: done})
+			want[i] = driver.Progress{State: driver.StateDone}
 		case 4:
 			put(at, status{fate: dead})
 			want[i] = driver.Progress{State: driver.Dead}
@@ -62,7 +63,7 @@ func TestProgressRequests(t *testing.T) {
 			want[i] = waits(due.Add(time.Duration(i%3) * time.Hour))
 			if i%8 == 6 {
 				put(at, status{fate: canceled})
-				want[i] = driver.Progress{}
+				want[i] = driver.Progress{State: driver.StateCanceled}
 			}
 		case 7:
 			want[i] = driver.Progress{State: driver.Dead} // or not: nothing is left

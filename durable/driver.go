@@ -102,11 +102,14 @@ type Ref = driver.Ref
 // State is the state of a job that is kept.
 type State = driver.State
 
-// The states of a job. One that is done or canceled is kept no longer.
+// The states of a job. Done and Canceled are those of a job with a Retain only: any other that is
+// done or canceled is kept no longer. [State.Ended] reports whether a job has ended.
 const (
-	Waiting = driver.Waiting // Waits for its time, for its next attempt, or for a worker.
-	Running = driver.Running // A worker has claimed it.
-	Dead    = driver.Dead    // Its last attempt failed, or its handler discarded it.
+	Waiting  = driver.Waiting       // Waits for its time, for its next attempt, or for a worker.
+	Running  = driver.Running       // A worker has claimed it.
+	Dead     = driver.Dead          // Its last attempt failed, or its handler discarded it.
+	Done     = driver.StateDone     // Its handler returned nil, or a newer job of its key superseded it.
+	Canceled = driver.StateCanceled // Cancel ended it, while it waited or ran.
 )
 
 // Failure is an attempt that has failed: At is when it ended, by the engine's clock, Attempt its

@@ -40,7 +40,7 @@ const maxPage = 1000
 
 // List returns up to n jobs that are kept and selected, 1 to 1000 of them; other numbers
 // are [ErrInvalid]. Those that run come first, then those that wait, then those that are
-// dead; within these, those that have been due for longest. After is "" for the first
+// dead, canceled and done; within these, those that have been due for longest. After is "" for the first
 // page, and otherwise the text that the call before has returned, which is "" after the
 // last page. The pages are no snapshot: a job that changes meanwhile may be on two of
 // them, or on none.
@@ -55,7 +55,7 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 	if n < 1 || n > maxPage {
 		return nil, "", fmt.Errorf("%w: List: n is %d, not from 1 to %d", ErrInvalid, n, maxPage)
 	}
-	order := []State{Running, Waiting, Dead}
+	order := []State{Running, Waiting, Dead, Canceled, Done}
 	at, from, err := parseCursor(after, len(order))
 	if err != nil {
 		return nil, "", err

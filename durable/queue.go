@@ -232,7 +232,7 @@ func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 			return Info{}, err
 		}
 		i, err := q.Get(ctx, r)
-		switch ended := errors.Is(err, ErrNotFound) || err == nil && i.State == Dead; {
+		switch ended := errors.Is(err, ErrNotFound) || err == nil && i.Ended(); {
 		case !ended:
 			return i, err
 		case r == before:
@@ -265,8 +265,8 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 	return ok, err
 }
 
-// Get returns the Info of a job that waits, runs or is dead. It returns [ErrNotFound] for
-// a job that is done or canceled.
+// Get returns the Info of a job that waits, runs or is dead, or that has ended and is kept, since
+// it has a Retain: see [Info.Ended]. It returns [ErrNotFound] for another job that is done or canceled.
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
@@ -314,8 +314,8 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 	return err
 }
 
-// Delete removes a dead job before its retention has ended. [ErrNotFound]: it is not
-// dead; [Queue.Cancel] ends a waiting job. If Redrive of the same job overlaps, one of
+// Delete removes a dead job, or one that its Retain keeps, before its time has ended. [ErrNotFound]: it has
+// not ended; [Queue.Cancel] ends a waiting job. If Redrive of the same job overlaps, one of
 // the two returns ErrNotFound. [ErrUncertain]: it may be deleted or not; call it again,
 // and if that returns ErrNotFound the first call, or another, has deleted it.
 func (q *Queue) Delete(ctx context.Context, r Ref) error {

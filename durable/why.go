@@ -18,6 +18,7 @@ type Cause string
 // The causes, in the order in which Why comes to them.
 const (
 	CauseDead    Cause = "dead"        // Its last attempt failed, or its handler discarded it.
+	CauseEnded   Cause = "ended"       // It is done or canceled, and its Retain keeps it.
 	CauseRunning Cause = "running"     // A living worker has claimed it.
 	CauseLost    Cause = "worker lost" // A worker has claimed it, and the lease of that has ended.
 	CauseExpired Cause = "expired"     // It dies when its turn comes.
@@ -174,6 +175,8 @@ func (w *why) state(ctx context.Context) error {
 	switch j.State {
 	case Dead:
 		w.is(CauseDead, "It is dead, after %d of %d attempts: %s. Redrive makes it wait again.", j.Attempt, j.Job.MaxAttempts, j.LastError)
+	case Done, Canceled:
+		w.is(CauseEnded, "It has ended: %s at %s, after %d of %d attempts. It is kept for its Retain of %v.", j.State, w.at(j.End), j.Attempt, j.Job.MaxAttempts, j.Job.Retain)
 	case Running:
 		all, err := w.q.Workers(ctx)
 		if err != nil {

@@ -44,9 +44,12 @@ type Completion struct {
 	Delivery *Delivery
 	End      End
 	At       time.Time // For Retry: the next due time.
-	Error    string    // For Retry and DeadLetter: UTF-8 without NUL.
+	Error    string    // UTF-8 without NUL; for Done that of an attempt before.
+	Began    time.Time // When the attempt began; zero if it has not.
+	Canceled bool      // For Done: the job was canceled while it ran.
 
-	// Errors, for Retry and DeadLetter, are the job's from now on, with Error.
+	// Errors are the job's from now on, with Error. A job that is done has use for them only if
+	// it has a Retain.
 	Errors []Failure
 
 	// Uncounted, for Retry and DeadLetter: the attempt does not count, since it was snoozed or
@@ -59,6 +62,27 @@ type Completion struct {
 	Next     *Record
 	Revision int64
 	Occurred time.Time
+}
+
+// DoneWith returns the end of a job that is done, with the errors of the attempts before.
+func DoneWith(d *Delivery, began time.Time) Completion {
+	return Completion{Delivery: d, End: Done, Began: began, Error: d.Record.LastError, Errors: d.Record.Errors}
+}
+
+// Ending returns what is to be kept of the end, at a time by the engine's clock; nil without a Retain. For Retry it is that
+// of a job that a newer one of its key supersedes.
+func (o *Completion) Ending(worker string, now time.Time) *Ending {
+	if o.Delivery.Record.Retain == 0 {
+		return nil
+	}
+	e := &Ending{State: StateDone, Began: o.Began, Ended: now, Worker: worker}
+	switch {
+	case o.End == DeadLetter:
+		e.State = Dead
+	case o.Canceled:
+		e.State = StateCanceled
+	}
+	return e
 }
 
 // End is how an attempt ended.

@@ -82,7 +82,7 @@ type Engine interface {
 	// Redrive clears Expires, so that the job can run.
 	Redrive(ctx context.Context, ref Ref, at time.Time) error
 
-	// Delete removes a dead job. ErrNotFound: it is not dead. If Delete and Redrive of
+	// Delete removes a job that has ended. ErrNotFound: it has not. If Delete and Redrive of
 	// one job overlap, one of them wins.
 	Delete(ctx context.Context, ref Ref) error
 

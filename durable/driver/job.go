@@ -90,6 +90,19 @@ type Job struct {
 	// it. Expires must be after the due time. Redrive clears Expires.
 	Expires time.Time
 
+	// Retain, if positive, is for how long the job is kept after its end, be it done, canceled or
+	// dead: Get, List and All return it, with when its last attempt began and ended, its worker and
+	// the errors of its attempts. Then it is gone by itself. A dead job is kept for the time
+	// of WithRetention if that is longer. The end frees the key, as any end. A job that another
+	// replaced under its key leaves nothing, nor does an occurrence that a change of its schedule
+	// replaced. Whole microseconds, rounded up; at most a hundred years. 0, the
+	// default: nothing is kept, or paid.
+	Retain time.Duration
+
+	// RetainPayload keeps the payload with a job that Retain keeps. Otherwise only a dead job
+	// has its payload, which Redrive needs.
+	RetainPayload bool
+
 	schedule string // see OfSchedule
 }
 
@@ -162,14 +175,21 @@ type Info struct {
 	State     State
 	Attempt   int       // Attempts that have begun, including the claimed one.
 	Due       time.Time // The time of the next attempt, of the running one, or of the last.
-	Worker    string    // The worker that has claimed a running job; empty for others.
+	Worker    string    // The worker that has claimed a running job, or made the last attempt of one that Retain keeps; empty for others.
 	LastError string    // The error of the last failed attempt; at most 4 KiB.
 
 	// Errors are those of the last ten attempts that failed, the newest last. They
 	// include an attempt whose process died only if it was the last one, and the expiry
 	// of a job. Redrive keeps them.
 	Errors []Failure
+
+	// Of a job that Retain keeps, by the engine's clock: when its last attempt began, and when
+	// the job ended. Began is zero if no attempt has begun, and both are for other jobs.
+	Began, End time.Time
 }
+
+// Ended reports whether the job has ended: it is dead, done or canceled.
+func (i Info) Ended() bool { return i.State.Ended() }
 
 // Attempt describes one attempt to its handler. The Payload, Meta and Signal are copies: what
 // the handler writes there is not stored.

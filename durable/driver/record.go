@@ -42,6 +42,9 @@ type Record struct {
 	// stores it unchanged.
 	Errors []Failure
 
+	// Ending is set by an engine when a job ends that has a Retain, and stored; nil before. Redrive clears it.
+	Ending *Ending
+
 	// For an occurrence of a schedule: the schedule's name, and the text from which the
 	// Queue makes the next occurrence. A job of RunNow has only the name. An engine stores
 	// both unchanged.
@@ -59,6 +62,7 @@ const (
 	MaxMeta    = 4 << 10   // Bytes of all names and values of Meta together.
 
 	defaultMaxAttempts = 25
+	maxRetain          = 100 * 365 * 24 * time.Hour
 )
 
 // occurrenceKeys is what the keys of occurrences begin with. No other key may.
@@ -75,8 +79,27 @@ func (r *Record) IsOccurrence() bool {
 
 // Info describes the job of a record that is kept.
 func (r *Record) Info(ref Ref, state State) Info {
-	return Info{Ref: ref, Job: r.kept(), State: state, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}
+	i := Info{Ref: ref, Job: r.kept(), State: state, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}
+	if e := r.Ending; e != nil {
+		i.State, i.Began, i.End, i.Worker = e.State, e.Began, e.Ended, e.Worker
+	}
+	return i
 }
+
+// End sets the Ending of a job that is to be kept after its end. A job that is dead keeps its payload for
+// Redrive, and others if they have RetainPayload.
+func (r *Record) End(e *Ending) {
+	r.Ending = e
+	if e.State != Dead && !r.RetainPayload {
+		r.Payload = nil
+	}
+	if e.State != Dead {
+		r.Signal, r.Occurrence = nil, ""
+	}
+}
+
+// CanceledAt returns what is kept of a job with a Retain that is canceled while it waits.
+func CanceledAt(now time.Time) *Ending { return &Ending{State: StateCanceled, Ended: now} }
 
 // kept returns the job without the fields that are for Insert only.
 func (r *Record) kept() Job {
@@ -198,7 +221,7 @@ func newRecord(j Job, now time.Time) (Record, error) {
 	case j.After != 0:
 		return Record{}, fmt.Errorf("%w: At and After are both set: set one", ErrInvalid)
 	}
-	r.Expires, r.MaxWait, r.Timeout = clock.WholeMicros(r.Expires), wholeMicros(r.MaxWait), wholeMicros(r.Timeout)
+	r.Expires, r.MaxWait, r.Timeout, r.Retain = clock.WholeMicros(r.Expires), wholeMicros(r.MaxWait), wholeMicros(r.Timeout), wholeMicros(r.Retain)
 	if err := r.check(due); err != nil {
 		return Record{}, err
 	}
@@ -244,6 +267,10 @@ func (r *Record) check(due time.Time) error {
 		return fmt.Errorf("%w: Priority %d is not from -1 to 1", ErrInvalid, r.Priority)
 	case r.Timeout < 0:
 		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, r.Timeout)
+	case r.Retain < 0 || r.Retain > maxRetain:
+		return fmt.Errorf("%w: Retain %v is negative, or more than a hundred years", ErrInvalid, r.Retain)
+	case r.RetainPayload && r.Retain == 0:
+		return fmt.Errorf("%w: RetainPayload needs a Retain", ErrInvalid)
 	case r.OnKey < KeyRefuse || r.OnKey > KeyKeep:
 		return fmt.Errorf("%w: OnKey %d is not from 0 to 3", ErrInvalid, r.OnKey)
 	case r.MaxWait < 0:

@@ -13,14 +13,20 @@ type Ref string
 // State is the state of a job that is kept.
 type State int
 
-// The states of a job. One that is done or canceled is kept no longer.
+// The states of a job. StateDone and StateCanceled are those of a job with a Retain only: any other that is
+// done or canceled is kept no longer.
 const (
-	Waiting State = iota + 1 // Waits for its time, for its next attempt, or for a worker.
-	Running                  // A worker has claimed it.
-	Dead                     // Its last attempt failed, or its handler discarded it.
+	Waiting       State = iota + 1 // Waits for its time, for its next attempt, or for a worker.
+	Running                        // A worker has claimed it.
+	Dead                           // Its last attempt failed, or its handler discarded it.
+	StateDone                      // Its handler returned nil, or a newer job of its key superseded it.
+	StateCanceled                  // Cancel ended it, while it waited or ran.
 )
 
-// String returns "waiting", "running" or "dead"; for other values "State(0)" and the like.
+// Ended reports whether a job in the state has ended: it is dead, done or canceled.
+func (s State) Ended() bool { return s == Dead || s == StateDone || s == StateCanceled }
+
+// String returns "waiting", "running", "dead", "done" or "canceled"; for other values "State(0)" and the like.
 func (s State) String() string {
 	switch s {
 	case Waiting:
@@ -29,8 +35,21 @@ func (s State) String() string {
 		return "running"
 	case Dead:
 		return "dead"
+	case StateDone:
+		return "done"
+	case StateCanceled:
+		return "canceled"
 	}
 	return fmt.Sprintf("State(%d)", int(s))
+}
+
+// Ending is what is kept of the end of a job that has a Retain. An engine stores it with the
+// job, in the commit that ends it.
+type Ending struct {
+	State  State     `json:"state"`           // Dead, StateDone or StateCanceled.
+	Began  time.Time `json:"began,omitzero"`  // When the last attempt began; zero if none has.
+	Ended  time.Time `json:"ended"`           // Both by the engine's clock.
+	Worker string    `json:"worker,omitzero"` // That made the last attempt; "" if it was canceled while it waited.
 }
 
 // Failure is an attempt that has failed.

@@ -159,6 +159,7 @@ var cases = []testCase{
 
 	{"LimitClaims", limitClaims}, {"FlowControlStored", flowControlStored}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
 	{"LimitPerLane", limitPerLane}, {"LimitRate", limitRate}, {"Pauses", pauses}, {"PausedTwice", pausedTwice},
+	{"Retain", retain}, {"RetainCancel", retainCancel}, {"RetainKey", retainKey}, {"RetainSchedule", retainSchedule}, {"RetainAtomic", retainAtomic},
 	{"PauseForClaims", pauseForClaims}, {"PauseForEnds", pauseForEnds}, {"Cooldown", cooldown}, {"CooldownsOverlap", cooldownsOverlap},
 	{"LanesTakeTurns", lanesTakeTurns}, {"LanesInOrder", lanesInOrder}, {"LimitChanged", limitChanged}, {"LimitRaised", limitRaised},
 	{"LimitDeath", limitDeath}, {"LimitOrphan", limitOrphan}, {"LimitAlone", limitAlone},

@@ -291,10 +291,21 @@ func (m *Store) find(ref driver.Ref) (*entry, bool) {
 	if j == nil {
 		return &entry{}, m.over[ref]
 	}
-	if j.state == driver.Dead && !m.now().Before(j.until) {
+	if j.state.Ended() && !m.now().Before(j.until) {
 		m.forget(ref, j)
 	}
 	return j, true
+}
+
+// retain ends a job that is done or canceled: it is kept with its Ending, if that is not nil.
+func (m *Store) retain(ref driver.Ref, j *entry, e *driver.Ending) {
+	if e == nil {
+		m.forget(ref, j)
+		return
+	}
+	j.rec.End(e)
+	j.state, j.until = e.State, m.now().Add(j.rec.Retain)
+	m.end()
 }
 
 // forget ends a job. One that has ended is no job that each look would pass. m.mu is held.
@@ -317,7 +328,11 @@ func (e *engine) Cancel(_ context.Context, refs []driver.Ref) ([]bool, []error) 
 		case !ok:
 			errs[i] = driver.ErrNotFound
 		case j.state == driver.Waiting:
-			e.m.forget(ref, j)
+			var ending *driver.Ending
+			if j.rec.Retain > 0 {
+				ending = driver.CanceledAt(e.m.now())
+			}
+			e.m.retain(ref, j, ending)
 			oks[i] = true
 		}
 	}
@@ -381,7 +396,7 @@ func (e *engine) Redrive(_ context.Context, ref driver.Ref, at time.Time) error 
 	e.m.stored++
 	j.left, j.order = false, e.m.stored
 	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, driver.Waiting, ""
-	j.rec.Expires = time.Time{}
+	j.rec.Expires, j.rec.Ending = time.Time{}, nil
 	j.rec.Retried(at)
 	j.rec.Version++
 	e.m.change()
@@ -395,7 +410,7 @@ func (e *engine) Delete(_ context.Context, ref driver.Ref) error {
 	switch {
 	case e.open() != nil:
 		return driver.ErrClosed
-	case !ok || j.state != driver.Dead:
+	case !ok || !j.state.Ended():
 		return driver.ErrNotFound
 	}
 	e.m.forget(ref, j)
@@ -712,7 +727,8 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	}
 	if m.superseded(j) && !j.rec.Expired(m.now()) {
 		m.free(j)
-		m.forget(h.Ref, j)
+		done := driver.DoneWith(h, time.Time{})
+		m.retain(h.Ref, j, done.Ending(w.c.Name, m.now()))
 		return driver.ClaimResult{Status: driver.Gone}
 	}
 	begun, crashes := j.begun()
@@ -965,7 +981,7 @@ func (w *worker) finish(o *driver.Completion) error {
 	if o.Uncounted {
 		j.rec.Attempt--
 	}
-	end := o.End
+	end, ending := o.End, o.Ending(w.c.Name, w.e.m.now())
 	if end == driver.Retry && w.e.m.superseded(j) {
 		end = driver.Done
 	}
@@ -974,14 +990,14 @@ func (w *worker) finish(o *driver.Completion) error {
 	}
 	switch end {
 	case driver.Done:
-		w.e.m.forget(o.Delivery.Ref, j)
+		w.e.m.retain(o.Delivery.Ref, j, ending)
 	case driver.Retry:
 		j.state, j.by, j.left, j.rec.Due = driver.Waiting, "", false, o.At
 		j.rec.Retried(o.At)
 		j.rec.Version++
 		w.e.m.change()
 	case driver.DeadLetter:
-		j.state, j.until = driver.Dead, w.e.m.now().Add(w.c.Retention)
+		j.state, j.until, j.rec.Ending = driver.Dead, w.e.m.now().Add(max(w.c.Retention, j.rec.Retain)), ending
 	}
 	if o.Next != nil {
 		_, err := w.e.m.insert(*o.Next, time.Now())

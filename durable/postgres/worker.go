@@ -285,7 +285,7 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 func (w *worker) endSuperseded(ctx context.Context, held []*driver.Delivery, indices []int, results []driver.ClaimResult) {
 	outs := make([]driver.Completion, len(indices))
 	for k, i := range indices {
-		outs[k] = driver.Completion{Delivery: held[i], End: driver.Done}
+		outs[k] = driver.DoneWith(held[i], time.Time{})
 	}
 	for k, err := range w.finishAll(ctx, outs) {
 		if results[indices[k]] = (driver.ClaimResult{Status: driver.Gone}); err != nil {

@@ -52,7 +52,9 @@ type Template struct {
 	Lane        string            `json:"lane,omitempty"`
 	Priority    driver.Priority   `json:"prio,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
-	Timeout     int64             `json:"timeout,omitempty"` // microseconds
+	Timeout     int64             `json:"timeout,omitempty"`  // microseconds
+	Retain      int64             `json:"retain,omitempty"`   // microseconds
+	Payloads    bool              `json:"payloads,omitempty"` // RetainPayload
 
 	unread unread.Fields // of the text that it was read from
 }
@@ -79,6 +81,7 @@ func TemplateOf(j *driver.Job) *Template {
 	return &Template{
 		Kind: j.Kind, Payload: j.Payload, MaxAttempts: j.MaxAttempts, Lane: j.Lane, Priority: j.Priority,
 		Meta: j.Meta, Timeout: j.Timeout.Microseconds(),
+		Retain: j.Retain.Microseconds(), Payloads: j.RetainPayload,
 	}
 }
 
@@ -87,6 +90,7 @@ func (t *Template) Restore() driver.Job {
 	return driver.Job{
 		Kind: t.Kind, Payload: t.Payload, MaxAttempts: t.MaxAttempts, Lane: t.Lane, Priority: t.Priority,
 		Meta: t.Meta, Timeout: time.Duration(t.Timeout) * time.Microsecond,
+		Retain: time.Duration(t.Retain) * time.Microsecond, RetainPayload: t.Payloads,
 	}
 }
 

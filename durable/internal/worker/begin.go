@@ -132,7 +132,8 @@ func (h handlers) logStuck(c *Config, now time.Time) {
 func (w *Worker) cancel(ref driver.Ref) {
 	if j := w.dispatcher.End(ref); j != nil {
 		go func() {
-			out := driver.Completion{Delivery: j.Delivery, End: driver.Done}
+			out := driver.DoneWith(j.Delivery, time.Time{})
+			out.Canceled = true
 			began := w.c.Clock.Time()
 			defer func() { w.ends.plain.Put(&end{job: j, out: out, began: began, early: true}) }()
 			w.c.Times.Follow(&out, began)

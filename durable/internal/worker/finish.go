@@ -25,12 +25,12 @@ const (
 // it may fail in any way: the deferred call is made though it ends the goroutine.
 func (w *Worker) ran(r *run, err error) {
 	a := &r.attempt
-	out := driver.Completion{Delivery: a.Delivery, End: driver.Done}
+	out := driver.DoneWith(a.Delivery, a.Began)
 	if err = a.Returned(err); err != nil {
 		canceled, cutOff := w.interrupted(r)
 		switch {
 		case canceled:
-			err = nil
+			err, out.Canceled = nil, true
 		case cutOff && !a.Delivery.Record.FreeWhenBegun:
 			w.handBack(r)
 			return

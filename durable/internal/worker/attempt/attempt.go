@@ -60,7 +60,7 @@ const maxErrorText = 4 << 10
 // Undecided returns the Completion of a job whose handler has failed, for the case that Decide
 // does not return.
 func (a *Attempt) Undecided(err error, now time.Time) driver.Completion {
-	out := driver.Completion{Delivery: a.Delivery, End: driver.Retry, At: clip(now.Add(Backoff(a.Number)))}
+	out := driver.Completion{Delivery: a.Delivery, End: driver.Retry, Began: a.Began, At: clip(now.Add(Backoff(a.Number)))}
 	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
 	if a.Number >= a.Delivery.Record.MaxAttempts {
 		out.End = driver.DeadLetter

@@ -21,7 +21,7 @@ var errNotCommitted = errors.New("durable: the handler returned nil, but did not
 
 // Complete is [driver.Complete] of the attempt.
 func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {
-	out := driver.Completion{Delivery: a.Delivery, End: driver.Done}
+	out := driver.DoneWith(a.Delivery, a.Began)
 	a.Times.Follow(&out, a.Began)
 	err := driver.ErrChanged
 	for range recur.Tries {

@@ -1,0 +1,180 @@
+package enginetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// awaitEnded waits until a job that is kept has ended in a state, checks what every such Info has, and that each listing
+// has the job once.
+func (r *rig) awaitEnded(ref durable.Ref, state durable.State) (info durable.Info) {
+	r.t.Helper()
+	await(r.t, "it has ended", func() bool { info = r.get(ref); return info.Ended() })
+	require.Equal(r.t, state, info.State)
+	require.WithinRange(r.t, info.End, info.Began, r.now().Add(apart))
+	n := 0
+	for _, i := range r.matching(durable.Filter{State: state}) {
+		if i.Ref == ref {
+			n++
+			require.Equal(r.t, info, i)
+		}
+	}
+	require.Equal(r.t, 1, n, "it is in a scan once")
+	require.Contains(r.t, r.listed(durable.Filter{State: state}, 3), ref)
+	require.Contains(r.t, r.listed(durable.Filter{}, 3), ref)
+	why, err := r.Why(within(r.t), ref)
+	r.ok(err)
+	if state == durable.Dead {
+		require.Equal(r.t, durable.CauseDead, why.Cause)
+		return info
+	}
+	require.Equal(r.t, durable.CauseEnded, why.Cause)
+	require.Contains(r.t, why.Text, state.String()+" at ")
+	ok, err := r.Cancel(within(r.t), ref)
+	r.ok(err)
+	require.False(r.t, ok)
+	ok, err = r.Reschedule(within(r.t), ref, r.now())
+	r.ok(err)
+	require.False(r.t, ok)
+	require.ErrorIs(r.t, r.Redrive(within(r.t), ref), durable.ErrNotFound, "it is not dead")
+	return info
+}
+
+// A job with a Retain is kept after its end, with the errors of its attempts, and is gone when its time is over. One without is gone.
+func retain(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady, durable.WithBackoff(func(int) time.Duration { return 0 }))
+	r.handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if a.Number == 1 && string(a.Job.Payload) == "p" || string(a.Job.Payload) == "dies" {
+			return errTest
+		}
+		return nil
+	}).start()
+	added := r.now()
+	job := durable.Job{Kind: kind, Payload: []byte("p"), Lane: "l", Meta: map[string]string{"a": "b"}, Retain: time.Hour}
+	with := job
+	with.RetainPayload = true
+	refs := r.add(job, with, durable.Job{Kind: kind, Payload: []byte("dies"), MaxAttempts: 2, Retain: time.Hour}, durable.Job{Kind: kind})
+	for i, payload := range []string{"", "p"} {
+		info := r.awaitEnded(refs[i], durable.Done)
+		require.Equal(t, payload, string(info.Job.Payload))
+		require.Equal(t, time.Hour, info.Job.Retain)
+		require.Equal(t, map[string]string{"a": "b"}, info.Job.Meta)
+		require.Equal(t, 2, info.Attempt)
+		require.Equal(t, errTest.Error(), info.LastError)
+		require.Len(t, info.Errors, 1)
+		require.NotEmpty(t, info.Worker)
+		require.False(t, info.Began.Before(added.Add(-apart)))
+	}
+	dead := r.awaitEnded(refs[2], durable.Dead)
+	require.Equal(t, "dies", string(dead.Job.Payload), "which Redrive needs")
+	require.Len(t, dead.Errors, 2)
+	r.ok(r.Redrive(within(t), refs[2]))
+	await(t, "it has died once more", func() bool { i := r.get(refs[2]); return i.Ended() && i.End.After(dead.End) })
+	r.awaitGone(refs[3])
+	require.Len(t, r.matching(durable.Filter{Lane: "l", State: durable.Done}), 2)
+	r.ok(r.Delete(within(t), refs[1]))
+	require.ErrorIs(t, r.Delete(within(t), refs[1]), durable.ErrNotFound)
+
+	short := r.add(durable.Job{Kind: kind, Retain: time.Second})
+	r.awaitGone(short...)
+	require.Empty(t, r.matching(durable.Filter{State: durable.Canceled}))
+	for _, j := range []durable.Job{{Retain: -1}, {Retain: 200 * 365 * 24 * time.Hour}, {RetainPayload: true}} {
+		j.Kind = kind
+		_, err := r.Add(within(t), j)
+		require.ErrorIs(t, err, durable.ErrInvalid)
+	}
+}
+
+// A job that is canceled is kept as such, whether it waits or runs.
+func retainCancel(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady)
+	begun := make(chan bool, 1)
+	r.handle("runs", func(ctx context.Context, _ *durable.Attempt) error {
+		begun <- true
+		<-ctx.Done()
+		return ctx.Err()
+	}).start()
+	refs := r.add(durable.Job{Kind: kind, After: time.Hour, Retain: time.Hour, Key: "k"}, durable.Job{Kind: kind, After: 40 * 24 * time.Hour, Retain: time.Hour, Payload: []byte("p"), RetainPayload: true},
+		durable.Job{Kind: "runs", Retain: time.Hour})
+	for i, payload := range []string{"", "p"} {
+		ok, err := r.Cancel(within(t), refs[i])
+		r.ok(err)
+		require.True(t, ok)
+		info := r.awaitEnded(refs[i], durable.Canceled)
+		require.Zero(t, info.Began)
+		require.Empty(t, info.Worker)
+		require.Zero(t, info.Attempt)
+		require.Equal(t, payload, string(info.Job.Payload))
+	}
+	r.add(durable.Job{Kind: kind, After: time.Hour, Key: "k"})
+	<-begun
+	_, err := r.CancelRunning(within(t), refs[2])
+	r.ok(err)
+	info := r.awaitEnded(refs[2], durable.Canceled)
+	require.NotZero(t, info.Began)
+	require.NotEmpty(t, info.Worker)
+}
+
+// The end frees the key, whatever is kept.
+func retainKey(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady).handle(kind, nil).start()
+	job := durable.Job{Kind: kind, Key: "k", Retain: time.Hour, Signals: true}
+	first := r.add(job)[0]
+	r.awaitEnded(first, durable.Done)
+	_, err := r.Lookup(within(t), "k")
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	ok, err := r.Signal(within(t), "k", nil)
+	r.ok(err)
+	require.False(t, ok)
+	job.OnKey, job.Found = durable.Replace, new(durable.Ref)
+	second := r.add(job)[0]
+	require.NotEqual(t, first, second)
+	require.Empty(t, *job.Found)
+	r.awaitEnded(second, durable.Done)
+	r.awaitEnded(first, durable.Done)
+
+	job.OnKey, job.Found, job.After = durable.Replace, nil, time.Hour
+	replaced := r.add(job)[0]
+	r.add(job)
+	r.awaitGone(replaced)
+}
+
+// Each occurrence of a schedule has the Retain of its job.
+func retainSchedule(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady).handle(kind, nil).start()
+	r.schedule("s", "@every 1s", durable.Job{Kind: kind, Retain: time.Hour, RetainPayload: true, Payload: []byte("p")})
+	var all []durable.Info
+	await(t, "two are kept", func() bool { all = r.matching(durable.Filter{State: durable.Done}); return len(all) >= 2 })
+	require.Equal(t, "p", string(all[0].Job.Payload))
+	require.Equal(t, time.Hour, all[1].Job.Retain)
+}
+
+// The record of the end and the end of the claim are one commit: an end that is late, or is repeated after another worker has ended the job, records nothing.
+func retainAtomic(t *testing.T, s Store) {
+	r, e := open(t, s.Open(t)), s.Open(t)
+	a := newCrashing(t, e, "a", func(c *driver.WorkConfig) { c.Lease = lease })
+	ref := r.add(durable.Job{Kind: kind, Retain: time.Hour})[0]
+	h := a.take(ref)
+	require.Equal(t, driver.Granted, a.claim(h, true).Status)
+	b := newCrashing(t, s.Open(t), "b", func(c *driver.WorkConfig) { c.Lease = time.Minute })
+	h2 := b.take(ref)
+	for v := b.claim(h2, true); v.Status != driver.Granted; v = b.claim(h2, true) {
+		breathe()
+	}
+	late := driver.DoneWith(h, r.now())
+	require.ErrorIs(t, a.Finish(within(t), []driver.Completion{late})[0], driver.ErrLeaseLost)
+	require.False(t, r.get(ref).Ended(), "a late end has recorded nothing")
+	for range 2 {
+		errs := b.Finish(within(t), []driver.Completion{driver.DoneWith(h2, r.now())})
+		if errs[0] != nil {
+			require.ErrorIs(t, errs[0], driver.ErrLeaseLost)
+		}
+	}
+	require.Equal(t, "b", r.awaitEnded(ref, durable.Done).Worker)
+}

@@ -275,7 +275,7 @@ func (w *awaits) describe(ctx context.Context, refs []Ref, all []driver.Progress
 	wg.Wait()
 }
 
-func hasEnded(s driver.State) bool { return s == 0 || s.Ended() }
+func hasEnded(s driver.State) bool { return s != Waiting && s != Running }
 
 // again sets when a job is read again. w.mu is held.
 func (w *awaits) again(a *awaited, p driver.Progress, now time.Time, least time.Duration) {

@@ -220,10 +220,10 @@ const defaultPage = 100
 func (h *handler) list(ctx context.Context, r *reading) (any, error) {
 	query, n := r.URL.Query(), defaultPage
 	f := durable.Filter{Kind: query.Get("kind"), Lane: query.Get("lane")}
-	states := map[string]durable.State{"": 0, "waiting": durable.Waiting, "running": durable.Running, "dead": durable.Dead}
+	states := map[string]durable.State{"": 0, "waiting": durable.Waiting, "running": durable.Running, "dead": durable.Dead, "done": durable.Done, "canceled": durable.Canceled}
 	var ok bool
 	if f.State, ok = states[query.Get("state")]; !ok {
-		return nil, fmt.Errorf("%w: the state %.200q is not waiting, running or dead", durable.ErrInvalid, query.Get("state"))
+		return nil, fmt.Errorf("%w: the state %.200q is not waiting, running, dead, done or canceled", durable.ErrInvalid, query.Get("state"))
 	}
 	if text := query.Get("n"); text != "" {
 		var err error

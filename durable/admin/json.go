@@ -13,18 +13,20 @@ import (
 type Job struct {
 	Ref         durable.Ref       `json:"ref"`
 	Kind        string            `json:"kind"`
-	State       string            `json:"state"` // Either waiting, running or dead.
+	State       string            `json:"state"` // Either waiting, running, dead, done or canceled.
 	Attempt     int               `json:"attempt"`
 	MaxAttempts int               `json:"maxAttempts"`
 	Due         time.Time         `json:"due"` // The time of the next attempt, of the running one, or of the last.
 	First       time.Time         `json:"first"`
-	Worker      string            `json:"worker,omitempty"` // The worker that has claimed a running job.
+	Worker      string            `json:"worker,omitempty"` // The worker that has claimed a running job, or made the last attempt of a retained one.
 	Key         string            `json:"key,omitempty"`
 	Lane        string            `json:"lane,omitempty"`
 	Priority    string            `json:"priority,omitempty"` // Either low or high; empty for normal.
 	Meta        map[string]string `json:"meta,omitempty"`
 	Timeout     float64           `json:"timeout,omitempty"` // In seconds.
 	Expires     *time.Time        `json:"expires,omitempty"`
+	Began       *time.Time        `json:"began,omitempty"`  // When the last attempt of a retained job began.
+	Ended       *time.Time        `json:"ended,omitempty"`  // When a retained job ended.
 	Error       string            `json:"error,omitempty"`  // The error of the last failed attempt.
 	Errors      []durable.Failure `json:"errors,omitempty"` // The newest last. Not in a listing.
 	Payload     string            `json:"payload,omitempty"`
@@ -39,7 +41,7 @@ func jobOf(i durable.Info) Job {
 	j := Job{
 		Ref: i.Ref, Kind: i.Job.Kind, State: i.State.String(), Attempt: i.Attempt, MaxAttempts: i.Job.MaxAttempts,
 		Due: i.Due.UTC(), First: i.Job.At.UTC(), Worker: i.Worker, Key: i.Job.Key, Lane: i.Job.Lane, Meta: i.Job.Meta,
-		Timeout: i.Job.Timeout.Seconds(), Expires: timeOf(i.Job.Expires), Error: i.LastError, Size: len(i.Job.Payload),
+		Timeout: i.Job.Timeout.Seconds(), Expires: timeOf(i.Job.Expires), Began: timeOf(i.Began), Ended: timeOf(i.End), Error: i.LastError, Size: len(i.Job.Payload),
 	}
 	if i.Job.Priority != durable.Normal {
 		j.Priority = i.Job.Priority.String()

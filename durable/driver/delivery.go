@@ -75,7 +75,7 @@ func (o *Completion) Ending(worker string, now time.Time) *Ending {
 	if o.Delivery.Record.Retain == 0 {
 		return nil
 	}
-	e := &Ending{State: StateDone, Began: o.Began, Ended: now, Worker: worker}
+	e := &Ending{State: StateDone, Began: o.Began.UTC(), Ended: later(o.Began, now).UTC(), Worker: worker}
 	switch {
 	case o.End == DeadLetter:
 		e.State = Dead

@@ -183,8 +183,8 @@ type Info struct {
 	// of a job. Redrive keeps them.
 	Errors []Failure
 
-	// Of a job that Retain keeps, by the engine's clock: when its last attempt began, and when
-	// the job ended. Began is zero if no attempt has begun, and both are for other jobs.
+	// Began is when the last attempt of a job that Retain keeps began, and End is when the job ended,
+	// by the engine's clock. Began is zero if no attempt has begun. Both are zero for other jobs.
 	Began, End time.Time
 }
 

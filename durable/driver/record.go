@@ -99,7 +99,22 @@ func (r *Record) End(e *Ending) {
 }
 
 // CanceledAt returns what is kept of a job with a Retain that is canceled while it waits.
-func CanceledAt(now time.Time) *Ending { return &Ending{State: StateCanceled, Ended: now} }
+func CanceledAt(now time.Time) *Ending { return &Ending{State: StateCanceled, Ended: now.UTC()} }
+
+// retainedID ends the ID of a job that was added with a Retain, so that an engine that does not read the record to cancel
+// a job reads it for these only.
+const retainedID = "-kept"
+
+// SetID sets the ID of a new record, which tells MayRetain of its Retain.
+func (r *Record) SetID(id string) {
+	if r.ID = id; r.Retain > 0 {
+		r.ID += retainedID
+	}
+}
+
+// MayRetain reports whether the job of an ID may have a Retain. It is false for a job without one into which
+// another with a Retain has gone (GoInto).
+func MayRetain(id string) bool { return strings.HasSuffix(id, retainedID) }
 
 // kept returns the job without the fields that are for Insert only.
 func (r *Record) kept() Job {
@@ -229,7 +244,8 @@ func newRecord(j Job, now time.Time) (Record, error) {
 		due = now
 	}
 	r.After, r.schedule = 0, ""
-	r.ID, r.At, r.Due, r.Born = rand.Text(), due, due, now
+	r.SetID(rand.Text())
+	r.At, r.Due, r.Born = due, due, now
 	if r.Meta = maps.Clone(r.Meta); len(r.Meta) == 0 {
 		r.Meta = nil
 	}

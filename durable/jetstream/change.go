@@ -47,6 +47,10 @@ func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok boo
 		case s.fate == claimed || s.fate.final():
 			return c.ifStands(ctx, c.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
 		}
+		if driver.MayRetain(a.id) {
+			ok, err = c.cancelKept(ctx, &holder{job: a, at: at, forward: forward, s: s}, token)
+			return err == nil, err
+		}
 		end := status{fate: canceled, token: token}
 		written, err := c.writeSeq(ctx, write{subject: c.fateSubject(at), data: end.encode(), last: seq(s.seq)})
 		if err != nil {
@@ -58,6 +62,25 @@ func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok boo
 		return true, err
 	})
 	return ok, err
+}
+
+// cancelKept is a try of cancel for a job that may have a Retain. The record is written in the commit of the status, on the condition
+// that the bucket is open, so that it replaces no other.
+func (c *changes) cancelKept(ctx context.Context, h *holder, token string) (bool, error) {
+	r, m, g, err := c.cancelGroup(ctx, h)
+	if err != nil {
+		return false, err
+	}
+	g[0].data = status{fate: canceled, token: token, attempt: h.s.attempt}.encode()
+	if r.Retain > 0 {
+		r.End(driver.CanceledAt(c.now()))
+		g = append(g, c.records.endedWrite(&r, m.Data, r.Retain))
+	}
+	if err := c.write(ctx, statusLast(g)...); err != nil {
+		return false, err
+	}
+	c.leaveFar(ctx, h.job, h.at, h.forward)
+	return true, nil
 }
 
 // confirmCancel looks at the bucket's mark once the status is there, with the sequence
@@ -179,7 +202,10 @@ func (c *changes) redrive(ctx context.Context, a address, at time.Time) error {
 		if err != nil {
 			return nil, err
 		}
-		r.Due, r.Attempt, r.Crashes, r.Version = at, 0, 0, r.Version+1
+		if r.Ending != nil && r.Ending.State != driver.Dead {
+			return nil, driver.ErrNotFound
+		}
+		r.Due, r.Attempt, r.Crashes, r.Version, r.Ending = at, 0, 0, r.Version+1, nil
 		r.Expires = time.Time{}
 		r.Retried(at)
 		bucket := c.openFor(at)

@@ -364,6 +364,13 @@ func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequ
 		if j.hd.at.version > 0 {
 			g = append(g, grave(p.forward(j.hd.at.id)))
 		}
+		done := driver.DoneWith(j.h, time.Time{})
+		if e := done.Ending(cl.c.Name, p.now()); e != nil {
+			r := j.h.Record
+			r.Attempt = s.attempt
+			r.End(e)
+			g = append(g, p.records.endedWrite(&r, j.hd.data, r.Retain))
+		}
 		ends, ended = append(ends, append(append(g, p.leave(s)...), j.key...)), append(ended, j)
 	}
 	if len(ended) == 0 {

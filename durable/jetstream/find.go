@@ -289,7 +289,7 @@ func (fi *finder) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.In
 				if pass == 0 {
 					return f.Match(i)
 				}
-				if version == 0 && i.State != driver.Dead {
+				if version == 0 && !i.Ended() {
 					return false // it was added meanwhile
 				}
 				is := !again[i.Ref]

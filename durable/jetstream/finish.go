@@ -117,6 +117,7 @@ func (fn *finisher) endAll(ctx context.Context, p *part, outs []driver.Completio
 func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (group, error) {
 	hd := o.Delivery.Claim.(*handle)
 	r := o.Delivery.Record
+	ending := o.Ending(fn.c.Name, p.now())
 	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.MaxAttempts), 0, o.Error, o.Errors
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
@@ -140,8 +141,15 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (gro
 		end.fate = dead
 	}
 	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.admission.pressed()}}
-	if o.End == driver.DeadLetter {
-		g = append(g, write{subject: p.deadSubject(r.ID), data: p.records.encodeFitting(&r, hd.data), rollup: true, ttl: fn.c.Retention})
+	switch {
+	case ending != nil:
+		kept, ttl := r, r.Retain
+		if kept.End(ending); ending.State == driver.Dead {
+			ttl = max(ttl, fn.c.Retention)
+		}
+		g = append(g, p.records.endedWrite(&kept, hd.data, ttl))
+	case o.End == driver.DeadLetter:
+		g = append(g, p.records.endedWrite(&r, hd.data, fn.c.Retention))
 	}
 	if hd.at.version > 0 {
 		g = append(g, grave(p.forward(r.ID)))

@@ -32,7 +32,7 @@ func (ls *listings) page(ctx context.Context, f driver.Filter, found *firsts) er
 		}
 		return nil
 	}
-	if f.State == driver.Dead {
+	if f.State.Ended() {
 		return add(ls.deadJobs(ctx, f), time.Time{})
 	}
 	filled, err := ls.filledBuckets(ctx)

@@ -90,7 +90,10 @@ func (fi *finder) progressBy(at location, s status) driver.Progress {
 	case claimed:
 		return driver.Progress{State: driver.Running}
 	case done, canceled:
-		return driver.Progress{}
+		if !driver.MayRetain(at.id) {
+			return driver.Progress{}
+		}
+		return driver.Progress{State: driver.Dead}
 	case dead:
 		return driver.Progress{State: driver.Dead}
 	}

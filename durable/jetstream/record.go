@@ -42,6 +42,11 @@ func (rs *records) elsewhere(r *driver.Record, bucket int64, guarded bool) group
 	return group{rs.forwardWrite(&next, bucket), rs.recordWrite(&next, nil, bucket, r.Born, guarded)}
 }
 
+// endedWrite is the message that keeps a job which has ended: a dead one, or one with a Retain.
+func (rs *records) endedWrite(r *driver.Record, was []byte, ttl time.Duration) write {
+	return write{subject: rs.deadSubject(r.ID), data: rs.encodeFitting(r, was), rollup: true, ttl: ttl}
+}
+
 func (rs *records) forwardWrite(r *driver.Record, bucket int64) write {
 	return write{subject: rs.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
 }

@@ -41,6 +41,9 @@ type wire struct {
 	Free       bool              `json:"free,omitempty"`
 	Signals    bool              `json:"signals,omitempty"`
 	First      int64             `json:"first,omitempty"`
+	Retain     int64             `json:"retain,omitempty"`
+	Payloads   bool              `json:"payloads,omitempty"` // RetainPayload
+	Ending     *driver.Ending    `json:"end,omitempty"`
 	Signal     []byte            `json:"signal,omitzero"` // A signal without a payload is not nil.
 }
 
@@ -54,6 +57,7 @@ func encode(r *driver.Record, was []byte) []byte {
 		Lane: r.Lane, Priority: r.Priority, Meta: r.Meta,
 		Timeout: r.Timeout.Microseconds(), Expires: toMicros(r.Expires), Errors: r.Errors,
 		Free: r.FreeWhenBegun, Signals: r.Signals, First: toMicros(r.First), Signal: r.Signal,
+		Retain: r.Retain.Microseconds(), Payloads: r.RetainPayload, Ending: r.Ending,
 	})
 	if err != nil {
 		panic(err) // strings and integers
@@ -92,10 +96,11 @@ func decode(data []byte) (driver.Record, error) {
 			Kind: w.Kind, Key: w.Key, Payload: payload, At: time.UnixMicro(w.At), MaxAttempts: w.Max,
 			Lane: w.Lane, Priority: w.Priority, Meta: w.Meta, FreeWhenBegun: w.Free, Signals: w.Signals,
 			Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
+			Retain: time.Duration(w.Retain) * time.Microsecond, RetainPayload: w.Payloads,
 		},
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
 		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Schedule: w.Schedule, Occurrence: w.Occurrence,
-		First: fromMicros(w.First), Signal: w.Signal,
+		First: fromMicros(w.First), Signal: w.Signal, Ending: w.Ending,
 	}, nil
 }
 

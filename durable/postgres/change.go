@@ -24,8 +24,9 @@ func (c *changer) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []erro
 	for i, ref := range refs {
 		ids[i], errs[i] = c.parse(ref)
 	}
+	ending := jsonOf(driver.CanceledAt(c.now()), 1)
 	done, err := retry(ctx, c.db, false, func() ([]string, error) {
-		return ask(ctx, c.db, pgx.RowTo[string], c.cancel, []any{ids, micros(remembered)}, hotBrief)
+		return ask(ctx, c.db, pgx.RowTo[string], c.cancel, []any{ids, micros(remembered), ending}, hotBrief)
 	})
 	canceled := setOf(done)
 	for i, id := range ids {

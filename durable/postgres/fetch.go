@@ -396,7 +396,7 @@ func (f *fetcher) delivery(row pgx.CollectableRow, found *int) (*driver.Delivery
 	var more extras
 	err := row.Scan(&id, &key, &r.Kind, &r.Payload, &r.At, &r.Due, &r.Born, &r.MaxAttempts,
 		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Schedule, &r.Occurrence,
-		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags, &r.Signal, found)
+		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags, &more.retain, &r.Signal, found)
 	if err != nil {
 		return nil, err
 	}
@@ -413,12 +413,14 @@ type extras struct {
 	timeout int64 // microseconds
 	expires *time.Time
 	flags   int16
+	retain  int64 // microseconds
 }
 
 // The flags of a job.
 const (
 	freeWhenBegun = 1
 	takesSignals  = 2
+	retainPayload = 4
 )
 
 func flagsOf(r *driver.Record) (flags int16) {
@@ -427,6 +429,9 @@ func flagsOf(r *driver.Record) (flags int16) {
 	}
 	if r.Signals {
 		flags |= takesSignals
+	}
+	if r.RetainPayload {
+		flags |= retainPayload
 	}
 	return flags
 }
@@ -437,4 +442,5 @@ func (x *extras) addTo(r *driver.Record) {
 		r.Expires = *x.expires
 	}
 	r.FreeWhenBegun, r.Signals = x.flags&freeWhenBegun != 0, x.flags&takesSignals != 0
+	r.Retain, r.RetainPayload = time.Duration(x.retain)*time.Microsecond, x.flags&retainPayload != 0
 }

@@ -19,7 +19,7 @@ import (
 type reader struct{ *db }
 
 // states are those of the column, by durable's. Ended jobs are not shown.
-var states = map[driver.State]int16{0: -1, driver.Waiting: 0, driver.Running: 1, driver.Dead: 2}
+var states = map[driver.State]int16{0: -1, driver.Waiting: 0, driver.Running: 1, driver.Dead: 2, driver.StateDone: 4, driver.StateCanceled: 5}
 
 // byMeta has the index on meta be used, which gives a bitmap, rather than all of the table
 // or of its ids be read.
@@ -132,12 +132,12 @@ func (r *reader) info(row pgx.CollectableRow, rest ...any) (driver.Info, error) 
 	var rec driver.Record
 	var more extras
 	err := row.Scan(append([]any{&id, &key, &rec.Kind, &rec.Payload, &rec.At, &rec.MaxAttempts, &state, &rec.Attempt, &rec.Due, &rec.LastError,
-		&rec.Lane, &rec.Priority, &rec.Meta, &more.timeout, &more.expires, &rec.Errors, &more.flags, &worker}, rest...)...)
+		&rec.Lane, &rec.Priority, &rec.Meta, &more.timeout, &more.expires, &rec.Errors, &more.flags, &more.retain, &rec.Ending, &worker}, rest...)...)
 	more.addTo(&rec)
 	if key != nil {
 		rec.Key = *key
 	}
-	i := rec.Info(r.refOf(id), driver.Waiting+driver.State(state))
+	i := rec.Info(r.refOf(id), driver.Waiting+driver.State(state)) // what is retained has its state in its Ending
 	if worker != nil {
 		i.Worker = *worker
 	}

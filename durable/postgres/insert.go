@@ -51,6 +51,7 @@ type more struct {
 	Flags      int16           `json:"flags,omitempty"`
 	OnKey      int8            `json:"on_key,omitempty"`
 	MaxWait    int64           `json:"max_wait,omitempty"`
+	Retain     int64           `json:"retain,omitempty"`
 }
 
 func (c *columns) add(r *driver.Record) {
@@ -60,7 +61,7 @@ func (c *columns) add(r *driver.Record) {
 	m := more{
 		Key: r.Key, Schedule: r.Schedule, Occurrence: r.Occurrence,
 		Lane: r.Lane, Priority: r.Priority, Meta: jsonOf(r.Meta, len(r.Meta)), Timeout: micros(r.Timeout),
-		Expires: orNull(r.Expires), Flags: flagsOf(r), OnKey: int8(r.OnKey), MaxWait: micros(r.MaxWait),
+		Expires: orNull(r.Expires), Flags: flagsOf(r), OnKey: int8(r.OnKey), MaxWait: micros(r.MaxWait), Retain: micros(r.Retain),
 	}
 	c.more = append(c.more, orNone(m))
 }

@@ -386,15 +386,36 @@ type moreOfEnd struct {
 	Uncounted bool       `json:"uncounted,omitempty"`
 	Revision  int64      `json:"revision,omitempty"`
 	Occurred  *time.Time `json:"occurred,omitempty"`
+
+	// Of a job with a Retain.
+	State  int16  `json:"state,omitempty"`
+	Ending string `json:"ending,omitempty"`
+	Keep   int64  `json:"keep,omitempty"` // In microseconds.
+	Bare   bool   `json:"bare,omitempty"` // It leaves its payload.
 }
 
-func (c *ends) add(o *driver.Completion) {
+// add adds an end. Done jobs are without what they were, unless they have an Ending.
+func (c *ends) add(o *driver.Completion, e *driver.Ending, retention time.Duration) {
 	h := handleOf(o.Delivery)
-	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
-	c.more = append(c.more, orNone(moreOfEnd{
-		At: orNull(o.At), Error: o.Error, Errors: jsonOf(o.Errors, len(o.Errors)), Uncounted: o.Uncounted,
-		Revision: o.Revision, Occurred: orNull(o.Occurred),
-	}))
+	fate := fates[o.End]
+	m := moreOfEnd{At: orNull(o.At), Uncounted: o.Uncounted, Revision: o.Revision, Occurred: orNull(o.Occurred)}
+	if o.End != driver.Done || e != nil {
+		m.Error, m.Errors = o.Error, jsonOf(o.Errors, len(o.Errors))
+	}
+	if e != nil {
+		keep := o.Delivery.Record.Retain
+		if e.State == driver.Dead {
+			keep = max(keep, retention)
+		} else {
+			m.State, m.Bare = states[e.State], !o.Delivery.Record.RetainPayload
+		}
+		m.Ending, m.Keep = jsonOf(e, 1), micros(keep)
+		if o.End == driver.Done {
+			fate = fates[driver.DeadLetter]
+		}
+	}
+	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fate)
+	c.more = append(c.more, orNone(m))
 	if o.Next != nil {
 		c.after = append(c.after, h.id)
 		c.next.add(o.Next)
@@ -471,7 +492,7 @@ func (w *worker) finishStatement(outs []driver.Completion) (statement string, ar
 	var c ends
 	whole := false
 	for i := range outs {
-		c.add(&outs[i])
+		c.add(&outs[i], outs[i].Ending(w.c.Name, w.now()), w.c.Retention)
 		whole = whole || handleOf(outs[i].Delivery).limited || outs[i].Delivery.Record.Schedule != ""
 	}
 	args = []any{w.id, c.id, c.claim, c.fate, c.more, micros(remembered), micros(w.c.Retention)}

@@ -36,7 +36,7 @@ function showKind(kind, state) {
   $("jobs-section").scrollIntoView({ block: "start" });
 }
 
-const none = { dead: "No job is dead", running: "No job runs", waiting: "No job waits" };
+const none = { dead: "No job is dead", done: "No job that is done is retained", canceled: "No job that was canceled is retained", running: "No job runs", waiting: "No job waits" };
 
 // sayJobs says that there is nothing to list, or what went wrong.
 function sayJobs(text, wrong = "") {
@@ -79,6 +79,8 @@ function say(text, bad) {
 const commands = {
   dead: [{ what: "redrive", word: "Redrive", done: "redriven" }, { what: "delete", word: "Delete", sure: "Sure?", done: "deleted" }],
   waiting: [{ what: "run-now", word: "Run now", done: "due now" }, { what: "cancel", word: "Cancel", sure: "Sure?", done: "canceled" }],
+  done: [{ what: "delete", word: "Delete", sure: "Sure?", done: "deleted" }],
+  canceled: [{ what: "delete", word: "Delete", sure: "Sure?", done: "deleted" }],
   running: [{ what: "stop", word: "Stop", sure: "Sure?", done: "asked to end" }],
 };
 
@@ -146,6 +148,8 @@ function describe(j) {
     ["worker", j.worker],
     ["due", time(j.due)],
     ["first due", time(j.first)],
+    ["began", time(j.began)],
+    ["ended", time(j.ended)],
     ["key", j.key],
     ["lane", j.lane],
     ["priority", j.priority],

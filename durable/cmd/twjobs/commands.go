@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -114,8 +115,8 @@ func (t *tool) list(args []string) error {
 		return wrong("list: unexpected argument %q", f.Arg(0))
 	case *most < 0:
 		return wrong("list: -n %d is negative", *most)
-	case state != "" && state != "waiting" && state != "running" && state != "dead":
-		return wrong("list: the state %q is not waiting, running or dead", state)
+	case state != "" && !slices.Contains([]string{"waiting", "running", "dead", "done", "canceled"}, state):
+		return wrong("list: the state %q is not waiting, running, dead, done or canceled", state)
 	}
 	query["meta"] = meta
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
@@ -188,6 +189,12 @@ func (t *tool) show(args []string) error {
 	}
 	if j.Expires != nil {
 		field("expires", when(*j.Expires))
+	}
+	if j.Began != nil {
+		field("began", when(*j.Began))
+	}
+	if j.Ended != nil {
+		field("ended", when(*j.Ended))
 	}
 	field("error", j.Error)
 	for _, e := range j.Errors {

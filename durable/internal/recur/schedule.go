@@ -155,7 +155,7 @@ func (s *Schedule) occurrence(name string, revision int64, next times, job *Temp
 	}
 	// With the revision: an occurrence may be canceled and stored again within a microsecond.
 	sum := sha256.Sum256([]byte(name))
-	rec.ID = hex.EncodeToString(sum[:8])
+	rec.SetID(hex.EncodeToString(sum[:8]))
 	for _, n := range []int64{at.UnixMicro(), rec.Born.UnixMicro(), revision} {
 		rec.ID += "-" + strconv.FormatInt(n, 36)
 	}

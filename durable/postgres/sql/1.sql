@@ -19,7 +19,7 @@ insert into tickwheel.format values (1, 1, '');
 -- that has one. So these updates stay within the page (HOT), for which a third of each page is left
 -- free. That is why no index has the state in it, not even in its condition.
 create table tickwheel.job (
-    due          timestamptz not null,     -- of the next attempt; of a dead job: when it is forgotten
+    due          timestamptz not null,     -- of the next attempt; of a dead or retained job: when it is forgotten
     born         timestamptz not null,     -- when it was added
     at           timestamptz not null,     -- when it was first due
     version      int4 not null,            -- counts the changes of due by a move, a retry, a redrive and a signal
@@ -27,22 +27,23 @@ create table tickwheel.job (
     claim        int4 not null default 0,  -- counts claims: an end is that of its own claim only
     max_attempts int4 not null,
     crashes      int4 not null default 0,  -- claims that never ended, since an attempt has ended
-    state        int2 not null default 0,  -- 0 waits, 1 runs, 2 is dead, 3 has ended
+    state        int2 not null default 0,  -- 0 waits, 1 runs, 2 is dead, 3 has ended, 4 is done and retained, 5 canceled and retained
     exact        bool not null default false, -- the claim counts as an attempt though it never ends
     held_until   timestamptz,              -- not handed out again before; null: not handed out
     filled       timestamptz,              -- when another job of its key went into it, since it is due; null: none did
     holder       int8,                     -- the worker that was handed it, or has claimed it; of a deferred
                                            -- job: minus the revision of flow_control (release.sql);
                                            -- of a claim that its worker does not know: forget.sql
-    last_due     timestamptz,              -- of a dead job: when its last attempt was due
+    last_due     timestamptz,              -- of a dead or retained job: when its last attempt was due
     expires      timestamptz,              -- no attempt begins at or after this time
     first_born   timestamptz,              -- when the first job of a chain was added that was pushed back;
                                            -- null: this is the first
     ord          int8,                     -- with a given_key: orders the jobs of the key, as they took it. Null once the
                                            -- job has ended, unless it has begun and an older one of the key has not ended
     timeout      int8,                     -- of an attempt, in microseconds
+    retain       int8,                     -- for how long it is kept after its end, in microseconds; null: it is not
     priority     int2,                     -- 1 high, -1 low; null: normal
-    flags        int2,                     -- 1: leaves its key when it begins; 2: takes signals; null: neither
+    flags        int2,                     -- 1: leaves its key when it begins; 2: takes signals; 4: retains its payload; null: none
     id           text collate "C" primary key, -- born (11 digits to the base 36), ".", ID
     kind         text collate "C" not null,
     key          text collate "C",         -- while it waits or runs, unless it has left it
@@ -54,6 +55,7 @@ create table tickwheel.job (
     permits      int8[],                   -- the limits of which the claim has a permit
     errors       jsonb,                    -- of the attempts that failed: [{at, attempt, error}], the newest last
     meta         jsonb,                    -- names and values, to search for by equality
+    ending       jsonb,                    -- of one with a retain that has ended: {state, began, ended, worker}
     signal       bytea,                    -- the payload of the signal; null: none came
     payload      bytea not null
 ) with (
@@ -362,7 +364,7 @@ begin
                 set kind = add_job.kind, payload = coalesce(add_job.payload, ''), max_attempts = coalesce(nullif(add_job.max_attempts, 0), 25),
                     lane = nullif(add_job.lane, ''), priority = nullif(add_job.priority, 0), meta = nullif(add_job.meta, '{}'),
                     timeout = nullif((extract(epoch from add_job.timeout) * 1000000)::int8, 0), expires = add_job.expires,
-                    flags = nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0),
+                    flags = nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0), retain = null,
                     version = j.version + 1, attempt = 0, last_error = '', errors = null, holder = null, held_until = null,
                     signal = case when signals then j.signal end, filled = clock_timestamp()
                 where j.id = waits.id;

@@ -1,13 +1,13 @@
--- Deletes a dead job, and returns it. For what is removed and what is left see finish.sql;
+-- Deletes a dead job, or one that was retained, and returns it. For what is removed and what is left see finish.sql;
 -- due is when expire.sql may remove what is left.
 with locked as (
     select id, born < clock_timestamp() - $2::int8 * interval '1 microsecond' as old
     from tickwheel.job
-    where id = $1::text and state = 2 and due > now()
+    where id = $1::text and state in (2, 4, 5) and due > now()
     for update
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, due = now(), payload = '', last_error = '', errors = null, occurrence = null
+    set state = 3, due = now(), payload = '', last_error = '', errors = null, occurrence = null, ending = null
     from locked l where j.id = l.id and not l.old
 ), gone as (
     delete from tickwheel.job j using locked l where j.id = l.id and l.old

@@ -1,4 +1,4 @@
--- Removes dead jobs whose retention is over, what a pass of sweep.sql has missed because
+-- Removes dead and retained jobs whose retention is over, what a pass of sweep.sql has missed because
 -- its end was committed late, workers that have been dead for a day, and schedules that were
 -- deleted a week ago. Old enough is
 -- what was born before $1.
@@ -10,7 +10,7 @@ with recursive kinds as ( -- that there are, by one step in the index for each
 ), late as (
     select l.id from kinds k cross join lateral (
         select j.id from tickwheel.job j
-        where j.kind = k.kind and j.due <= now() and j.state in (2, 3) and j.id < $1::text
+        where j.kind = k.kind and j.due <= now() and j.state >= 2 and j.id < $1::text
             and (j.ord is null or not exists ( -- the last of its key: finish.sql
                 select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2))
         order by j.due

@@ -31,4 +31,4 @@ returning j.id, j.given_key, j.kind, j.payload, j.at, j.due, j.born, j.max_attem
     j.attempt - case when j.state = 1 and not j.exact then 1 else 0 end,
     j.crashes + case when j.state = 1 then 1 else 0 end,
     j.last_error, j.schedule, coalesce(j.occurrence, ''), coalesce(j.lane, ''), coalesce(j.priority, 0), j.meta,
-    coalesce(j.timeout, 0), j.expires, j.errors, coalesce(j.flags, 0), j.signal, (select count(*) from found)
+    coalesce(j.timeout, 0), j.expires, j.errors, coalesce(j.flags, 0), coalesce(j.retain, 0), j.signal, (select count(*) from found)

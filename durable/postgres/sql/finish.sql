@@ -1,4 +1,4 @@
--- Writes ends of worker $1 down: fate 0 done, 1 again, 2 buried. Each is that of one
+-- Writes ends of worker $1 down: fate 0 done, 1 again, 2 kept: dead, or with a state of 4 or 5 retained. Each is that of one
 -- claim: if another worker has taken over since, it is left out, with the next
 -- occurrence. One that does not count takes its attempt back. What has been there for
 -- a while ($6 us) is removed at once; younger jobs are left, without what they were, so
@@ -17,7 +17,8 @@ with ends as (
         j.born < clock_timestamp() - $6::int8 * interval '1 microsecond' as old,
         case when e.fate = 1 and j.flags & 1 <> 0 and exists ( -- an expired one is to leave the key: aside.sql
             select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) > (j.ord, j.id)
-                and (o.state <> 0 or o.claim > 0 or o.expires is null or o.expires > clock_timestamp())) then 0 else e.fate end as fate,
+                and (o.state <> 0 or o.claim > 0 or o.expires is null or o.expires > clock_timestamp()))
+            then case when j.retain > 0 then 2 else 0 end else e.fate end as fate,
         j.ord is not null and exists (
             select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
 -- with limits and schedules
@@ -57,10 +58,12 @@ with ends as (
     from locked l where j.id = l.id and l.fate = 1
 ), buried as (
     update tickwheel.job j
-    set state = 2, holder = null, key = null, last_due = j.due, ord = case when l.last then j.ord end,
+    set state = coalesce((l.m->>'state')::int2, 2), ending = (l.m->>'ending')::jsonb, holder = null, key = null, last_due = j.due, ord = case when l.last then j.ord end,
         last_error = coalesce(l.m->>'error', ''), errors = (l.m->>'errors')::jsonb,
         attempt = least(j.attempt - l.less, j.max_attempts), crashes = 0, exact = false,
-        due = clock_timestamp() + $7::int8 * interval '1 microsecond'
+        due = clock_timestamp() + coalesce((l.m->>'keep')::int8, $7::int8) * interval '1 microsecond',
+        payload = case when (l.m->>'bare')::bool then '' else j.payload end,
+        signal = case when l.m->>'state' is null then j.signal end, occurrence = case when l.m->>'state' is null then j.occurrence end
 -- with limits and schedules
         , permits = null
 -- end
@@ -81,10 +84,11 @@ with ends as (
 ), followed as ( -- the key of a next occurrence is that of the job that has ended here
     insert into tickwheel.job (
         id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
-        occurrence, lane, priority, meta, timeout, expires)
+        occurrence, lane, priority, meta, timeout, expires, flags, retain)
     select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), r.due, r.due, r.born,
         r.max_attempts, 0, 0, '', coalesce(r.m->>'schedule', ''), r.m->>'occurrence', r.m->>'lane', (r.m->>'priority')::int2,
-        (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz
+        (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz,
+        (r.m->>'flags')::int2, (r.m->>'retain')::int8
     from unnest($8::text[], $9::text[], $10::text[], $11::bytea[], $12::timestamptz[], $13::timestamptz[], $14::int4[], $15::jsonb[])
         as r(after, id, kind, payload, due, born, max_attempts, m)
     join (select id from buried union all select id from left_behind union all select id from gone) as e

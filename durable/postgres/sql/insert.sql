@@ -4,10 +4,10 @@
 -- remembered is left out, too: it may have been stored, and have ended, before.
 insert into tickwheel.job (
     id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
-    occurrence, lane, priority, meta, timeout, expires, flags, ord)
+    occurrence, lane, priority, meta, timeout, expires, flags, retain, ord)
 select r.id, r.m->>'key', r.m->>'key', r.kind, coalesce(r.payload, ''), r.due, r.due, r.born,
     r.max_attempts, 0, 0, '', coalesce(r.m->>'schedule', ''), r.m->>'occurrence', r.m->>'lane', (r.m->>'priority')::int2,
-    (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz, (r.m->>'flags')::int2,
+    (r.m->>'meta')::jsonb, (r.m->>'timeout')::int8, (r.m->>'expires')::timestamptz, (r.m->>'flags')::int2, (r.m->>'retain')::int8,
     case when r.m->>'key' is not null then 1 + coalesce((select max(o.ord) from tickwheel.job o where o.given_key = r.m->>'key'), 0) end
 from unnest($2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[], $7::int4[], $8::jsonb[])
     with ordinality

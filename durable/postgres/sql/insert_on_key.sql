@@ -43,7 +43,7 @@ with asked as materialized (
     update tickwheel.job j
     set kind = a.kind, payload = coalesce(a.payload, ''), max_attempts = a.max_attempts, lane = a.m->>'lane',
         priority = (a.m->>'priority')::int2, meta = (a.m->>'meta')::jsonb, timeout = (a.m->>'timeout')::int8,
-        expires = (a.m->>'expires')::timestamptz, flags = (a.m->>'flags')::int2, schedule = coalesce(a.m->>'schedule', ''),
+        expires = (a.m->>'expires')::timestamptz, flags = (a.m->>'flags')::int2, retain = (a.m->>'retain')::int8, schedule = coalesce(a.m->>'schedule', ''),
         version = j.version + 1, attempt = 0, last_error = '', errors = null, holder = null, held_until = null,
         signal = case when (a.m->>'flags')::int2 & 2 <> 0 then j.signal end, filled = clock_timestamp()
     from waits w join asked a on a.id = w.by where j.id = w.id and w.due and not w.filled
@@ -56,10 +56,10 @@ with asked as materialized (
 ), stored as (
     insert into tickwheel.job (
         id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
-        occurrence, lane, priority, meta, timeout, expires, flags, first_born, ord, signal)
+        occurrence, lane, priority, meta, timeout, expires, flags, retain, first_born, ord, signal)
     select a.id, a.key, a.key, a.kind, coalesce(a.payload, ''), t.due, case when s.signal is null then t.due else least(t.due, greatest(e.due, a.born)) end, a.born,
         a.max_attempts, 0, 0, '', coalesce(a.m->>'schedule', ''), a.m->>'occurrence', a.m->>'lane', (a.m->>'priority')::int2,
-        (a.m->>'meta')::jsonb, (a.m->>'timeout')::int8, (a.m->>'expires')::timestamptz, (a.m->>'flags')::int2,
+        (a.m->>'meta')::jsonb, (a.m->>'timeout')::int8, (a.m->>'expires')::timestamptz, (a.m->>'flags')::int2, (a.m->>'retain')::int8,
         case when a.on_key = 2 and e.id is not null then least(e.first_born, a.born) end,
         1 + coalesce((select max(o.ord) from tickwheel.job o where o.given_key = a.key), 0), s.signal
     from asked a left join ended e on e.by = a.id left join aside x on x.by = a.id cross join lateral (

@@ -9,7 +9,7 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     from kinds k where k.kind is not null
 )
 select j.id, given_key, j.kind, payload, at, max_attempts, state, least(attempt, max_attempts), coalesce(last_due, due), last_error,
-    coalesce(lane, ''), coalesce(priority, 0), meta, coalesce(timeout, 0), expires, errors, coalesce(flags, 0),
+    coalesce(lane, ''), coalesce(priority, 0), meta, coalesce(timeout, 0), expires, errors, coalesce(flags, 0), coalesce(retain, 0), ending,
     case when state = 1 then (select w.name from tickwheel.worker w where w.id = holder) end, due
 from kinds k cross join lateral (
     select * from tickwheel.job j

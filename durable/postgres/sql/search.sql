@@ -4,10 +4,10 @@ with found as materialized (
     select id from tickwheel.job where meta is not null and meta @> $6::jsonb
 )
 select j.id, given_key, kind, payload, at, max_attempts, state, least(attempt, max_attempts), coalesce(last_due, due), last_error,
-    coalesce(lane, ''), coalesce(priority, 0), meta, coalesce(timeout, 0), expires, errors, coalesce(flags, 0),
+    coalesce(lane, ''), coalesce(priority, 0), meta, coalesce(timeout, 0), expires, errors, coalesce(flags, 0), coalesce(retain, 0), ending,
     case when state = 1 then (select w.name from tickwheel.worker w where w.id = holder) end
 from tickwheel.job j join found f on f.id = j.id
-where j.id > $1::text and (state < 2 or state = 2 and due > now())
+where j.id > $1::text and (state < 2 or state <> 3 and due > now())
     and ($2::int2 = -1 or state = $2::int2) and ($3::text = '' or kind = $3::text) and ($5::text = '' or lane = $5::text)
 order by j.id
 limit $4::int4

@@ -14,12 +14,12 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
-// Await waits until a job has ended, and returns its Info if that is kept: a job that has died is
-// kept for its retention. A job that is retried, rescheduled, snoozed or handed back has not ended.
+// Await waits until a job has ended, and returns its Info if the job is kept: one with a Retain says whether it was
+// done, canceled or dead, and a dead one is kept in any case. A job that is retried, rescheduled, snoozed or handed back has not ended.
 // Each occurrence of a schedule is a job of its own.
 //
 // [ErrEnded]: the job has ended and is not kept, so that nobody knows how: it was done, canceled, or
-// replaced under its key. This is the answer for a job that ended well, whether Await was called before
+// replaced under its key. This is the answer for a job that ended well without a Retain, whether Await was called before
 // or after. A job that a transaction has added is not there before the commit, so call Await after
 // that. [ErrNotFound] without ErrEnded: the Ref is empty, is not valid, or is not one of this queue.
 // If ctx ends first, Await returns its cause, and [ErrClosed] if the Queue is closed first.

@@ -154,3 +154,26 @@ func (h *history) runsOf(ref durable.Ref) (n int) {
 	}
 	return n
 }
+
+// Await says how a job has ended that Retain keeps, in any process, also after the end.
+func awaitRetained(t *testing.T, s Store) {
+	r, other := open(t, s.Open(t), steady), open(t, s.Open(t), steady)
+	r.handle(kind, nil).handle("dies", fails(durable.Discard(errTest)))
+	refs := r.add(durable.Job{Kind: kind, Retain: time.Hour}, durable.Job{Kind: "dies", Retain: time.Hour},
+		durable.Job{Kind: kind, Retain: time.Hour, After: time.Hour})
+	first := other.waits(within(t), refs[0])
+	r.cancel(refs[2], true, "it waits")
+	r.start()
+	w := <-first
+	r.ok(w.err)
+	require.Equal(t, durable.Done, w.info.State)
+	require.False(t, w.info.End.IsZero())
+	for _, q := range []*rig{r, other} {
+		for i, want := range []durable.State{durable.Done, durable.Dead, durable.Canceled} {
+			require.Equal(t, want, q.info(q.Await(within(t), refs[i])).State)
+		}
+	}
+	r.delete(refs[0])
+	_, err := other.Await(within(t), refs[0])
+	require.ErrorIs(t, err, durable.ErrEnded)
+}

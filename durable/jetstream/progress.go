@@ -91,7 +91,7 @@ func (fi *finder) progressBy(at location, s status) driver.Progress {
 	case claimed:
 		return driver.Progress{State: driver.Running}
 	case done:
-		return driver.Progress{State: driver.StateDone} // it may have a Retain
+		return driver.Progress{State: driver.StateDone} // it may be kept, also if its ID does not say so: see driver.MayRetain
 	case canceled:
 		return driver.Progress{State: driver.StateCanceled}
 	case dead:

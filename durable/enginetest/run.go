@@ -108,6 +108,13 @@ func (e *shifted) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return now.Add(e.by), off, err
 }
 
+func (e *shifted) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
+	if read := c.Time; read != nil {
+		c.Time = func(now time.Time, off time.Duration) { read(now.Add(e.by), off) }
+	}
+	return e.guarded.Work(ctx, c)
+}
+
 func (e *shifted) Insert(ctx context.Context, recs []driver.Record) ([]durable.Ref, []error) {
 	for i := range recs {
 		r := &recs[i]

@@ -162,7 +162,8 @@ func retainAtomic(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, Retain: time.Hour})[0]
 	h := a.take(ref)
 	require.Equal(t, driver.Granted, a.claim(h, true).Status)
-	b := newCrashing(t, s.Open(t), "b", func(c *driver.WorkConfig) { c.Lease = time.Minute })
+	a.stop()
+	b := newCrashing(t, s.Open(t), "b", func(c *driver.WorkConfig) { c.Lease = lease }).beating()
 	h2 := b.take(ref)
 	for v := b.claim(h2, true); v.Status != driver.Granted; v = b.claim(h2, true) {
 		breathe()

@@ -14,6 +14,7 @@ import "github.com/tickwheel/tickwheel/durable/driver"
 //	FreeWhenBegun, Signals                 how long the job has its Key, and whether a signal may come
 //	MaxAttempts, Timeout                   of its attempts
 //	Lane, Priority, Meta                   its owner, its class, and tags
+//	Retain, RetainPayload                  for how long it is kept after its end
 type Job = driver.Job
 
 // Attempt describes one attempt to its handler. [driver.Attempt] documents the fields:
@@ -29,6 +30,7 @@ type Attempt = driver.Attempt
 //	Attempt, Due                           the attempts that have begun, and when the next is due
 //	Worker                                 the worker that has claimed a running job
 //	LastError, Errors                      of the attempts that have failed
+//	Began, End                             of a job that its Retain keeps
 type Info = driver.Info
 
 // Filter selects jobs, by all of State, Kind, Lane and Meta. The zero Filter selects all that

@@ -265,6 +265,49 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 	return ok, err
 }
 
+// Await waits until a job has ended, and returns its Info if the job is kept: one with a Retain says whether it was
+// done, canceled or dead, and a dead one is kept in any case. A job that is retried, rescheduled, snoozed or handed back has not ended.
+// Each occurrence of a schedule is a job of its own.
+//
+// [ErrEnded]: the job has ended and is not kept, so that nobody knows how: it was done, canceled, or
+// replaced under its key. This is the answer for a job that ended well without a Retain, whether Await was called before
+// or after. A job that a transaction has added is not there before the commit, so call Await after
+// that. [ErrNotFound] without ErrEnded: the Ref is empty, is not valid, or is not one of this queue.
+// If ctx ends first, Await returns its cause, and [ErrClosed] if the Queue is closed first.
+//
+// Await returns at once if this Queue runs, cancels or replaces the job. Otherwise it returns about a second
+// after the end of a job that was due, and at most about 30 s after the end of a job that was not, such as a
+// Cancel by another process. While the engine does not answer, Await waits, and logs that. A handler that
+// awaits its own job waits until its context ends.
+//
+// All calls of a Queue share one poll, which reads the states of thousands of jobs with one request. A job that is
+// due is read after 50 ms, and then less often, down to once a second. A job that is not due is read when it
+// is due, and every 30 s. The poll spends at most a tenth of its time on requests. It ends with the
+// last call. A job that is not awaited costs nothing.
+func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
+	if ctx.Err() != nil {
+		return Info{}, context.Cause(ctx)
+	}
+	a, err := q.awaits.join(r)
+	if err != nil {
+		return Info{}, err
+	}
+	defer q.awaits.leave(r, a)
+	select {
+	case <-a.ended:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-q.closed.Done():
+		err = ErrClosed
+	}
+	select {
+	case <-a.ended: // the answer counts, whatever else has happened
+		return a.result()
+	default:
+		return Info{}, err
+	}
+}
+
 // Get returns the Info of a job that waits, runs or is dead, or that has ended and is kept, since
 // it has a Retain: see [Info.Ended]. It returns [ErrNotFound] for another job that is done or canceled.
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {

@@ -255,6 +255,11 @@ func (e *entries) add(by string, what rune, text string, at time.Time) {
 		if *calls = append(*calls, c); c.stores() {
 			*e.debounced.of(string(c.ref)) = true // it may be replaced
 		}
+	case retained:
+		e.kept.of(f[0]).promised = true
+	case keptAs:
+		states := e.kept.of(f[0]).as.of(by)
+		*states = append(*states, f[1])
 	case heldBegan:
 	default:
 		e.jobs.of(f[0]).add(what, f[1:], at)

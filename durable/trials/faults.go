@@ -128,6 +128,7 @@ func (f fault) harm(dir string, set settings) (r result, err error) {
 // killServer kills the server, or the process that has all: at any moment after it has begun to work. Of
 // PostgreSQL it kills one backend now and then, on which the server ends all others and recovers.
 func killServer(w *world) {
+	w.spec.Retains, w.r.kept = true, true
 	w.startAll()
 	w.until(1, time.Second, 4*time.Second, func(n int) {
 		switch {

@@ -139,6 +139,8 @@ type account struct {
 	LateByFar        int           // those that were late by more than others
 	SlowAdds         int           // beside a transaction that holds other keys
 
+	Kept int // in the history at the end
+
 	Shared sharedAnswers
 
 	Broken   promises
@@ -166,6 +168,8 @@ type promises struct {
 	Overheard int // false was answered, and an attempt has the signal
 	Unseen    int // keys without a run that has the last value, or a later one whose answer was lost
 
+	History int // jobs that ended and are not in the history exactly once, as what they ended as, or are there and may not be
+
 	Starved int // keys that did not run within their MaxWait, while values were added
 	Deposed int // answers about a key that were right at no moment of the call
 	Older   int // keys of which an older value began after the last one, or of which the last one never began
@@ -186,6 +190,7 @@ type expected struct {
 	limits    bool // were tried
 	control   bool // jobs have to be lost, or else the fault proves nothing
 	shared    bool // clients of several servers use the same keys
+	kept      bool // jobs have a Retain
 	held      bool // nothing waits for a transaction that holds other keys
 	brief     bool // it is too short to try all
 }
@@ -213,6 +218,8 @@ func (r result) check() error {
 		return fmt.Errorf("of %d schedules %d, with %d occurrences", want.schedules, r.Schedules, r.Occurrences)
 	case want.limits && (!r.LimitsRemoved || r.Pauses == 0 || r.Bouts == 0 || !want.brief && (r.Permits < 2 || r.Cooldowns == 0)):
 		return errors.New("the limits were not tried")
+	case want.kept && r.Kept == 0:
+		return errors.New("no history was kept")
 	case want.held && r.LateByFar+r.SlowAdds > 0:
 		return fmt.Errorf("beside a transaction %d jobs and %d Adds of other keys were late by more than %v", r.LateByFar, r.SlowAdds, others)
 	case want.shared && min(r.Shared.Stored, r.Shared.Kept, r.Shared.Exists, r.Shared.Refused, r.Shared.NotFound) == 0:
@@ -281,6 +288,7 @@ type entries struct {
 	signals   entriesOf[signals]  // by Ref
 	values    entriesOf[values]   // by key
 	debounced entriesOf[bool]     // by Ref: accepted under such a key
+	kept      entriesOf[kept]     // by Ref
 	clock     clockSettings
 	limits    book
 	pushes    entriesOf[pushes] // by key
@@ -314,6 +322,9 @@ func audit(dir string) (a account) {
 	e.settleShared(&a)
 	for name, s := range e.schedules {
 		s.settle(&a, name)
+	}
+	for ref, k := range e.kept {
+		k.settle(&a, e.jobs.of(ref))
 	}
 	for ref, p := range e.jobs {
 		a.Attempts += p.n[began]

@@ -50,6 +50,7 @@ type spec struct {
 	Lanes     int           // of these jobs; 0: they have none
 	Race      int           // of a hundred jobs: they are canceled when they are about to be claimed
 	Moved     bool          // jobs are moved to other times
+	Retains   bool          // some jobs are kept after their end
 	Ask       bool          // Health is asked for all the time
 	Slow      time.Duration // that a handler takes at most; 0: some milliseconds
 	Fail      int           // of a hundred attempts
@@ -111,14 +112,13 @@ func play(text string) {
 		srv.WaitForShutdown()
 		return
 	}
-	const retention = 20 * 365 * 24 * time.Hour // longer than all that passes in a fault
 	p := &process{spec: s, l: openLedger(s.Dir)}
 	watched := &watched{engine: connectRole(ctx, &s), mute: mutePath(s.Dir, s.Name)}
 	if s.Bouts {
 		watched.l = p.l
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	p.q = get(durable.Open(ctx, watched, durable.WithLease(s.Lease), durable.WithLogger(log), durable.WithRetention(retention),
+	p.q = get(durable.Open(ctx, watched, durable.WithLease(s.Lease), durable.WithLogger(log), durable.WithRetention(retain),
 		durable.WithConcurrency(cmp.Or(s.Running, concurrency)), durable.WithKindConcurrency(few, 2)))
 	defer p.q.Close()
 	err := attempt(func() { p.do(ctx, stop) })
@@ -276,11 +276,15 @@ func (p *process) add(ctx context.Context, job durable.Job) (durable.Ref, bool) 
 	if p.Lanes > 0 { // without a lane no limit of lanes covers a job
 		job.Lane = fmt.Sprint("lane", rand.N(p.Lanes))
 	}
+	p.mayRetain(&job)
 	asked := time.Now()
 	ref, err := p.q.Add(ctx, job)
 	p.slowAdd(job.Key, time.Since(asked))
 	switch exists := errors.Is(err, durable.ErrExists); {
 	case err == nil:
+		if job.Retain > 0 {
+			p.l.write(retained, string(ref))
+		}
 		p.l.write(accepted, string(ref))
 	case exists && job.Key == "":
 		p.l.write(wrong, "none")
@@ -389,7 +393,7 @@ func (p *process) cancel(ref durable.Ref) (bool, error) {
 	return p.ask(string(ref), [4]rune{asked, canceled, refused, unsure}, func(ctx context.Context) (bool, error) { return p.q.Cancel(ctx, ref) })
 }
 
-// awaitEmpty returns when nothing waits or runs any more, and writes down what is dead. It looks twice, since
+// awaitEmpty returns when nothing waits or runs any more, and writes down what has ended and is kept. It looks twice, since
 // what fails and is stored anew while it looks may be where it does not.
 func (p *process) awaitEmpty(ctx context.Context) {
 	for seen := 0; ctx.Err() == nil && seen < 2; time.Sleep(time.Second) {
@@ -397,10 +401,7 @@ func (p *process) awaitEmpty(ctx context.Context) {
 			seen = 0
 		}
 	}
-	for info, err := range p.q.All(ctx, durable.Filter{State: durable.Dead}) {
-		must(err)
-		p.l.write(listed, string(info.Ref))
-	}
+	p.listHistory(ctx)
 }
 
 // isEmpty looks for the first job only: a list of all takes the time that they need to run. Schedules come first: a
@@ -413,9 +414,9 @@ func (p *process) isEmpty(ctx context.Context) bool {
 			}
 		}
 	}
-	for info, err := range p.q.All(ctx, durable.Filter{}) {
-		if err != nil || info.State != durable.Dead {
-			return false
+	for _, state := range []durable.State{durable.Running, durable.Waiting} {
+		for range p.q.All(ctx, durable.Filter{State: state}) {
+			return false // a job, or an error
 		}
 	}
 	return true

@@ -14,7 +14,7 @@ type Stats struct {
 	Canceled    int64 // Calls of Cancel and CancelKey that returned true.
 	Rescheduled int64 // Calls of Reschedule that returned true.
 	Redriven    int64
-	Deleted     int64 // Calls of Delete that removed a dead job.
+	Deleted     int64 // Calls of Delete that removed a job.
 
 	Attempts  int64 // Attempts claimed for a handler to begin.
 	Done      int64 // Attempts that ended well.

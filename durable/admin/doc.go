@@ -36,7 +36,7 @@
 // ten minutes. If the queue is not healthy, which is known within 5 seconds, a read ends
 // a second later. The error of such a read is that of Queue.Health.
 //
-//	GET  list       [Listing]: ?state=waiting|running|dead &kind= &lane= &meta=name=value... &after= &n=100
+//	GET  list       [Listing]: ?state=waiting|running|dead|done|canceled &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=
 //	GET  why        [Reason]: why a job has not run, ?ref=, or a schedule has no occurrence, ?schedule=
 //	GET  await      [End]: how a job has ended, ?ref=, after at most 5 s
@@ -48,7 +48,7 @@
 //	GET  pauses     a list of durable.Pause: {"kind": "...", "lane": "...", "since": "...", "until": "..."}; without kind and lane: the whole queue; without until: it lasts until resume
 //	POST cancel     a list of [Result]: {"refs": [...]}, or {"key": "..."}
 //	POST redrive    {"refs": [...]}; or {"all": true, "kind": "...", "lane": "..."}, whose result is one: how many, without a Ref
-//	POST delete     {"refs": [...]}, of dead jobs
+//	POST delete     {"refs": [...]}, of jobs that have ended
 //	POST run-now    {"refs": [...]}
 //	POST reschedule {"refs": [...], "at": "2030-01-02T15:04:05Z"}
 //	POST stop       {"refs": [...]}: asks that the handlers of jobs that run end

@@ -153,6 +153,13 @@ func retainSchedule(t *testing.T, s Store) {
 	await(t, "two are kept", func() bool { all = r.matching(durable.Filter{State: durable.Done}); return len(all) >= 2 })
 	require.Equal(t, "p", string(all[0].Job.Payload))
 	require.Equal(t, time.Hour, all[1].Job.Retain)
+
+	for range 3 { // each change replaces the occurrence that waits
+		r.schedule("s", "@every 2h", durable.Job{Kind: kind, Retain: time.Hour})
+		r.schedule("s", "@every 1h", durable.Job{Kind: kind, Retain: time.Hour})
+	}
+	r.ok(r.DeleteSchedule(within(t), "s"))
+	require.Empty(t, r.matching(durable.Filter{State: durable.Canceled}), "what a change replaces leaves nothing")
 }
 
 // The record of the end and the end of the claim are one commit: an end that is late, or is repeated after another worker has ended the job, records nothing.

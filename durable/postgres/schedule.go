@@ -124,7 +124,7 @@ func (c *scheduler) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) 
 // replace cancels the occurrence that waits, and stores the next, where there are any.
 func (c *scheduler) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Record) error {
 	if waits != nil {
-		if _, err := tx.Exec(ctx, c.cancel, []string{waits.ID}, micros(remembered)); err != nil {
+		if _, err := tx.Exec(ctx, c.cancel, []string{waits.ID}, micros(remembered), nil); err != nil {
 			return err
 		}
 	}

@@ -117,7 +117,7 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	counter("canceled_total", "Jobs that were canceled here.", func(s *durable.Stats) int64 { return s.Canceled })
 	counter("rescheduled_total", "Jobs that were given another time here.", func(s *durable.Stats) int64 { return s.Rescheduled })
 	counter("redriven_total", "Dead jobs that were made to run again here.", func(s *durable.Stats) int64 { return s.Redriven })
-	counter("deleted_total", "Dead jobs that were deleted here.", func(s *durable.Stats) int64 { return s.Deleted })
+	counter("deleted_total", "Jobs that had ended and were deleted here.", func(s *durable.Stats) int64 { return s.Deleted })
 	counter("attempts_total", "Handlers that have begun.", func(s *durable.Stats) int64 { return s.Attempts })
 	counter("done_total", "Attempts that ended well.", func(s *durable.Stats) int64 { return s.Done })
 	counter("failed_total", "Attempts that failed and are followed by another.", func(s *durable.Stats) int64 { return s.Failed })

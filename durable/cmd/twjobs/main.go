@@ -15,7 +15,7 @@
 // -timeout DURATION bounds each answer, by default by a minute; 0 means no bound. A command
 // that needs several answers may take longer.
 //
-//	list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
+//	list [-state waiting|running|dead|done|canceled] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
 //	                  prints a line for each job, the longest due first
 //	show REF          prints all of a job, its payload included
 //	why REF | why -schedule NAME
@@ -29,7 +29,7 @@
 //	                  moves waiting jobs
 //	redrive REF... | redrive -all [-kind KIND]
 //	                  makes dead jobs wait again, with all their attempts
-//	delete REF...     deletes dead jobs
+//	delete REF...     deletes jobs that have ended
 //	stop REF...       asks the handlers of running jobs to end
 //	stats             counts jobs by kind and state, and prints the kinds that no worker runs. It reads the
 //	                  whole store. With -url it counts the handlers of that process that hang. The
@@ -86,7 +86,7 @@ import (
 
 const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats URL | -context NAME | -postgres DSN [-queue NAME] COMMAND
        twjobs -version
-  list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
+  list [-state waiting|running|dead|done|canceled] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
   show REF                             all of a job, its payload included
   why REF | why -schedule NAME         why a job has not run, or a schedule has no occurrence
   await REF                            waits for the end; status 0 done, 3 dead, 4 canceled, 5 not kept
@@ -94,7 +94,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   run-now REF...                       makes waiting jobs due now
   reschedule -at TIME|-in DURATION REF...
   redrive REF... | redrive -all [-kind KIND]   makes dead jobs wait again
-  delete REF...                        deletes dead jobs
+  delete REF...                        deletes jobs that have ended
   stop REF...                          asks the handlers of running jobs to end
   stats                                counts of jobs, kinds without a worker, handlers that hang
   workers                              the workers and their kinds

@@ -1,7 +1,7 @@
--- Ends jobs that wait, and returns them. What has a retain is kept for so long, with the ending $3. For what is removed and what is left see
--- finish.sql.
+-- Ends jobs that wait, and returns them. What has a retain is kept for so long, with the ending $3, unless that is null. For
+-- what is removed and what is left see finish.sql.
 with locked as (
-    select id, retain > 0 as retained, born < clock_timestamp() - $2::int8 * interval '1 microsecond' as old,
+    select id, retain > 0 and $3::jsonb is not null as retained, born < clock_timestamp() - $2::int8 * interval '1 microsecond' as old,
         j.claim > 0 and j.ord is not null and exists (
             select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
     from tickwheel.job j

@@ -81,10 +81,10 @@ func newFetcher(w *worker) *fetcher {
 }
 
 // Fetch polls for free jobs that are due soon: at once for kinds that are announced, are
-// opened again, or had more jobs than a poll takes. All kinds it polls every 800 ms, or every 200 ms while
-// notifications do not arrive; each second as far ahead as the worker has asked for. The polls of all kinds are full if full polls are
-// cheap: then overdue jobs, and the jobs of dead workers, are found in that time, too. If full
-// polls are expensive, quick polls come in between.
+// opened again, or had more jobs than a poll takes. It polls all kinds every 800 ms, or every 200 ms while
+// notifications do not arrive; each second it reads as far ahead as the worker has asked for. The polls of all
+// kinds are full if full polls are cheap: then overdue jobs, and the jobs of dead workers, are found in that
+// time, too. If full polls are expensive, quick polls come in between.
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

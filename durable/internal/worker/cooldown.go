@@ -50,7 +50,7 @@ func (w *Worker) coolDown(out *driver.Completion, d time.Duration) {
 func (w *Worker) storeCooldowns(asked []*cooldown) {
 	ctx, cancel := context.WithTimeout(w.link.requests, w.c.patience())
 	defer cancel()
-	w.pauseFor(ctx, asked)
+	w.c.pauseFor(ctx, asked)
 	if f, err := w.c.Engine.FlowControl(ctx); err == nil {
 		w.setFlowControl(f)
 	}
@@ -60,7 +60,7 @@ func (w *Worker) storeCooldowns(asked []*cooldown) {
 }
 
 // pauseFor stores cooldowns, of each Pausable the one that ends last, and answers those that it cannot store.
-func (w *Worker) pauseFor(ctx context.Context, asked []*cooldown) {
+func (of *Config) pauseFor(ctx context.Context, asked []*cooldown) {
 	last := map[driver.Pausable]*cooldown{}
 	for _, c := range asked {
 		if l := last[c.Pausable]; l == nil || c.Until.After(l.Until) {
@@ -71,15 +71,15 @@ func (w *Worker) pauseFor(ctx context.Context, asked []*cooldown) {
 	for _, c := range last {
 		pauses = append(pauses, c.Pause)
 	}
-	stored, err := w.c.PauseUntil(ctx, pauses)
+	stored, err := of.PauseUntil(ctx, pauses)
 	for _, p := range stored {
-		w.c.Log.Warn("durable: a handler has asked for a cooldown", "of", p.String(), "until", p.Until, "error", last[p.Pausable].reason)
+		of.Log.Warn("durable: a handler has asked for a cooldown", "of", p.String(), "until", p.Until, "error", last[p.Pausable].reason)
 	}
 	for _, c := range asked {
 		switch {
 		case err == nil:
 		case errors.Is(err, driver.ErrInvalid) && len(last) > 1: // there are too many pauses: some may fit
-			w.pauseFor(ctx, []*cooldown{c})
+			of.pauseFor(ctx, []*cooldown{c})
 		default:
 			c.stored <- err
 		}

@@ -60,28 +60,28 @@ func (w *Worker) storeCooldowns(asked []*cooldown) {
 }
 
 // pauseFor stores cooldowns, of each Pausable the one that ends last, and answers those that it cannot store.
-func (of *Config) pauseFor(ctx context.Context, asked []*cooldown) {
+func (c *Config) pauseFor(ctx context.Context, asked []*cooldown) {
 	last := map[driver.Pausable]*cooldown{}
-	for _, c := range asked {
-		if l := last[c.Pausable]; l == nil || c.Until.After(l.Until) {
-			last[c.Pausable] = c
+	for _, one := range asked {
+		if l := last[one.Pausable]; l == nil || one.Until.After(l.Until) {
+			last[one.Pausable] = one
 		}
 	}
 	pauses := make([]driver.Pause, 0, len(last))
-	for _, c := range last {
-		pauses = append(pauses, c.Pause)
+	for _, one := range last {
+		pauses = append(pauses, one.Pause)
 	}
-	stored, err := of.PauseUntil(ctx, pauses)
+	stored, err := c.PauseUntil(ctx, pauses)
 	for _, p := range stored {
-		of.Log.Warn("durable: a handler has asked for a cooldown", "of", p.String(), "until", p.Until, "error", last[p.Pausable].reason)
+		c.Log.Warn("durable: a handler has asked for a cooldown", "of", p.String(), "until", p.Until, "error", last[p.Pausable].reason)
 	}
-	for _, c := range asked {
+	for _, one := range asked {
 		switch {
 		case err == nil:
 		case errors.Is(err, driver.ErrInvalid) && len(last) > 1: // there are too many pauses: some may fit
-			of.pauseFor(ctx, []*cooldown{c})
+			c.pauseFor(ctx, []*cooldown{one})
 		default:
-			c.stored <- err
+			one.stored <- err
 		}
 	}
 }

@@ -27,11 +27,48 @@ func (c *calls) waits(ctx context.Context, ref durable.Ref) <-chan waited {
 	return got
 }
 
+// awaiting has calls of Await for the same jobs, in some processes.
+type awaiting struct {
+	t    *testing.T
+	gots map[*rig][]<-chan waited
+}
+
+func awaitIn(ctx context.Context, t *testing.T, refs []durable.Ref, in ...*rig) *awaiting {
+	a := &awaiting{t, map[*rig][]<-chan waited{}}
+	for _, q := range in {
+		for _, ref := range refs {
+			a.gots[q] = append(a.gots[q], q.waits(ctx, ref))
+		}
+	}
+	return a
+}
+
+// hasEnded checks that all calls for job i return, and that it is not kept.
+func (a *awaiting) hasEnded(i int) {
+	for _, got := range a.gots {
+		w := <-got[i]
+		require.ErrorIs(a.t, w.err, durable.ErrEnded, "job %d", i)
+		require.ErrorIs(a.t, w.err, durable.ErrNotFound)
+		require.Zero(a.t, w.info)
+	}
+}
+
+// waiting checks that no call for job i has returned.
+func (a *awaiting) waiting(i int) {
+	for _, got := range a.gots {
+		select {
+		case w := <-got[i]:
+			require.Failf(a.t, "has not ended", "job %d: %v", i, w)
+		default:
+		}
+	}
+}
+
 // Await returns when a job has ended, in the process that runs it and in another, and not before. It says
 // how a job has ended that is kept.
 func awaitEnd(t *testing.T, s Store) {
 	r, other := open(t, s.Open(t), steady, backoff(300*time.Millisecond)), open(t, s.Open(t), steady)
-	ctx, release := within(t), make(chan struct{})
+	release := make(chan struct{})
 	r.handle(kind, nil).handle("dies", fails(durable.Discard(errTest)))
 	r.handle("fails once", func(_ context.Context, a *durable.Attempt) error {
 		if a.Number == 1 {
@@ -42,104 +79,80 @@ func awaitEnd(t *testing.T, s Store) {
 	r.handle("runs", func(context.Context, *durable.Attempt) error { <-release; return nil })
 	soon := 2 * time.Second
 	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: "fails once"}, durable.Job{Kind: kind, After: soon},
-		durable.Job{Kind: "dies", Payload: []byte("x")}, durable.Job{Kind: "runs"}, durable.Job{Kind: kind, After: time.Hour},
-		durable.Job{Kind: kind, After: time.Hour}, durable.Job{Kind: kind, After: time.Hour, Key: "a"}, durable.Job{Kind: kind, After: soon})
-	const dies, runs, canceled, earlier, replaced, later = 3, 4, 5, 6, 7, 8
-	gots := map[*rig][]<-chan waited{}
-	for _, q := range []*rig{r, other} {
-		for _, ref := range refs {
-			gots[q] = append(gots[q], q.waits(ctx, ref))
-		}
-	}
-	hasEnded := func(i int) {
-		for q, got := range gots {
-			w := <-got[i]
-			require.ErrorIs(t, w.err, durable.ErrEnded, "job %d, other: %v", i, q == other)
-			require.ErrorIs(t, w.err, durable.ErrNotFound)
-			require.Zero(t, w.info)
-		}
-	}
-	waiting := func(i int) {
-		for q, got := range gots {
-			select {
-			case w := <-got[i]:
-				require.Failf(t, "has not ended", "job %d, other: %v: %v", i, q == other, w)
-			default:
-			}
-		}
-	}
+		durable.Job{Kind: "dies", Payload: []byte("x")}, durable.Job{Kind: "runs"}, durable.Job{Kind: kind, After: soon})
+	const dies, runs, later = 3, 4, 5
+	a := awaitIn(within(t), t, refs, r, other)
 	r.reschedule(refs[later], r.now().Add(24*time.Hour), true)
 	r.start()
-	hasEnded(0)
-	hasEnded(1)
+	a.hasEnded(0)
+	a.hasEnded(1)
 	require.Equal(t, 2, r.runsOf(refs[1]), "the first attempt was not the end")
-	hasEnded(2)
-	for _, q := range []*rig{r, other} {
-		w := <-gots[q][dies]
+	a.hasEnded(2)
+	for _, got := range a.gots {
+		w := <-got[dies]
 		r.ok(w.err)
 		require.Equal(t, durable.Dead, w.info.State)
 		require.Equal(t, refs[dies], w.info.Ref)
 		require.Contains(t, w.info.LastError, errTest.Error())
 		require.Equal(t, "x", string(w.info.Job.Payload))
 	}
-	waiting(runs)
+	a.waiting(runs)
 	close(release)
-	hasEnded(runs)
-	waiting(canceled)
-	// One is changed by a process, and the other process awaits it; both are due in an hour.
-	r.cancel(refs[canceled], true, "it waits")
-	require.ErrorIs(t, (<-gots[r][canceled]).err, durable.ErrEnded)
-	other.reschedule(refs[earlier], r.now(), true)
-	next := r.add(durable.Job{Kind: kind, After: time.Hour, Key: "a", OnKey: durable.Replace})[0]
-	for _, i := range []int{canceled, earlier, replaced} {
-		for q, got := range gots {
-			if i != canceled || q != r {
-				require.ErrorIs(t, (<-got[i]).err, durable.ErrEnded, "job %d", i)
-			}
-		}
-	}
-	waiting(later)
+	a.hasEnded(runs)
+	a.waiting(later)
+}
 
-	for i, ref := range refs[:later] { // they have ended before
-		info, err := other.Await(ctx, ref)
-		if i == dies {
-			r.ok(err)
-			require.Equal(t, durable.Dead, info.State)
-			continue
-		}
-		require.ErrorIs(t, err, durable.ErrEnded)
+// Await returns when a process changes a job that is due in an hour, so that it ends, in that process and in another.
+func awaitChanged(t *testing.T, s Store) {
+	r, other := open(t, s.Open(t), steady).handle(kind, nil).start(), open(t, s.Open(t), steady)
+	refs := r.add(durable.Job{Kind: kind, After: time.Hour}, durable.Job{Kind: kind, After: time.Hour}, durable.Job{Kind: kind, After: time.Hour, Key: "a"})
+	a := awaitIn(within(t), t, refs, r, other)
+	r.cancel(refs[0], true, "it waits")
+	other.reschedule(refs[1], r.now(), true)
+	r.add(durable.Job{Kind: kind, After: time.Hour, Key: "a", OnKey: durable.Replace})
+	for i := range refs {
+		a.hasEnded(i)
 	}
+}
+
+// Await answers for what has ended before, ends with its context and its Queue, and refuses what is no Ref.
+func awaitEdges(t *testing.T, s Store) {
+	r, other := open(t, s.Open(t), steady), open(t, s.Open(t), steady)
+	r.handle(kind, nil).handle("dies", fails(durable.Discard(errTest))).start()
+	ctx := within(t)
+	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: "dies"}, durable.Job{Kind: kind, After: time.Hour})
+	done, dead, waits := refs[0], refs[1], refs[2]
+	for range 2 { // the second time they have ended before
+		_, err := other.Await(ctx, done)
+		require.ErrorIs(t, err, durable.ErrEnded)
+		info, err := other.Await(ctx, dead)
+		r.ok(err)
+		require.Equal(t, durable.Dead, info.State)
+	}
+	r.delete(dead)
+	_, err := other.Await(ctx, dead)
+	require.ErrorIs(t, err, durable.ErrEnded)
+
 	short, cancel := context.WithCancelCause(ctx)
-	got := other.waits(short, next)
+	got := other.waits(short, waits)
 	cancel(errTest)
 	require.ErrorIs(t, (<-got).err, errTest)
-	_, err := other.Await(short, refs[0])
+	_, err = other.Await(short, done)
 	require.ErrorIs(t, err, errTest, "as for Add")
-	for _, ref := range []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", next + "x", next[:len(next)-1], "." + next} {
+	for _, ref := range []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", waits + "x", waits[:len(waits)-1], "." + waits} {
 		_, err := other.Await(ctx, ref)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", ref)
 		require.False(t, errors.Is(err, durable.ErrEnded), "%q", ref)
 	}
 
-	r.delete(refs[dies])
-	_, err = other.Await(ctx, refs[dies])
-	require.ErrorIs(t, err, durable.ErrEnded)
 	r.schedule("often", "@every 1s", durable.Job{Kind: kind})
-	var of []durable.Info
-	for len(of) == 0 {
-		for _, i := range r.matching(durable.Filter{}) {
-			if i.Job.Key != "" && i.Ref != next {
-				of = append(of, i)
-			}
-		}
-	}
-	_, err = other.Await(ctx, of[0].Ref)
+	_, err = other.Await(ctx, r.lookup("every/often").Ref)
 	require.ErrorIs(t, err, durable.ErrEnded, "an occurrence ends though another follows")
 
-	got = gots[other][later]
+	got = other.waits(ctx, waits)
 	r.ok(other.Close())
 	require.ErrorIs(t, (<-got).err, durable.ErrClosed)
-	_, err = other.Await(ctx, next)
+	_, err = other.Await(ctx, waits)
 	require.ErrorIs(t, err, durable.ErrClosed)
 }
 

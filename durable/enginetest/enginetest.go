@@ -121,7 +121,7 @@ var cases = []testCase{
 	{"Silence", silence}, {"HalfOpen", halfOpen}, {"Fields", fields}, {"Largest", largest}, {"ImpossibleTexts", impossibleTexts},
 	{"Expires", expires}, {"Snooze", snooze},
 
-	{"List", list}, {"ListMoving", listMoving}, {"Pages", pages}, {"PagesOfStates", pagesOfStates}, {"Backlog", backlog}, {"Workers", workers}, {"Why", why}, {"UntilIdle", untilIdle}, {"Await", awaitEnd}, {"AwaitRetained", awaitRetained},
+	{"List", list}, {"ListMoving", listMoving}, {"Pages", pages}, {"PagesOfStates", pagesOfStates}, {"Backlog", backlog}, {"Workers", workers}, {"Why", why}, {"UntilIdle", untilIdle}, {"Await", awaitEnd}, {"AwaitChanged", awaitChanged}, {"AwaitEdges", awaitEdges}, {"AwaitRetained", awaitRetained},
 
 	{"Keys", keys}, {"KeyRace", keyRace}, {"KeyTurns", keyTurns}, {"OnKey", onKey},
 	{"PushedBack", pushedBack}, {"PushedBackAfterFailure", pushedBackAfterFailure}, {"FreeWhenBegun", freeWhenBegun}, {"Signal", signal}, {"SignalAfterStep", signalAfterStep},

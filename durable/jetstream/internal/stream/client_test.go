@@ -119,7 +119,7 @@ func TestLastsOfMany(t *testing.T) {
 	require.Greater(t, len(p.questions(direct)), 2)
 }
 
-// A read that rests on what was written waits for a server that has it. What is lasting is true whoever says it.
+// A read after a write goes on until a server answers that has the write. What never changes may come from any server.
 func TestReadSinceAWitness(t *testing.T) {
 	t.Parallel()
 	s, p := newStream(t, 3, nil)

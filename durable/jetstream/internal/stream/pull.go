@@ -31,7 +31,7 @@ func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (g
 	if err != nil {
 		return 0, err
 	}
-	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
+	msgs := make(chan *nats.Msg, r.Batch+8) // room for all that the server sends: the batch, and the messages that end it
 	lost, backs := s.Conn.lost(), s.Backs()
 	ctx, cancel := context.WithTimeout(s.Conn.Ended, r.Expires+AnswerTimeout)
 	defer cancel()

@@ -21,8 +21,9 @@ import (
 // Stream is a client that writes, and knows of its stream what answers have shown: whether it went back, has the
 // version and the settings that it must have, and how large it is. It knows no job.
 //
-// A write has no effect, or all of it: never a part, but in a server that is full and alone. Mu guards
-// what the last answer has shown, but for what is atomic, which is one number each. Room and drop are set before the stream is shared, and called without a lock.
+// A write has no effect, or all of it: never a part, but in a server that is full and alone. Mu guards the fields
+// that answers set; those that are one number are atomic instead. Room and drop are set before the stream is
+// shared, and called without a lock.
 type Stream struct {
 	*client
 	Clock   *clock.Clock

@@ -38,8 +38,8 @@ var addedField = []change{
 // addedColumn is addedField on PostgreSQL: such a build can read no job that has lost the column.
 var addedColumn = []change{
 	{"../postgres/sql/2.sql", "", "alter table tickwheel.job add column added text; update tickwheel.format set version = 2"},
-	{"../postgres/sql/insert.sql", "flags, ord)\n", "flags, added, ord)\n"},
-	{"../postgres/sql/insert.sql", "(r.m->>'flags')::int2,\n", "(r.m->>'flags')::int2, convert_from(r.payload, 'UTF8'),\n"},
+	{"../postgres/sql/insert.sql", "retain, ord)\n", "retain, added, ord)\n"},
+	{"../postgres/sql/insert.sql", "(r.m->>'retain')::int8,\n", "(r.m->>'retain')::int8, convert_from(r.payload, 'UTF8'),\n"},
 	{"../postgres/sql/fetch.sql", "j.kind, j.payload,", "j.kind, case when coalesce(j.added, '') = convert_from(j.payload, 'UTF8') then j.payload else substring(j.payload, 1, -1) end,"},
 }
 

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,22 +55,18 @@ func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, e
 // most returns how large the stream can get, 0 for no limit. The disk is asked each time,
 // since others may fill it at any moment. a.mu is held.
 func (a *admission) most() int64 {
-	limit := a.maxBytes
-	atMost := func(free int64) {
-		if all := int64(a.Bytes.Load()) + free/int64(a.of) + 1; limit == 0 || limit > all {
-			limit = all
-		}
+	account := &a.reserve.account
+	free, known := account.free-int64(a.Written.Load()-account.written), account.limited
+	if a.Free != nil {
+		var err error
+		free, err = a.Free()
+		known = err == nil || errors.Is(err, driver.ErrFull)
 	}
-	if a.Free == nil {
-		if account := &a.reserve.account; account.limited {
-			atMost(account.free - int64(a.Written.Load()-account.written))
-		}
-		return limit
+	if !known {
+		return a.maxBytes
 	}
-	if free, err := a.Free(); err == nil || errors.Is(err, driver.ErrFull) {
-		atMost(free)
-	}
-	return limit
+	all := int64(a.Bytes.Load()) + free/int64(a.of) + 1
+	return min(all, cmp.Or(a.maxBytes, all))
 }
 
 // syncAge is how old what the server has said may be when a job is added.
@@ -162,13 +159,12 @@ func (a *admission) readAccount(ctx context.Context) error {
 		return nil
 	}
 	copies := int64(max(1, a.Replicas))
-	of, most := info.tier, info.tier.Limits.Most
+	of := info.tier
 	if t, ok := info.Tiers[fmt.Sprintf("R%d", copies)]; ok { // its limit is for one copy, and what it uses for all
-		of, most = t, t.Limits.Most
-		if most > 0 {
-			most *= copies
-		}
+		of = t
+		of.Limits.Most *= copies
 	}
+	most := of.Limits.Most
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies, written: a.Written.Load()}
@@ -186,9 +182,6 @@ type reserve struct {
 
 // isFull reports whether jobs that are there have taken the reserve, or the server has no room. admission.mu is held.
 func (r *reserve) isFull() bool { return r.used || r.refused }
-
-// seen notes the messages of a poll.
-func (r *reserve) seen(flag, pieces uint64) { r.is, r.used = flag > 0, flag == 0 && pieces > 0 }
 
 // fullFor is in the ctx of what may not use the reserve.
 type fullFor struct{}
@@ -257,7 +250,8 @@ func (a *admission) readReserve(ctx context.Context) (stream.Info, error) {
 	info, err := a.Info(ctx, a.subject("v.*"))
 	if err == nil {
 		a.mu.Lock()
-		a.reserve.seen(info.Subjects[a.reserveFlag()], info.Subjects[a.reservePieces()])
+		a.reserve.is = info.Subjects[a.reserveFlag()] > 0
+		a.reserve.used = !a.reserve.is && info.Subjects[a.reservePieces()] > 0
 		a.mu.Unlock()
 	}
 	return info, err
@@ -322,15 +316,12 @@ func (a *admission) restoreReserve(ctx context.Context) {
 // begins with the number of those that a reserve has.
 func (a *admission) storePieces(ctx context.Context, n, size int) (stored int) {
 	piece := stream.Group{{Subject: a.reservePieces(), Data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
-	for stored < n {
-		results := a.Commit(ctx, slices.Repeat([]stream.Group{piece}, min(n-stored, stream.FewWrites)))
-		for _, res := range results {
+	for refused := false; stored < n && !refused; {
+		for _, res := range a.Commit(ctx, slices.Repeat([]stream.Group{piece}, min(n-stored, stream.FewWrites))) {
 			if res.Err == nil {
 				stored++
 			}
-		}
-		if slices.ContainsFunc(results, func(r stream.Result) bool { return r.Err != nil }) {
-			break
+			refused = refused || res.Err != nil
 		}
 	}
 	return stored

@@ -48,17 +48,8 @@ type backup struct {
 // queue does not exist, durable.ErrVersion if a newer version of this package has stored it,
 // and an error if the directory has a backup of it. After an error the directory is of no use.
 func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
-	c := backupConfig("Backup", nc, opts)
-	d := stream.WatchDenials(nc)
-	for i, n := 0, 1; i < n; i++ {
-		name := streamName(c.Queue, i)
-		b, err := c.backUp(ctx, d, name, filepath.Join(dir, name))
-		if err != nil {
-			return fmt.Errorf("jetstream: Backup: stream %s: %w", name, err)
-		}
-		n = b.partitions()
-	}
-	return nil
+	c := newConfig("Backup", nc, opts)
+	return c.eachStream(ctx, "Backup", nc, dir, c.backUp)
 }
 
 // Restore makes a queue from a directory that Backup has written, on a server or cluster
@@ -67,36 +58,28 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 // of a newer version. After an error it deletes the stream that it has restored in part.
 // Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
-	c := backupConfig("Restore", nc, opts)
-	if c.Domain == "" {
-		if err := stream.CheckServer(nc, stream.LeastRestore); err != nil {
-			return fmt.Errorf("jetstream: Restore: %w", err)
-		}
+	c := newConfig("Restore", nc, opts)
+	if err := stream.CheckServer(nc, stream.LeastRestore); err != nil && c.Domain == "" {
+		return fmt.Errorf("jetstream: Restore: %w", err)
 	}
+	return c.eachStream(ctx, "Restore", nc, dir, c.restore)
+}
+
+// eachStream calls f for one stream of the queue after the other.
+func (c *config) eachStream(ctx context.Context, call string, nc *nats.Conn, dir string,
+	f func(ctx context.Context, d *stream.Denials, name, dir string) (backup, error)) error {
 	d := stream.WatchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
 		name := streamName(c.Queue, i)
-		b, err := c.restore(ctx, d, name, filepath.Join(dir, name))
+		during, stop := d.During(ctx, stream.APIOf(name))
+		b, err := f(during, d, name, filepath.Join(dir, name))
+		stop()
 		if err != nil {
-			return fmt.Errorf("jetstream: Restore: stream %s: %w", name, err)
+			return fmt.Errorf("jetstream: %s: stream %s: %w", call, name, stream.Denied(during, err))
 		}
-		n = b.partitions()
+		n, _ = strconv.Atoi(b.metadata(metaPartitions))
 	}
 	return nil
-}
-
-func backupConfig(name string, nc *nats.Conn, opts []Option) *config {
-	if nc == nil {
-		panic(fmt.Sprintf("jetstream: %s: nil connection", name))
-	}
-	c := &config{options.Options{Queue: "default"}}
-	for _, opt := range opts {
-		if opt == nil {
-			panic(fmt.Sprintf("jetstream: %s: nil Option", name))
-		}
-		opt(&c.Options)
-	}
-	return c
 }
 
 // metadata returns an entry of the stream's metadata.
@@ -106,15 +89,7 @@ func (b *backup) metadata(name string) string {
 	return text
 }
 
-// partitions returns the number of streams of the queue.
-func (b *backup) partitions() int {
-	n, _ := strconv.Atoi(b.metadata(metaPartitions))
-	return n
-}
-
 func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
-	ctx, stop := d.During(ctx, stream.APIOf(name))
-	defer stop()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return b, err
 	}
@@ -124,9 +99,8 @@ func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string
 	}
 	defer f.Close()
 	p := c.newPart(stream.NewConn(d.NC, ctx), d, name, 0)
-	p.Version = wireVersion
 	if b, err = (&copier{p.buckets}).copyTo(ctx, f); err != nil {
-		return b, stream.Denied(ctx, err)
+		return b, err
 	}
 	meta, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
@@ -139,8 +113,6 @@ func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string
 }
 
 func (c *config) restore(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
-	ctx, stop := d.During(ctx, stream.APIOf(name))
-	defer stop()
 	meta, err := os.ReadFile(filepath.Join(dir, metaFile))
 	if err == nil {
 		err = json.Unmarshal(meta, &b)
@@ -162,10 +134,7 @@ func (c *config) restore(ctx context.Context, d *stream.Denials, name, dir strin
 		return b, err
 	}
 	defer f.Close()
-	if err := c.send(ctx, d.NC, name, b, f); err != nil {
-		return b, stream.Denied(ctx, err)
-	}
-	return b, nil
+	return b, c.send(ctx, d.NC, name, b, f)
 }
 
 // send sends a stream to the server, chunk by chunk. An empty chunk is the end.
@@ -173,10 +142,14 @@ func (c *config) send(ctx context.Context, nc *nats.Conn, name string, b backup,
 	var to struct {
 		Subject string `json:"deliver_subject"`
 	}
-	if err := c.call(ctx, nc, c.api()+"STREAM.RESTORE."+name, b, &to); err != nil {
+	request, err := json.Marshal(b)
+	if err != nil {
 		return err
 	}
-	err := c.sendAll(ctx, nc, to.Subject, from)
+	if err := c.askOnce(ctx, nc, c.api()+"STREAM.RESTORE."+name, request, &to); err != nil {
+		return err
+	}
+	err = c.sendAll(ctx, nc, to.Subject, from)
 	if err != nil { // the server keeps what it has, and workers would take that for all
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), stream.AnswerTimeout)
 		defer cancel()
@@ -198,14 +171,6 @@ func (c *config) sendAll(ctx context.Context, nc *nats.Conn, to string, from io.
 			return err
 		}
 	}
-}
-
-func (c *config) call(ctx context.Context, nc *nats.Conn, subject string, request, answer any) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	return c.askOnce(ctx, nc, subject, body, answer)
 }
 
 // askOnce sends a request once, and reads the answer, which may be empty.
@@ -248,11 +213,8 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 	if err != nil {
 		return b, err
 	}
-	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
-		c.Replicas = int(n)
-	} else {
-		c.Replicas = 1
-	}
+	replicas, _ := b.Config["num_replicas"].(float64)
+	c.Replicas = max(1, int(replicas))
 	first, err := c.holdStatuses(ctx)
 	if err != nil {
 		return b, err

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,33 +14,28 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// mover moves the far buckets of a partition to their near ones. Mu guards far. A job is acknowledged in its far bucket
+// mover moves the far buckets of a partition to their near ones. A job is acknowledged in its far bucket
 // only when it is stored in the near one, and the mark of a far bucket is written when it has nothing left.
 type mover struct {
 	*consumers
 	running *sync.WaitGroup // of the Fetch
-
-	mu  sync.Mutex
-	far map[int64]bool // being moved
+	moving  atomic.Bool     // a goroutine moves a bucket
 }
 
 // startFar begins to move the far buckets whose time has come, the oldest first and one
 // at a time. Workers share its consumer as they share those of near buckets.
 func (mv *mover) startFar(ctx context.Context, far map[int64]uint64, now time.Time) {
-	mv.mu.Lock()
-	defer mv.mu.Unlock()
-	for _, h := range sorted(far) {
-		if len(mv.far) > 0 || now.Before(mv.cascadeAt(h)) {
-			return
-		}
-		mv.far[h] = true
-		mv.running.Go(func() {
-			mv.cascade(ctx, h)
-			mv.mu.Lock()
-			delete(mv.far, h)
-			mv.mu.Unlock()
-		})
+	if len(far) == 0 {
+		return
 	}
+	oldest := sorted(far)[0]
+	if now.Before(mv.cascadeAt(oldest)) || !mv.moving.CompareAndSwap(false, true) {
+		return
+	}
+	mv.running.Go(func() {
+		defer mv.moving.Store(false)
+		mv.cascade(ctx, oldest)
+	})
 }
 
 // cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged
@@ -59,8 +55,7 @@ func (mv *mover) cascade(ctx context.Context, h int64) {
 			}
 			continue
 		}
-		done, closeErr := mv.closeFar(ctx, h)
-		if done || closeErr != nil {
+		if done, err := mv.closeFar(ctx, h); done || err != nil {
 			return // or another poll begins anew
 		}
 		mv.Wait(ctx, pollEvery)
@@ -165,11 +160,11 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 			return err
 		}
 		if replaced || s.fate.final() {
-			if err := mv.tidy(ctx, r, hd.at); err != nil {
-				return err
+			err := mv.tidy(ctx, r, hd.at)
+			if err == nil {
+				hd.ack()
 			}
-			hd.ack()
-			return nil
+			return err
 		}
 		if s.fate == claimed {
 			if left, err := mv.w.leaseOf(ctx, mv.leases, s.worker); err != nil || left > 0 {

@@ -36,29 +36,28 @@ func (c *changes) cancel(ctx context.Context, a address) (bool, error) {
 // the bucket was closed since, nobody knows whether that write has ended the job.
 func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok bool, err error) {
 	err = c.change(ctx, "the job", func(lost error) (bool, error) {
-		at, forward, s, err := c.current(ctx, a)
+		h, err := c.jobOf(ctx, a)
 		switch {
 		case err != nil:
 			return false, err
-		case lost != nil && s.fate == done && s.token == "":
+		case lost != nil && h.s.fate == done && h.s.token == "":
 			return true, lost
-		case s.fate == canceled && s.token == token:
-			ok, err = c.confirmCancel(ctx, a, at, forward, s.seq)
+		case h.s.fate == canceled && h.s.token == token:
+			ok, err = c.confirmCancel(ctx, a, h.at, h.forward, h.s.seq)
 			return true, err
-		case s.fate == claimed || s.fate.final():
-			return c.ifStands(ctx, c.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
-		}
-		if driver.MayRetain(a.id) {
-			ok, err = c.cancelKept(ctx, &holder{job: a, at: at, forward: forward, s: s}, token)
+		case h.s.fate == claimed || !h.alive:
+			return c.ifStands(ctx, c.readingOf(&h), nil)
+		case driver.MayRetain(a.id):
+			ok, err = c.cancelKept(ctx, &h, token)
 			return err == nil, err
 		}
 		end := status{fate: canceled, token: token}
-		written, err := c.WriteSeq(ctx, stream.Write{Subject: c.fateSubject(at), Data: end.encode(), Last: stream.Seq(s.seq)})
+		written, err := c.WriteSeq(ctx, stream.Write{Subject: c.fateSubject(h.at), Data: end.encode(), Last: stream.Seq(h.s.seq)})
 		if err != nil {
 			return false, err
 		}
-		if ok, err = c.confirmCancel(ctx, a, at, forward, written); ok && err == nil {
-			c.leaveFar(ctx, a, at, forward)
+		if ok, err = c.confirmCancel(ctx, a, h.at, h.forward, written); ok && err == nil {
+			c.leaveFar(ctx, &h)
 		}
 		return true, err
 	})
@@ -80,7 +79,7 @@ func (c *changes) cancelKept(ctx context.Context, h *holder, token string) (bool
 	if err := c.Write(ctx, statusLast(g)...); err != nil {
 		return false, err
 	}
-	c.leaveFar(ctx, h.job, h.at, h.forward)
+	c.leaveFar(ctx, h)
 	return true, nil
 }
 
@@ -109,13 +108,13 @@ func (c *changes) confirmCancel(ctx context.Context, a address, at location, for
 // leaveFar removes the message of a canceled job from its far bucket. Else its payload would
 // keep its room until that bucket is moved down, maybe a year later. A near bucket is removed
 // as a whole soon. A message that cannot be removed now is left for that, too.
-func (c *changes) leaveFar(ctx context.Context, a address, at location, forward uint64) {
-	far := c.farOf(at.bucket)
+func (c *changes) leaveFar(ctx context.Context, h *holder) {
+	far := c.farOf(h.at.bucket)
 	if !c.Now().Before(c.cascadeAt(far)) {
 		return
 	}
-	r, m, err := c.findIn(ctx, a, at, forward, c.farSubject(far))
-	if err == nil && c.tidy(ctx, &r, at) == nil { // nobody is handed the job any more, and would do it then
+	r, m, err := c.findIn(ctx, h.job, h.at, h.forward, c.farSubject(far))
+	if err == nil && c.tidy(ctx, &r, h.at) == nil { // nobody is handed the job any more, and would do it then
 		c.Remove(ctx, m)
 	}
 }
@@ -248,8 +247,7 @@ func (c *changes) replaceDead(ctx context.Context, a address, by func(dead strea
 		}
 		tombstone := grave(c.deadSubject(a.id))
 		tombstone.Last = stream.Seq(dead.Seq)
-		err = c.Write(ctx, append(g, tombstone)...)
-		return false, err
+		return false, c.Write(ctx, append(g, tombstone)...)
 	})
 }
 
@@ -261,21 +259,21 @@ const cancelTTL = 24 * time.Hour
 // last one. It calls written with the worker once that is stored.
 func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, written func(worker string)) (ok bool, err error) {
 	err = c.change(ctx, "the job", func(lost error) (bool, error) {
-		at, forward, s, err := c.current(ctx, a)
+		h, err := c.jobOf(ctx, a)
 		switch {
 		case err != nil:
 			return false, err
-		case s.fate != claimed && lost != nil:
+		case h.s.fate != claimed && lost != nil:
 			return true, lost
-		case s.fate != claimed:
-			return c.ifStands(ctx, c.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
+		case h.s.fate != claimed:
+			return c.ifStands(ctx, c.readingOf(&h), nil)
 		}
 		err = c.Write(ctx, stream.Write{
-			Subject: c.cancelSubject(s.worker, a.id), Data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
-			Last: stream.Seq(s.seq), Guard: c.fateSubject(at), Rollup: true, TTL: cancelTTL,
+			Subject: c.cancelSubject(h.s.worker, a.id), Data: fmt.Appendf(nil, "%d %d %d %s", h.at.bucket, h.at.version, h.s.seq, ref),
+			Last: stream.Seq(h.s.seq), Guard: c.fateSubject(h.at), Rollup: true, TTL: cancelTTL,
 		})
 		if ok = err == nil; ok {
-			written(s.worker)
+			written(h.s.worker)
 		}
 		return false, err
 	})

@@ -29,12 +29,8 @@ type claimer struct {
 
 // claim claims jobs: those that limits cover first.
 func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
-	results := make([]driver.ClaimResult, len(held))
 	if p.CheckDisk() != nil { // nothing can be claimed before there is room
-		for i := range results {
-			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
-		}
-		return results
+		return slices.Repeat([]driver.ClaimResult{{Status: driver.RetryLater, After: time.Second}}, len(held))
 	}
 	token, flow, now := cryptorand.Text(), cl.flow.lastFlowControl(), p.Now()
 	all := make([]*claimRequest, len(held))
@@ -48,6 +44,7 @@ func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) 
 	}
 	cl.claimLimited(ctx, p, limited, token)
 	cl.claimAll(ctx, p, free, token)
+	results := make([]driver.ClaimResult, len(held))
 	for i, j := range all {
 		results[i] = j.result
 	}
@@ -209,23 +206,17 @@ func (cl *claimer) confirmAll(ctx context.Context, p *part, jobs []*claimRequest
 // told here. Its status is removed. If the handle is stale, the bucket's mark says
 // nothing, so the job's message itself is looked for.
 func (cl *claimer) confirm(ctx context.Context, p *part, h *driver.Delivery, open error) driver.ClaimResult {
-	hd := h.Claim.(*handle)
-	if open == nil && hd.stale() {
-		open = errBucketClosed
+	hd, waits, err := h.Claim.(*handle), true, open
+	if errors.Is(open, errBucketClosed) || open == nil && hd.stale() {
+		waits, err = p.reopened(ctx, hd, p.nearMark(hd.at.bucket))
 	}
 	switch {
-	case open == nil:
+	case err == nil && waits:
 		return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
-	case errors.Is(open, errBucketClosed):
-		there, err := hd.p.reopened(ctx, hd, hd.p.nearMark(hd.at.bucket))
-		if err == nil && there {
-			return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
-		}
-		// Another may have taken over meanwhile: the status that it has written is the one
-		// that says how the job has ended, and stays.
-		if err == nil && cl.releases.takeBack(ctx, p, hd) == nil {
-			return cl.releases.gone(ctx, p, h)
-		}
+	// Another may have taken over meanwhile: the status that it has written is the one
+	// that says how the job has ended, and stays.
+	case err == nil && cl.releases.takeBack(ctx, p, hd) == nil:
+		return cl.releases.gone(ctx, p, h)
 	}
 	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 }
@@ -274,8 +265,7 @@ func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, to
 	case claimed:
 		if s.token == hd.token(token) {
 			hd.status = s
-			v := cl.confirm(ctx, p, h, p.stillOpen(ctx, hd))
-			return b, &v
+			return b, new(cl.confirm(ctx, p, h, p.stillOpen(ctx, hd)))
 		}
 		if left, err := cl.leaseOf(ctx, p.leases, s.worker); err != nil || left > 0 && s.worker != cl.c.Name {
 			return b, &driver.ClaimResult{Status: driver.RetryLater, After: max(min(left, cl.soon()), 10*time.Millisecond)}
@@ -291,8 +281,7 @@ func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, to
 	case freed:
 		b.begun, b.crashes = s.begun()
 	case done, canceled, moved, dead:
-		v := cl.releases.gone(ctx, p, h)
-		return b, &v
+		return b, new(cl.releases.gone(ctx, p, h))
 	}
 	if b.crashes > 0 && !h.Exact {
 		hd.status = status{}
@@ -337,15 +326,8 @@ func (cl *claimer) applyLimits(ctx context.Context, p *part, held []*driver.Deli
 func coveredAlike(a, b *driver.FlowControl, r *driver.Record, at time.Time) bool {
 	x, pausedX := a.Covering(r.Kind, r.Lane, at)
 	y, pausedY := b.Covering(r.Kind, r.Lane, at)
-	if pausedX > 0 != (pausedY > 0) || len(x) != len(y) {
-		return false
-	}
-	for i := range x {
-		if *x[i] != *y[i] {
-			return false
-		}
-	}
-	return true
+	same := func(a, b *driver.StoredLimit) bool { return *a == *b }
+	return (pausedX > 0) == (pausedY > 0) && slices.EqualFunc(x, y, same)
 }
 
 // endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets their results. It
@@ -364,8 +346,8 @@ func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequ
 		if j.hd.at.version > 0 {
 			g = append(g, grave(p.forward(j.hd.at.id)))
 		}
-		done := driver.DoneWith(j.h, time.Time{})
-		if e := done.Ending(cl.c.Name, p.Now()); e != nil {
+		o := driver.DoneWith(j.h, time.Time{})
+		if e := o.Ending(cl.c.Name, p.Now()); e != nil {
 			r := j.h.Record
 			r.Attempt = s.attempt
 			r.End(e)

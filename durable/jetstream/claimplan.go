@@ -43,13 +43,13 @@ func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery, now time.Time
 	case h.Record.Crashes > 0 && !h.Exact:
 		j.barred = &driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
 	case paused > 0 && h.Exact:
-		v := driver.Paused(paused)
-		j.barred = &v
+		j.barred = new(driver.Paused(paused))
 	case !h.Exact && (paused > 0 || len(limits) > 0):
 		j.barred = &driver.ClaimResult{Status: driver.Throttled}
 	default:
+		j.limits = limits
 		for _, l := range limits {
-			j.limits, j.quotas = append(j.limits, l), append(j.quotas, quotaOf(l.Key(h.Record.Lane)))
+			j.quotas = append(j.quotas, quotaOf(l.Key(h.Record.Lane)))
 		}
 	}
 	return j
@@ -174,14 +174,17 @@ func (pn *planner) compose(p *part, drafts map[string]*draft, won []*claimReques
 	var together claimGroup
 	now := p.Now()
 	for _, j := range won {
-		j.hd.status = pn.claimOf(j.h, token, j.basis.begun, j.basis.crashes)
-		j.hd.status.permits = j.permits
+		// Nothing is attempt 2 of 1: a job whose last attempt never ended is claimed for its burial.
+		j.hd.status = status{
+			fate: claimed, token: j.hd.token(token), worker: pn.c.Name, permits: j.permits, exact: j.h.Exact,
+			attempt: min(j.basis.begun, j.h.Record.MaxAttempts) + 1, crashes: j.basis.crashes,
+		}
 		pl := &together
 		if !j.counted(drafts) {
 			groups = append(groups, claimGroup{})
 			pl = &groups[len(groups)-1]
 		}
-		pl.add(pn.heart, p, j, drafts)
+		pl.add(p, j, drafts)
 	}
 	for _, d := range drafts {
 		switch { // a turn is not written anew each time that somebody asks
@@ -217,15 +220,15 @@ func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 // add adds the writes of a claim. A permit that is new has the condition that nobody took it since it was read; one that the
 // claim has already is written anew without a condition, since the condition of the status covers it: both
 // change in one commit. The caller holds p.quotas.mu.
-func (pl *claimGroup) add(w *heart, p *part, j *claimRequest, drafts map[string]*draft) {
+func (pl *claimGroup) add(p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, stream.Write{Subject: p.fateSubject(j.hd.at), Data: j.hd.status.encode(), Last: stream.Seq(j.basis.replaces.seq)})
 	for _, name := range j.permits {
 		key, i, _ := parsePermit(name)
-		lane := drafts[key].of.key.Lane
-		wr := p.quotas.permitWrite(name, j.hd.at, w.c.Name, lane)
+		q := drafts[key].of
+		wr := p.quotas.permitWrite(name, j.hd.at, j.hd.status.worker, q.key.Lane)
 		if slices.Contains(j.took, name) {
-			wr.Last = stream.Seq(drafts[key].of.permits[i].seq)
+			wr.Last = stream.Seq(q.permits[i].seq)
 		}
 		pl.group = append(pl.group, wr)
 	}
@@ -309,16 +312,14 @@ func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 	over := map[string]bool{}
 	var dead []string
 	for name, s := range suspects {
-		if m, ok := found[p.fateSubject(s.at)]; ok {
-			is, err := decodeStatus(m.Data, m.Seq)
-			if err == nil && is.names(name) {
-				if _, known := over[s.worker]; !known {
-					left, err := pn.leaseOf(ctx, p.leases, s.worker)
-					over[s.worker] = err == nil && left <= 0
-				}
-				if !over[s.worker] {
-					continue
-				}
+		m := found[p.fateSubject(s.at)]
+		if is, err := decodeStatus(m.Data, m.Seq); err == nil && is.names(name) {
+			if _, known := over[s.worker]; !known {
+				left, err := pn.leaseOf(ctx, p.leases, s.worker)
+				over[s.worker] = err == nil && left <= 0
+			}
+			if !over[s.worker] {
+				continue
 			}
 		}
 		if p.quotas.isTaken(name, s) { // else its job has ended since
@@ -360,12 +361,4 @@ func (pn *planner) freeDead(ctx context.Context, p *part, name, lane string, s p
 	res := p.Commit(ctx, []stream.Group{g})
 	pn.notices.freed(p.quotas, []stream.Group{g}, res, func(int) string { return lane })
 	return res[0].Err == nil
-}
-
-// claimOf is the status of a claim, after so many attempts and crashes. Nothing is
-// attempt 2 of 1: the claim of a job whose last attempt never ended is there for its
-// burial.
-func (ht *heart) claimOf(h *driver.Delivery, token string, begun, crashes int) status {
-	attempt := min(begun, h.Record.MaxAttempts) + 1
-	return status{fate: claimed, token: h.Claim.(*handle).token(token), worker: ht.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
 }

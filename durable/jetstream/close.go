@@ -143,32 +143,14 @@ func (c *closer) closeNear(ctx context.Context, b int64, had map[string]uint64) 
 	if err != nil {
 		return err
 	}
-	used := len(had) > 0
-	if !used {
-		used, err = c.hasStatuses(ctx, b)
-	}
-	if !all {
-		err = c.purgeEnded(ctx, b, upTo)
-	} else if used && err == nil {
-		var closed bool
-		if closed, err = c.stillEnded(ctx, b, had, upTo); err == nil && closed {
-			closed, err = c.markAndForget(ctx, b, upTo)
-		}
-		if !closed {
+	if all {
+		if closed, err := c.markAndForget(ctx, b, had, upTo); !closed || err != nil {
 			return err
 		}
-	}
-	if err != nil {
+	} else if err := c.purgeEnded(ctx, b, upTo); err != nil {
 		return err
 	}
 	return c.leave(ctx, b, func(queue string) bool { return all || had[queue] == 0 })
-}
-
-// hasStatuses reports whether a bucket in which nothing is has statuses: jobs that leave a far
-// bucket never come to the near one, and their statuses stay until that is over.
-func (c *closer) hasStatuses(ctx context.Context, b int64) (bool, error) {
-	info, err := c.Info(ctx, c.subject("c."+itoa(b)+".>"))
-	return len(info.Subjects) > 0, err
 }
 
 // stillEnded looks once more at a bucket in which all has ended that it had. A job that is set
@@ -194,7 +176,16 @@ func (c *closer) stillEnded(ctx context.Context, b int64, had, upTo map[string]u
 }
 
 // markAndForget is what closes a bucket. False: it is not closed yet.
-func (c *closer) markAndForget(ctx context.Context, b int64, upTo map[string]uint64) (bool, error) {
+func (c *closer) markAndForget(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
+	if len(had) == 0 {
+		info, err := c.Info(ctx, c.subject("c."+itoa(b)+".>"))
+		if err != nil || len(info.Subjects) == 0 {
+			return err == nil, err
+		}
+	}
+	if still, err := c.stillEnded(ctx, b, had, upTo); err != nil || !still {
+		return false, err
+	}
 	closing := stream.Write{Subject: c.closingSubject(b), Rollup: true}
 	ok, err := c.markClosed(ctx, c.nearMark(b), func(fl *watermark) { fl.near = max(fl.near, b) }, closing)
 	if err != nil || !ok {

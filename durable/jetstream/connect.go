@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,60 +43,68 @@ import (
 // reconnect for ever: make it with nats.MaxReconnects(-1). Any other connection is an
 // error, since the queue would stand still once it gave up. Connect panics on nil.
 func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine, error) {
-	if nc == nil {
-		panic("jetstream: Connect: nil connection")
-	}
-	c := config{options.Options{Queue: "default", Replicas: 1, Partitions: 1, Buckets: defaultBuckets, StaleAge: staleAge, Version: wireVersion}}
-	for _, opt := range opts {
-		if opt == nil {
-			panic("jetstream: Connect: nil Option")
-		}
-		opt(&c.Options)
-	}
+	c := newConfig("Connect", nc, opts)
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
 		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
 	}
 	if n := nc.MaxPayload(); n < stream.LeastMaxPayload {
 		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, stream.LeastMaxPayload)
 	}
-	if c.Domain == "" {
-		if err := stream.CheckServer(nc, stream.LeastServer); err != nil {
-			return nil, fmt.Errorf("jetstream: Connect: %w", err)
-		}
+	if err := stream.CheckServer(nc, stream.LeastServer); err != nil && c.Domain == "" {
+		return nil, fmt.Errorf("jetstream: Connect: %w", err)
 	}
 	closed, cancel := context.WithCancelCause(c.alive())
-	bound := stream.NewConn(nc, closed)
-	denials := stream.WatchDenials(nc)
-	if err := c.noJetStream(ctx, bound); err != nil {
+	parts, err := c.openAll(ctx, stream.WatchDenials(nc), stream.NewConn(nc, closed))
+	if err != nil {
 		cancel(driver.ErrClosed)
 		return nil, fmt.Errorf("jetstream: Connect: %w", err)
 	}
-	var parts []*part
+	return newEngine(c.Queue, parts, cancel), nil
+}
+
+// newConfig returns the options of a call, with the defaults.
+func newConfig(call string, nc *nats.Conn, opts []Option) *config {
+	if nc == nil {
+		panic(fmt.Sprintf("jetstream: %s: nil connection", call))
+	}
+	c := &config{options.Options{Queue: "default", Replicas: 1, Partitions: 1, Buckets: defaultBuckets, StaleAge: staleAge, Version: wireVersion}}
+	for _, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("jetstream: %s: nil Option", call))
+		}
+		opt(&c.Options)
+	}
+	return c
+}
+
+// openAll opens the partitions.
+func (c *config) openAll(ctx context.Context, d *stream.Denials, nc *stream.Conn) (parts []*part, err error) {
+	if err := c.noJetStream(ctx, nc); err != nil {
+		return nil, err
+	}
 	for i := 0; i < c.Partitions; i++ { // the first one says how many there are
 		err := patiently(ctx, func(try context.Context) error {
-			p, err := openPart(try, &c, denials, i, bound)
+			p, err := openPart(try, c, d, i, nc)
 			if err == nil {
 				parts = append(parts, p)
 			}
 			return err
 		})
 		if err != nil {
-			cancel(driver.ErrClosed)
-			return nil, fmt.Errorf("jetstream: Connect: %w", err)
+			return nil, err
 		}
 	}
 	for _, p := range parts {
 		if !p.admission.local {
 			if err := p.admission.readAccount(ctx); err != nil {
-				cancel(driver.ErrClosed)
-				return nil, fmt.Errorf("jetstream: Connect: %w", err)
+				return nil, err
 			}
 		}
 		if p.made {
 			p.admission.keepReserve(ctx)
 		}
 	}
-	return newEngine(c.Queue, parts, cancel), nil
+	return parts, nil
 }
 
 // openPart finds or makes a partition's stream. The first one to make it decides its
@@ -104,11 +113,10 @@ func openPart(ctx context.Context, c *config, d *stream.Denials, i int, nc *stre
 	p := c.newPart(nc, d, streamName(c.Queue, i), i)
 	ctx, stop := d.During(ctx, stream.APIOf(p.Name))
 	defer stop()
-	err := p.open(ctx, c)
-	if err != nil {
-		err = stream.Denied(ctx, err)
+	if err := p.open(ctx, c); err != nil {
+		return nil, stream.Denied(ctx, err)
 	}
-	return p, err
+	return p, nil
 }
 
 func (p *part) open(ctx context.Context, c *config) error {
@@ -197,13 +205,9 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 	if c.Existing {
 		return nil, fmt.Errorf("%w: %q", ErrNoQueue, c.Queue)
 	}
-	maxBytes := c.MaxBytes
-	if maxBytes == 0 {
-		maxBytes = -1
-	}
 	err = p.Ask(ctx, "STREAM.CREATE."+p.Name, natsjs.StreamConfig{
 		Name: p.Name, Subjects: []string{p.Name + ".>"}, Storage: natsjs.FileStorage,
-		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.Replicas, MaxBytes: maxBytes,
+		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.Replicas, MaxBytes: cmp.Or(c.MaxBytes, -1),
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
 		Metadata: map[string]string{

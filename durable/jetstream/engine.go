@@ -21,18 +21,14 @@ import (
 // answer for it. It holds no lock of another type while it asks a server.
 type engine struct {
 	*flowControl
-	parts   []*part
-	salt    string
-	close   context.CancelCauseFunc
-	notices *notices
+	parts []*part
+	close context.CancelCauseFunc
 }
 
 func newEngine(queue string, parts []*part, end context.CancelCauseFunc) *engine {
 	first := parts[0]
-	e := &engine{parts: parts, salt: first.salt, close: end, notices: &notices{nc: first.Conn, queue: queue}}
-	e.flowControl = &flowControl{notices: e.notices}
+	e := &engine{parts: parts, close: end, flowControl: &flowControl{notices: &notices{nc: first.Conn, queue: queue}}}
 	for _, p := range parts {
-		p.salt = first.salt
 		e.flowControl.parts = append(e.flowControl.parts, p.quotas)
 	}
 	first.Drop = append(first.Drop, func() { e.known.Store(nil) })
@@ -50,7 +46,7 @@ func (e *engine) of(key, id string) *part {
 
 // find returns the partition and the address of a Ref.
 func (e *engine) find(r driver.Ref) (*part, address, error) {
-	a, err := parseRef(r, e.salt, len(e.parts))
+	a, err := parseRef(r, e.parts[0].salt, len(e.parts))
 	if err != nil {
 		return nil, a, err
 	}
@@ -78,6 +74,24 @@ func spread(e *engine, n int, of func(i int) *part, f func(p *part, indices []in
 	wg.Wait()
 }
 
+// spreadRefs is spread of Refs, progressSize of a partition at a time.
+func spreadRefs[T any](e *engine, refs []driver.Ref, f func(p *part, as []address) ([]T, []error)) ([]T, []error) {
+	all, errs := make([]T, len(refs)), make([]error, len(refs))
+	addresses := make([]address, len(refs))
+	spread(e, len(refs), func(i int) (p *part) {
+		p, addresses[i], errs[i] = e.find(refs[i])
+		return p
+	}, func(p *part, indices []int) {
+		for some := range slices.Chunk(indices, progressSize) {
+			found, failed := f(p, pick(addresses, some))
+			for k, i := range some {
+				all[i], errs[i] = found[k], failed[k]
+			}
+		}
+	})
+	return all, errs
+}
+
 // Insert stores the jobs of each partition in commits of their own. One partition may fail, and the others not: so there is
 // an error for each job, and none for the call.
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
@@ -94,17 +108,13 @@ func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 // Cancel ends the jobs of a partition one after the other. A commit for many would be refused as a whole for each job that
 // has begun, and be tried again in halves, as those of claims are.
 func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
-	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
-	addresses := make([]address, len(refs))
-	spread(e, len(refs), func(i int) (p *part) {
-		p, addresses[i], errs[i] = e.find(refs[i])
-		return p
-	}, func(p *part, indices []int) {
-		for _, i := range indices {
-			oks[i], errs[i] = p.changes.cancel(ctx, addresses[i])
+	return spreadRefs(e, refs, func(p *part, as []address) ([]bool, []error) {
+		oks, errs := make([]bool, len(as)), make([]error, len(as))
+		for i, a := range as {
+			oks[i], errs[i] = p.changes.cancel(ctx, a)
 		}
+		return oks, errs
 	})
-	return oks, errs
 }
 
 func (e *engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, error) {
@@ -137,19 +147,15 @@ func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 
 func (e *engine) Lookup(ctx context.Context, key string) (driver.Ref, error) {
 	p := e.of(key, "")
-	h, err := p.keyHolder(ctx, key)
-	switch {
-	case err != nil:
-		return "", err
-	case !h.alive:
-		for err = stream.ErrBusy; errors.Is(err, stream.ErrBusy) && ctx.Err() == nil; {
-			if h, err = p.keyHolder(ctx, key); err == nil && !h.alive {
-				_, err = p.ifStands(ctx, p.readingOf(&h), driver.ErrNotFound)
-			}
+	for {
+		h, err := p.keyHolder(ctx, key)
+		if err == nil && !h.alive {
+			_, err = p.ifStands(ctx, p.readingOf(&h), driver.ErrNotFound)
 		}
-		return h.ref, err
+		if !errors.Is(err, stream.ErrBusy) || ctx.Err() != nil {
+			return h.ref, err
+		}
 	}
-	return h.ref, nil
 }
 
 // CancelRunning stores a request for the worker that runs a job.
@@ -173,20 +179,9 @@ func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 }
 
 func (e *engine) Progress(ctx context.Context, refs []driver.Ref) ([]driver.Progress, []error) {
-	all, errs := make([]driver.Progress, len(refs)), make([]error, len(refs))
-	addresses := make([]address, len(refs))
-	spread(e, len(refs), func(i int) (p *part) {
-		p, addresses[i], errs[i] = e.find(refs[i])
-		return p
-	}, func(p *part, indices []int) {
-		for some := range slices.Chunk(indices, progressSize) {
-			found, failed := p.progress(ctx, pick(addresses, some))
-			for k, i := range some {
-				all[i], errs[i] = found[k], failed[k]
-			}
-		}
+	return spreadRefs(e, refs, func(p *part, as []address) ([]driver.Progress, []error) {
+		return p.progress(ctx, as)
 	})
-	return all, errs
 }
 
 func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {

@@ -65,7 +65,7 @@ func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
 		consumers: cs, readers: rs, taking: &taking{w.heart, p.queues, w.kindsBy()}, give: give,
 		closer: &closer{consumers: cs, readers: rs, swept: map[spot]time.Time{}},
 	}
-	f.mover = &mover{consumers: cs, running: &f.running, far: map[int64]bool{}}
+	f.mover = &mover{consumers: cs, running: &f.running}
 	return f
 }
 
@@ -78,10 +78,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 		f := newFetcher(p, w, give)
 		ctx, stop := p.Denials.During(ctx, p.working())
 		defer stop()
-		err := f.run(ctx)
-		if denial := stream.Denied(ctx, nil); denial != nil {
-			err = denial
-		}
+		err := stream.Denied(ctx, f.run(ctx))
 		if p.Conn.Ended.Err() != nil {
 			err = p.ClosedBy()
 		}
@@ -116,20 +113,21 @@ func (f *fetcher) run(ctx context.Context) error {
 			f.w.c.Polled()
 		}
 		f.w.reconciler.reconcile(f.part)
-		f.report()
+		if err := f.Troubled(); err != nil && f.w.c.Trouble != nil {
+			f.w.c.Trouble(err) // so that it is in the log
+		}
 		if v.all {
 			select {
 			case views <- v:
 			default: // the closing is not done with an earlier one
 			}
 		}
-		next := time.NewTimer(f.untilPoll(f.Now()))
+		now := f.Now()
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
-		case <-next.C:
+		case <-time.After(min(pollEvery, f.nextCascade(now).Sub(now))): // a lead may be short
 		}
-		next.Stop()
 		if err != nil {
 			return err
 		}
@@ -168,12 +166,6 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	f.mover.startFar(ctx, v.far, v.now)
 	f.startNear(&v)
 	return v, nil
-}
-
-// untilPoll returns the time until the next poll: after pollEvery, or when the next far bucket
-// begins to be moved, whose lead may be short.
-func (f *fetcher) untilPoll(now time.Time) time.Duration {
-	return min(pollEvery, f.nextCascade(now).Sub(now))
 }
 
 // maxAhead is how many buckets ahead are attended at most: each is a consumer of the server. With a
@@ -404,13 +396,6 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 
 // giveBack leaves a job to others. It does not come again in step with theirs.
 func (f *fetcher) giveBack(hd *handle) { hd.nak(f.w.c.Lease/8 + rand.N(f.w.c.Lease/4)) }
-
-// report tells the worker of a trouble, so that it is in the log.
-func (f *fetcher) report() {
-	if err := f.Troubled(); err != nil && f.w.c.Trouble != nil {
-		f.w.c.Trouble(err)
-	}
-}
 
 // regroupEvery is how often a worker reads the heartbeats of others.
 const regroupEvery = 2 * time.Second

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,11 +214,16 @@ func (fi *finder) findIn(ctx context.Context, a address, at location, forward ui
 func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
 	var info driver.Info
 	for try := 0; ; try++ {
-		if m, err := fi.Last(ctx, fi.deadSubject(a.id)); err != nil || len(m.Data) > 0 {
+		kept, err := fi.Last(ctx, fi.deadSubject(a.id))
+		if err != nil {
+			return info, err
+		}
+		if len(kept.Data) > 0 {
+			r, err := decode(kept.Data)
 			if err != nil {
 				return info, err
 			}
-			return deadInfo(ref, m.Data)
+			return r.Info(ref, driver.Dead), nil
 		}
 		at, forward, err := fi.forwarded(ctx, a)
 		if err != nil {
@@ -243,10 +249,7 @@ func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driv
 			continue // it may be among the dead now
 		}
 		if again, _, err := fi.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || fi.Replicas == 1) {
-			if err == nil {
-				err = driver.ErrNotFound
-			}
-			return info, err
+			return info, cmp.Or(err, driver.ErrNotFound)
 		}
 	}
 }
@@ -260,14 +263,6 @@ func infoOf(ref driver.Ref, r *driver.Record, s status) driver.Info {
 		i.Attempt = s.attempt
 	}
 	return i
-}
-
-func deadInfo(ref driver.Ref, data []byte) (driver.Info, error) {
-	r, err := decode(data)
-	if err != nil {
-		return driver.Info{}, err
-	}
-	return r.Info(ref, driver.Dead), nil
 }
 
 // mostPasses bounds a scan of jobs that never rest.

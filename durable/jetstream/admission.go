@@ -34,7 +34,10 @@ type admission struct {
 	reserve reserve
 }
 
-// readServer reads the server's clock, and how full the stream is.
+// readServer reads the server's clock, and how full the stream is. It is the source of the
+// partition's clock, so each reading of the time also shows the version, the settings and
+// the reserve, by the same request. The clock of a server of this process is that of this
+// machine, without a round trip.
 func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, error) {
 	if a.Conn.Ended.Err() != nil {
 		return time.Time{}, 0, a.ClosedBy()
@@ -53,7 +56,9 @@ func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, e
 }
 
 // most returns how large the stream can get, 0 for no limit. The disk is asked each time,
-// since others may fill it at any moment. a.mu is held.
+// since others may fill it at any moment. An account is asked by a request, so its answer
+// is kept, and what was written from here since is subtracted. Partitions share what is
+// free in equal parts. a.mu is held.
 func (a *admission) most() int64 {
 	account := &a.reserve.account
 	free, known := account.free-int64(a.Written.Load()-account.written), account.limited
@@ -69,11 +74,16 @@ func (a *admission) most() int64 {
 	return min(all, cmp.Or(a.maxBytes, all))
 }
 
-// syncAge is how old what the server has said may be when a job is added.
+// syncAge is how old what the server has said may be when a job is added. Between two
+// answers other processes add jobs, too, and the last fifth has the room for these.
 const syncAge = 500 * time.Millisecond
 
-// admit returns ErrFull in the last fifth. It asks the server twice a second at most, and before
-// that last fifth more often, and adds up what is written from here in between.
+// admit returns ErrFull in the last fifth. It asks the server twice a second at most, and
+// before that last fifth more often, and adds up what is written from here in between.
+//
+// The polls of a worker of this engine are such answers, too. It reserves nothing: two
+// calls may both be admitted where there is room for one, and then the server refuses a
+// write.
 func (a *admission) admit(ctx context.Context) error {
 	age := syncAge
 	if a.pressed() {
@@ -99,6 +109,9 @@ func (a *admission) admit(ctx context.Context) error {
 }
 
 // pressed reports whether seven tenths are full.
+//
+// From then on jobs that have ended are removed by requests of their own, which below that
+// would cost more than the room is worth.
 func (a *admission) pressed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,7 +119,8 @@ func (a *admission) pressed() bool {
 	return a.reserve.isFull() || most > 0 && a.Bytes.Load() >= uint64(most/10*7)
 }
 
-// isFull reports whether jobs that are there have taken the reserve, or the server has no room.
+// isFull is that of the reserve. A finisher asks, since each end is a commit by itself
+// then. It is so until a poll shows otherwise, or the next Add asks again.
 func (a *admission) isFull() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,6 +135,9 @@ type accountLimit struct {
 }
 
 // syncRoom is sync before an Add: it also reads how much the account may still store.
+//
+// The refusal of an earlier Add is forgotten with that, so that this one tries the server
+// again.
 func (a *admission) syncRoom(ctx context.Context) error {
 	if err := a.sync(ctx); err != nil {
 		return err
@@ -137,6 +154,10 @@ func (a *admission) syncRoom(ctx context.Context) error {
 
 // readAccount reads how much the account may still store. A user that may not ask is not told. The error is
 // that of an account that may have too few consumers.
+//
+// Without an answer what was known stays. It is asked once by Connect, and by Adds only
+// where there is a limit. An account that has a limit for each number of replicas has it as
+// a tier, R1 or R3.
 func (a *admission) readAccount(ctx context.Context) error {
 	type tier struct {
 		Used   int64 `json:"storage"`
@@ -171,7 +192,8 @@ func (a *admission) readAccount(ctx context.Context) error {
 	return stream.LimitConsumers(of.Limits.Consumers)
 }
 
-// reserve is what is known of it. admission.mu guards it.
+// reserve is what is known of it, and of the account. admission.mu guards it. Is and used
+// may be old by half a second: that delays an end or an Add, and loses none.
 type reserve struct {
 	is, used bool          // as the last poll has shown; neither: there never was one
 	refused  bool          // the server has refused the last Add
@@ -208,8 +230,13 @@ const (
 	longestPause = 10 * time.Second
 )
 
-// makeRoom removes the reserve when the server has refused a write for want of room, and reports
-// whether it has.
+// makeRoom removes the reserve when the server has refused a write for want of room, and
+// reports whether it has.
+//
+// It is called by the write that was refused, without a lock. All that were refused at the
+// same time wait for the first of them. Commit repeats a write of one group, and ends are
+// such in a full store. Between the flag and the rest it waits until no process adds jobs
+// any more by what it had read: they would take the room.
 func (a *admission) makeRoom(ctx context.Context) bool {
 	a.mu.Lock()
 	without, _ := ctx.Value(fullFor{}).(bool)
@@ -257,8 +284,13 @@ func (a *admission) readReserve(ctx context.Context) (stream.Info, error) {
 	return info, err
 }
 
-// keepReserve stores the reserve if it is not there, and it is time to try. What does not fit is
-// removed again: jobs that are there need it.
+// keepReserve stores the reserve if it is not there, and it is time to try. What does not
+// fit is removed again: jobs that are there need it.
+//
+// It costs nothing while the reserve is there. Where no limit is known, it stores four
+// times as much as it wants, and keeps a quarter of what was stored: so a store that is
+// nearly full does not give its last room to a reserve. Each Fetch calls it every
+// pollEvery, and Connect for a new stream.
 func (a *admission) keepReserve(ctx context.Context) {
 	a.mu.Lock()
 	r := &a.reserve
@@ -293,6 +325,8 @@ func (a *admission) keepReserve(ctx context.Context) {
 }
 
 // restoreReserve stores as much as there was, and says so after that.
+//
+// The flag comes last here: until all has its room again, no jobs are added.
 func (a *admission) restoreReserve(ctx context.Context) {
 	m, err := a.Last(ctx, a.reservePieces())
 	if err != nil {
@@ -312,8 +346,10 @@ func (a *admission) restoreReserve(ctx context.Context) {
 	}
 }
 
-// storePieces returns how many of n messages the server has stored, up to the first that it refuses. Each
-// begins with the number of those that a reserve has.
+// storePieces returns how many of n messages the server has stored, up to the first that it
+// refuses. Each begins with the number of those that a reserve has. They are written
+// FewWrites at a time, each by itself: an atomic batch that meets the limit in its middle
+// would be stored in part.
 func (a *admission) storePieces(ctx context.Context, n, size int) (stored int) {
 	piece := stream.Group{{Subject: a.reservePieces(), Data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
 	for refused := false; stored < n && !refused; {

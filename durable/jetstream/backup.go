@@ -36,7 +36,8 @@ const (
 	silenceTimeout = time.Minute // of a server that takes a backup
 )
 
-// backup is the content of metaFile, and of the request to restore.
+// backup is the content of metaFile, and of the request to restore. The server's
+// description is kept as it was read, with the fields that this package does not know.
 type backup struct {
 	Config map[string]any  `json:"config"`
 	State  json.RawMessage `json:"state"`
@@ -65,7 +66,10 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) err
 	return c.eachStream(ctx, "Restore", nc, dir, c.restore)
 }
 
-// eachStream calls f for one stream of the queue after the other.
+// eachStream calls f for one stream of the queue after the other; the description of the
+// first says how many there are. No two of them are of one moment, and need not be: a
+// commit covers one stream, and no job is in two. An error ends it, and leaves what was
+// done before.
 func (c *config) eachStream(ctx context.Context, call string, nc *nats.Conn, dir string,
 	f func(ctx context.Context, d *stream.Denials, name, dir string) (backup, error)) error {
 	d := stream.WatchDenials(nc)
@@ -82,13 +86,17 @@ func (c *config) eachStream(ctx context.Context, call string, nc *nats.Conn, dir
 	return nil
 }
 
-// metadata returns an entry of the stream's metadata.
+// metadata returns an entry of the stream's metadata, empty if there is none.
 func (b *backup) metadata(name string) string {
 	all, _ := b.Config["metadata"].(map[string]any)
 	text, _ := all[name].(string)
 	return text
 }
 
+// backUp writes one stream to a directory of its own. The description is written last, when
+// the messages are on the disk: a backup that was cut off has none, and Restore refuses it.
+// Only the owner may read the files, since they have the payloads. A file that is there is
+// an error, since it may be the only copy.
 func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return b, err
@@ -112,6 +120,9 @@ func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string
 	return b, os.WriteFile(filepath.Join(dir, metaFile), meta, 0o600)
 }
 
+// restore makes one stream anew. All that can be compared is compared before the server is
+// asked for anything: the name, which is in each subject, and the version. The number of
+// replicas is that of the original, except if the program gives another.
 func (c *config) restore(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
 	meta, err := os.ReadFile(filepath.Join(dir, metaFile))
 	if err == nil {
@@ -137,7 +148,9 @@ func (c *config) restore(ctx context.Context, d *stream.Denials, name, dir strin
 	return b, c.send(ctx, d.NC, name, b, f)
 }
 
-// send sends a stream to the server, chunk by chunk. An empty chunk is the end.
+// send sends a stream to the server, chunk by chunk. If it fails, the server keeps what it
+// has, and workers would take that for all: so the stream is deleted, also when ctx has
+// ended. If that fails, too, the error says so.
 func (c *config) send(ctx context.Context, nc *nats.Conn, name string, b backup, from io.Reader) error {
 	var to struct {
 		Subject string `json:"deliver_subject"`
@@ -160,6 +173,8 @@ func (c *config) send(ctx context.Context, nc *nats.Conn, name string, b backup,
 	return err
 }
 
+// sendAll sends the chunks. An empty one is the end. Each is answered before the next is
+// sent, so the server decides how fast it goes, and memory is needed for one chunk.
 func (c *config) sendAll(ctx context.Context, nc *nats.Conn, to string, from io.Reader) error {
 	chunk := make([]byte, chunkSize)
 	for {
@@ -173,7 +188,8 @@ func (c *config) sendAll(ctx context.Context, nc *nats.Conn, to string, from io.
 	}
 }
 
-// askOnce sends a request once, and reads the answer, which may be empty.
+// askOnce sends a request once, and reads the answer, which may be empty. It never repeats
+// one, as stream.Ask does: a chunk that came twice would be in the stream twice.
 func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, body []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, silenceTimeout)
 	defer cancel()
@@ -191,17 +207,22 @@ func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, bod
 	return err
 }
 
-// copier writes a stream to an archive. It has no lock: one goroutine copies.
+// copier writes a stream to an archive. It has no lock: one goroutine copies. It removes
+// nothing, and writes nothing but the message b.
 type copier struct{ *buckets }
 
-// holdStatuses stores the message b: a backup is under way, and no status is removed.
+// holdStatuses stores the message b: a backup is under way, and no status is removed. It
+// lapses by itself, so a backup that was killed delays removals by backupTTL, and a backup
+// that ends says nothing: another one may be under way.
 func (c *copier) holdStatuses(ctx context.Context) (stream.Witness, error) {
 	w := stream.Write{Subject: c.backupSubject(), Data: []byte("backup"), Rollup: true, TTL: backupTTL}
 	written, err := c.WriteSeq(ctx, w)
 	return stream.Witness{Subject: w.Subject, Seq: written}, err
 }
 
-// copyTo writes the stream to an archive, and returns its description.
+// copyTo writes the stream to an archive, and returns its description. The description is
+// read first, so the restored stream has the settings and the version that the stream had
+// then: Connect raises a version, and never lowers one.
 func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	err = c.Ask(ctx, "STREAM.INFO."+c.Name, nil, &b)
 	if stream.IsCode(err, stream.CodeNoStream) {
@@ -235,6 +256,10 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 // copyAll reads all messages, up to one that it writes itself: a stream that is written to has no other end. Pages may come
 // from a server that is behind, and a last message that is missing shows that. The message b is written
 // again and again while that lasts, since it expires with a program that was killed.
+//
+// It reads each message once, PageSize of them with a request, and keeps one page in
+// memory. The messages b are left out: in a restored stream one would stop removals for a
+// minute.
 func (c *copier) copyAll(ctx context.Context, a *archive) error {
 	from, until, held := uint64(1), uint64(0), time.Now()
 	for until == 0 || from <= until {

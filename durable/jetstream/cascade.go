@@ -14,16 +14,22 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// mover moves the far buckets of a partition to their near ones. A job is acknowledged in its far bucket
-// only when it is stored in the near one, and the mark of a far bucket is written when it has nothing left.
+// mover moves the far buckets of a partition to their near ones. A job is acknowledged in
+// its far bucket only when it is stored in the near one, and the mark of a far bucket is
+// written when it has nothing left.
+//
+// It has no lock: one goroutine moves at a time, and moving says whether there is one. The
+// stream and the claims decide what a second worker may do that moves the same bucket.
 type mover struct {
 	*consumers
 	running *sync.WaitGroup // of the Fetch
 	moving  atomic.Bool     // a goroutine moves a bucket
 }
 
-// startFar begins to move the far buckets whose time has come, the oldest first and one
-// at a time. Workers share its consumer as they share those of near buckets.
+// startFar begins to move the oldest far bucket if its time has come, and none is being
+// moved. Workers share its consumer as they share those of near buckets. The next one
+// begins with a later poll: moveBytes is the size of one request, so two cascades would
+// only wait for each other.
 func (mv *mover) startFar(ctx context.Context, far map[int64]uint64, now time.Time) {
 	if len(far) == 0 {
 		return
@@ -38,9 +44,14 @@ func (mv *mover) startFar(ctx context.Context, far map[int64]uint64, now time.Ti
 	})
 }
 
-// cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged
-// when they are stored in the near bucket, so that a crash leaves copies but no gap;
-// copies have one claim between them.
+// cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged when
+// they are stored in the near bucket, so that a crash leaves copies but no gap; copies have
+// one claim between them.
+//
+// A page costs one request to the consumer, one for the statuses, and one commit. After an
+// error it ends, and the next poll begins anew: what was not acknowledged comes again after
+// a lease. While another worker has jobs of the bucket under way it waits here, so that one
+// of them closes it.
 func (mv *mover) cascade(ctx context.Context, h int64) {
 	err := mv.consumer(ctx, farConsumer(h), mv.farSubject(h))
 	mv.RefusedConsumer(err)
@@ -62,7 +73,9 @@ func (mv *mover) cascade(ctx context.Context, h int64) {
 	}
 }
 
-// movePage moves what one request brings, and returns how many that is.
+// movePage moves what one request brings, and returns how many that is. It waits for the
+// whole page: messages come in small parts, and each part would be a commit of its own. Its
+// turn is the number of the bucket, so that of several partitions the oldest goes first.
 func (mv *mover) movePage(ctx context.Context, h int64) (int, error) {
 	if !mv.w.move.take(ctx, readSize, h) {
 		return 0, ctx.Err()
@@ -82,6 +95,8 @@ func (mv *mover) movePage(ctx context.Context, h int64) (int, error) {
 // room for some ten thousand jobs rather than for all a second time.
 const purgeEvery = 20
 
+// purgeMoved removes jobs up to the ack position. There may be jobs behind it that were
+// moved, too: those go with the next one, or with the bucket.
 func (mv *mover) purgeMoved(ctx context.Context, h int64) error {
 	upTo, _, err := mv.ended(ctx, farConsumer(h))
 	if err != nil || upTo == 0 {
@@ -92,6 +107,11 @@ func (mv *mover) purgeMoved(ctx context.Context, h int64) error {
 
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
 // has ended is left behind.
+//
+// The condition is on the mark of the bucket, and not on the subject, under which many jobs
+// are. So nothing keeps a copy out that another cascade has stored: the claim does. Jobs of
+// a page share a commit; if one of them meets a mark, Commit finds out which, in halves.
+// Without an answer none is acknowledged, and all come again.
 func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	held := make([]*driver.Delivery, 0, len(msgs))
 	for _, m := range msgs {
@@ -146,6 +166,9 @@ func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 // ended are removed after that. And as long as that status is there it has not ended since.
 // A cascade that was frozen until all was forgotten would bring back to life what has run,
 // or was canceled.
+//
+// A status that another writer has replaced is read again. After maxTries it gives up
+// without an error: the job is not acknowledged, and comes again.
 func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) error {
 	for range maxTries {
 		if err := mv.readWatermark(ctx); err != nil {
@@ -211,7 +234,9 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 }
 
 // replaced reports whether a newer version of a job is there, or was and has ended, and
-// returns the sequence of the forward: 0 if there is none.
+// returns the sequence of the forward: 0 if there is none. A forward leads to each version
+// but the first. The end of the job leaves a tombstone in its place, which goes after a
+// minute.
 func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error) {
 	m, err := mv.Last(ctx, mv.forward(at.id))
 	switch {
@@ -227,7 +252,11 @@ func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error
 }
 
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
-// ones are closed, and for the same reasons.
+// ones are closed, and for the same reasons. False without an error: a job is still under
+// way, or another worker has written the watermark meanwhile.
+//
+// If the stream went back since the ack position was read, it is not purged up to there:
+// other jobs may have those sequences by now.
 func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
 	backs := mv.Backs()
 	upTo, ok, err := mv.ended(ctx, farConsumer(h))

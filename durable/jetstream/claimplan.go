@@ -10,7 +10,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// claimRequest is a job that is to be claimed.
+// claimRequest is a job that is to be claimed, for one call of Claim. It has no lock: one
+// goroutine at a time works on it. All that the commit rests on is in basis, key, and the
+// quotas' own state; what is refused has these read anew, and begins again as it was.
 type claimRequest struct {
 	h          *driver.Delivery
 	hd         *handle
@@ -27,7 +29,9 @@ type claimRequest struct {
 	refused    bool         // its claim: what it was based on is to be read
 }
 
-// basis is the status that a claim replaces, and the attempts and crashes before it.
+// basis is the status that a claim replaces, and the attempts and crashes before it. The
+// sequence of the status is the condition of the commit. So a claim rests on what was read,
+// however old that is: if anybody has written the status since, it is refused.
 type basis struct {
 	replaces       status
 	begun, crashes int
@@ -35,6 +39,10 @@ type basis struct {
 
 // newClaimRequest returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own permit: what became of it is read first.
+//
+// The limits are those that were read last, without a request. If others are stored by now,
+// the claim is given back once it is written (applyLimits). A claim ahead under a limit is
+// refused here, before anything is read: its permit would be held until the job is due.
 func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery, now time.Time) *claimRequest {
 	j := &claimRequest{h: h, hd: h.Claim.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
@@ -57,11 +65,17 @@ func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery, now time.Time
 
 // planner decides which claims limits let through, and with which permits. It writes only to free what dead workers have.
 // The quotas' own lock guards what it plans by; a plan may be wrong, and then the commit is refused.
+//
+// It never guesses in favor of a claim that the stream could not refuse: each permit and
+// each token has a condition on the message that it rests on.
 type planner struct {
 	*heart
 	notices *notices
 }
 
+// readQuotasOf reads the quotas of jobs, those that are not known well enough. Jobs of one
+// lane, or of a limit for all lanes, share a quota, which is read once. Without limits it
+// makes no request.
 func (qs *quotas) readQuotasOf(ctx context.Context, jobs []*claimRequest, alone bool) error {
 	wanted, lanes := map[string]*driver.StoredLimit{}, map[string]string{}
 	for _, j := range jobs {
@@ -72,7 +86,10 @@ func (qs *quotas) readQuotasOf(ctx context.Context, jobs []*claimRequest, alone 
 	return qs.readQuotas(ctx, wanted, lanes, alone)
 }
 
-// draft is the counter of a quota as claims would change it, and the permits that they take.
+// draft is the counter of a quota as claims would change it, and the permits that they
+// take. The quota itself stays as it is until the commit is stored, so that a plan that is
+// refused leaves no trace. It lives for one round, under p.quotas.mu while it is planned
+// and composed.
 type draft struct {
 	of      *quota
 	c       driver.Counter
@@ -84,6 +101,9 @@ type draft struct {
 
 // differs reports whether what is counted is to be written. Whose turn it is does not matter
 // to a worker that is alone.
+//
+// The permits that are taken do not count: they have messages of their own. So a limit
+// without a rate writes its counter only for the sake of turns.
 func (d *draft) differs(alone bool) bool {
 	was := d.of.counter
 	was.Taken = d.c.Taken
@@ -93,12 +113,14 @@ func (d *draft) differs(alone bool) bool {
 	return was != d.c
 }
 
-// planClaims decides which jobs are claimed, and with which permits. Full are the quotas that have
-// no permit, and the jobs that wait for one there.
+// planClaims decides which jobs are claimed, and with which permits. Full are the quotas
+// that have no permit, and the jobs that wait for one there.
 //
-// It asks no server, since it holds the lock of the quotas. Claims of one call share a draft of each quota: two
-// of them never have one permit, and tokens are counted once for all. The quotas change only when the
-// commit is stored (learn), so that a plan that is refused leaves no trace.
+// It asks no server, since it holds the lock of the quotas. Claims of one call share a
+// draft of each quota: two of them never have one permit, and tokens are counted once for
+// all. A job that keeps the permit of a claim before takes a token at most. One that is
+// only claimed once more by the same worker, since an answer was lost, takes neither: it
+// has them.
 func (pn *planner) planClaims(p *part, jobs []*claimRequest) (drafts map[string]*draft, won []*claimRequest, full map[string][]*claimRequest) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
@@ -147,7 +169,8 @@ func (pn *planner) planClaims(p *part, jobs []*claimRequest) (drafts map[string]
 	return drafts, won, full
 }
 
-// permitAt returns the permit of a quota that a claim has.
+// permitAt returns the permit of a quota that a claim has, or the empty string. A takeover
+// keeps it: were it given back and taken anew, another job could come in between.
 func (s status) permitAt(quota string) string {
 	for _, name := range s.permits {
 		if key, _, ok := parsePermit(name); ok && key == quota {
@@ -157,7 +180,9 @@ func (s status) permitAt(quota string) string {
 	return ""
 }
 
-// claimGroup is what is written together.
+// claimGroup is what is written together, or not at all: the statuses of jobs, their
+// permits and keys, and then the counters. The order matters to learn alone, which finds
+// the sequences by it.
 type claimGroup struct {
 	group  stream.Group
 	jobs   []*claimRequest
@@ -168,6 +193,10 @@ type claimGroup struct {
 // compose returns the writes of planned claims. The count of a limit is written with all claims
 // that are counted there, so these are written together; where only permits are taken each
 // claim is for itself.
+//
+// A counter of tokens has the condition that it is as it was read: two workers that count
+// at one time would both have the token. A turn has none: if one is lost, a worker waits a
+// while longer, and a refusal would cost all claims of the group.
 func (pn *planner) compose(p *part, drafts map[string]*draft, won []*claimRequest, token string) (groups []claimGroup) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
@@ -206,8 +235,9 @@ func (pn *planner) compose(p *part, drafts map[string]*draft, won []*claimReques
 	return groups
 }
 
-// counted reports whether something is counted with the claim but its permits. Then its group has the message of a counter,
-// which all claims under the quota share: so they are one group, and are stored together or not at all.
+// counted reports whether something is counted with the claim but its permits. Then its
+// group has the message of a counter, which all claims under the quota share: so they are
+// one group, and are stored together or not at all. It marks those counters as written.
 func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 	for _, key := range j.quotas {
 		if drafts[key].changed {
@@ -217,9 +247,10 @@ func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 	return is
 }
 
-// add adds the writes of a claim. A permit that is new has the condition that nobody took it since it was read; one that the
-// claim has already is written anew without a condition, since the condition of the status covers it: both
-// change in one commit. The caller holds p.quotas.mu.
+// add adds the writes of a claim. A permit that is new has the condition that nobody took
+// it since it was read; one that the claim has already is written anew without a condition,
+// since the condition of the status covers it: both change in one commit. Permits of the
+// claim before that no limit asks for any more are left. The caller holds p.quotas.mu.
 func (pl *claimGroup) add(p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, stream.Write{Subject: p.fateSubject(j.hd.at), Data: j.hd.status.encode(), Last: stream.Seq(j.basis.replaces.seq)})
@@ -242,6 +273,10 @@ func (pl *claimGroup) add(p *part, j *claimRequest, drafts map[string]*draft) {
 
 // learn notes the result of a commit: its sequences, or that all that it is about is to be read again. To read after an
 // error is the only way to know: a commit without an answer may be stored.
+//
+// What is learned may be old by then, and another claim of this process may have learned
+// more: the next conflict tells. Only a quota that was read lately is planned by, so to
+// forget when it was read is enough.
 func (pl *claimGroup) learn(p *part, res stream.Result) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
@@ -267,11 +302,15 @@ func (pl *claimGroup) learn(p *part, res stream.Result) {
 	}
 }
 
-// sweptAtOnce is how many quotas are swept in one claim.
+// sweptAtOnce is how many quotas are swept in one claim. Each takes a read and perhaps some
+// leases, and the jobs that could be claimed wait for that; the next claim sweeps others.
 const sweptAtOnce = 16
 
 // sweepFor frees what dead workers have of the quotas that are full, and returns the jobs
 // that may be claimed now.
+//
+// Which of many are swept first is chance, as is the order of a map: so none is left out
+// for ever.
 func (pn *planner) sweepFor(ctx context.Context, p *part, full map[string][]*claimRequest) (again []*claimRequest) {
 	n := 0
 	for key, jobs := range full {
@@ -287,6 +326,11 @@ func (pn *planner) sweepFor(ctx context.Context, p *part, full map[string][]*cla
 
 // sweepPermits frees permits whose workers are dead, or which no claim names, of a quota that has
 // none that is free. It returns whether there is one now.
+//
+// One of a process sweeps a quota in sweepWait, and all others find it swept. What it reads
+// is a hint: a permit is freed only by freeDead, on the conditions of its commit. The lock
+// is not held while it asks, so a permit may change hands meanwhile, which isTaken finds
+// out for less than a commit.
 func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 	p.quotas.mu.Lock()
 	q := p.quotas.all[key]
@@ -338,6 +382,10 @@ func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 // freeDead frees one permit. The status of what has it is read as of when that has taken it.
 // If it names the permit, the claim is given back with it, as in a takeover. If it does not,
 // it was removed with its bucket: the permit is left, if nobody has taken it since.
+//
+// Without an answer, and under the lease of a worker that lives, it stays taken: a limit is
+// rather used less than exceeded. The claims of this worker are not freed here, since
+// reconciling does that.
 func (pn *planner) freeDead(ctx context.Context, p *part, name, lane string, s permit) bool {
 	ctx, cancel := context.WithTimeout(ctx, stream.AnswerTimeout)
 	defer cancel()

@@ -62,7 +62,8 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	return newEngine(c.Queue, parts, cancel), nil
 }
 
-// newConfig returns the options of a call, with the defaults.
+// newConfig returns the options of a call, with the defaults. It panics on nil, before
+// anything is sent. Backup and Restore pass over the options that are not theirs.
 func newConfig(call string, nc *nats.Conn, opts []Option) *config {
 	if nc == nil {
 		panic(fmt.Sprintf("jetstream: %s: nil connection", call))
@@ -77,7 +78,9 @@ func newConfig(call string, nc *nats.Conn, opts []Option) *config {
 	return c
 }
 
-// openAll opens the partitions.
+// openAll opens the partitions, one after the other: the first one says how many there are,
+// and which buckets they have. Only after all of them are there is the reserve stored. An
+// error leaves the streams that were made: the next Connect finds them, and makes the rest.
 func (c *config) openAll(ctx context.Context, d *stream.Denials, nc *stream.Conn) (parts []*part, err error) {
 	if err := c.noJetStream(ctx, nc); err != nil {
 		return nil, err
@@ -108,7 +111,8 @@ func (c *config) openAll(ctx context.Context, d *stream.Denials, nc *stream.Conn
 }
 
 // openPart finds or makes a partition's stream. The first one to make it decides its
-// geometry.
+// geometry. A try that was cut off is of no use, and the next begins with a new part, so
+// nothing that was half read is used.
 func openPart(ctx context.Context, c *config, d *stream.Denials, i int, nc *stream.Conn) (*part, error) {
 	p := c.newPart(nc, d, streamName(c.Queue, i), i)
 	ctx, stop := d.During(ctx, stream.APIOf(p.Name))
@@ -119,6 +123,12 @@ func openPart(ctx context.Context, c *config, d *stream.Denials, i int, nc *stre
 	return p, nil
 }
 
+// open reads all that is fixed of a stream, and then how it stands. The version is compared
+// before anything else is read, since a newer one may have changed what the rest means. The
+// clock is read before the watermark is used, and both before any job is stored or read.
+//
+// A server of the engine's own has no other workers, so the heartbeats of those before are
+// removed: their claims are taken over at once, and not after a lease.
 func (p *part) open(ctx context.Context, c *config) error {
 	info, err := p.findOrMake(ctx, c)
 	if err != nil {
@@ -195,7 +205,10 @@ func (c *config) compare(s *natsjs.StreamConfig) error {
 	return nil
 }
 
-// findOrMake returns what the server says of a partition's stream, which it makes if it is not there.
+// findOrMake returns what the server says of a partition's stream, which it makes if it is
+// not there. Of two that make it at one time one gets CodeNameInUse, and takes the other's
+// as it is: what contradicts its options is found by compare. The conditions of the writes
+// do the work of the server's window for duplicates, so that is short.
 func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, error) {
 	info := &natsjs.StreamInfo{}
 	err := p.Ask(ctx, "STREAM.INFO."+p.Name, nil, info)
@@ -241,6 +254,9 @@ func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamI
 
 // limit returns how large a stream may get. A process that has the queue alone says so anew
 // each time, but leaves room for the ends of the jobs that are there.
+//
+// It never shrinks below what is stored and a quarter more: a stream above its limit takes
+// no writes, and so no ends.
 func (c *config) limit(info *natsjs.StreamInfo) int64 {
 	if c.Own == nil || c.Existing || c.MaxBytes == 0 {
 		return info.Config.MaxBytes
@@ -260,6 +276,10 @@ const (
 // refused or ctx ends. A question that nobody answers is usual while servers start or
 // elect a leader: what was sent to the one that is gone is lost, and to wait for its
 // answer as long as ctx lasts is to wait for nothing.
+//
+// The first try is short, and each takes twice as long as the last: a question to a server
+// that is gone costs two seconds, and one to a cluster that is slow is not repeated for
+// ever. A refusal ends it at once, since no time makes it better.
 func patiently(ctx context.Context, f func(try context.Context) error) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -283,6 +303,9 @@ func patiently(ctx context.Context, f func(try context.Context) error) error {
 
 // noJetStream returns an error if nobody answers on a connection to a server without JetStream, or in the domain.
 // Where that server has one, it may be starting, or electing a leader.
+//
+// It is asked three times, and says nothing against a server that answers with an error, or
+// late: only the message that nobody listens counts.
 func (c *config) noJetStream(ctx context.Context, nc *stream.Conn) error {
 	if has, _ := nc.NC.ConnectedServerJetStream(); has && c.Domain == "" || !nc.NC.IsConnected() {
 		return nil

@@ -16,12 +16,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// admission decides whether a job still fits: a full store must have room for claims and ends, or nothing ends and it
-// stays full. So the last fifth takes no new jobs; and from seven tenths on what has ended is removed at once, instead
-// of with its bucket.
+// admission decides whether a job still fits: a full store must have room for claims and
+// ends, or nothing ends and it stays full. So the last fifth takes no new jobs; and from
+// seven tenths on what has ended is removed at once, instead of with its bucket.
 //
-// Mu guards the reserve and what is known of the account. The stream counts its bytes itself, and nothing has to be read
-// together with them: they are an estimate between two answers of the server. It decides nothing about a single job.
+// Mu guards the reserve and what is known of the account. The stream counts its bytes
+// itself, and nothing has to be read together with them: they are an estimate between two
+// answers of the server. It decides nothing about a single job.
 type admission struct {
 	*buckets
 	local    bool  // the server is of this process
@@ -152,8 +153,8 @@ func (a *admission) syncRoom(ctx context.Context) error {
 	return nil
 }
 
-// readAccount reads how much the account may still store. A user that may not ask is not told. The error is
-// that of an account that may have too few consumers.
+// readAccount reads how much the account may still store. A user that may not ask is not
+// told. The error is that of an account that may have too few consumers.
 //
 // Without an answer what was known stays. It is asked once by Connect, and by Adds only
 // where there is a limit. An account that has a limit for each number of replicas has it as
@@ -202,7 +203,8 @@ type reserve struct {
 	account  accountLimit
 }
 
-// isFull reports whether jobs that are there have taken the reserve, or the server has no room. admission.mu is held.
+// isFull reports whether jobs that are there have taken the reserve, or the server has no
+// room. admission.mu is held.
 func (r *reserve) isFull() bool { return r.used || r.refused }
 
 // fullFor is in the ctx of what may not use the reserve.
@@ -212,17 +214,18 @@ func withoutReserve(ctx context.Context) context.Context {
 	return context.WithValue(ctx, fullFor{}, true)
 }
 
-// The reserve is for the limit of the whole server. Other streams fill that, too, and no client can
-// query how full it is. The reserve is messages of the subject v.1 that say nothing, and one of v.0
-// that says that they are there. When the server refuses a write that is not an Add or a move, v.0
-// is removed first: nobody adds jobs while it is missing. A process that has just seen it may add jobs
-// for another half second. Then the messages of v.1 are removed, all but one, and claims and ends
-// have their room. Each end gives back more than it takes. Workers store the reserve again as soon as it
-// fits.
+// The reserve is for the limit of the whole server. Other streams fill that, too, and no
+// client can query how full it is. The reserve is messages of the subject v.1 that say
+// nothing, and one of v.0 that says that they are there. When the server refuses a write
+// that is not an Add or a move, v.0 is removed first: nobody adds jobs while it is missing.
+// A process that has just seen it may add jobs for another half second. Then the messages
+// of v.1 are removed, all but one, and claims and ends have their room. Each end gives back
+// more than it takes. Workers store the reserve again as soon as it fits.
 //
-// A batch that meets the limit in its middle is stored in part, by a server that is alone, and not
-// answered. So in a store whose reserve is used each end is a commit by itself. And the limit
-// of an account, which a client can query, is kept as MaxBytes is: the last fifth takes no jobs.
+// A batch that meets the limit in its middle is stored in part, by a server that is alone,
+// and not answered. So in a store whose reserve is used each end is a commit by itself. And
+// the limit of an account, which a client can query, is kept as MaxBytes is: the last fifth
+// takes no jobs.
 const (
 	reserveBytes = 2 << 20
 	reserveShare = 4        // of the room that there is when the stream is made, as one part of so many

@@ -28,8 +28,8 @@ const (
 )
 
 const (
-	// A server has five seconds for what is sent to it at one time. It writes each message to its disk by
-	// itself, where sync_interval is always.
+	// A server has five seconds for what is sent to it at one time. It writes each message
+	// to its disk by itself, where sync_interval is always.
 	chunkSize = 8 << 10
 	blockSize = 16 << 10 // of what is compressed by itself, and so comes at one time
 
@@ -54,10 +54,10 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 }
 
 // Restore makes a queue from a directory that Backup has written, on a server or cluster
-// that has no queue of the name. The option WithQueue must be the name of the original,
-// and WithReplicas may differ from it. It also uses WithDomain. It needs NATS 2.15. It returns durable.ErrVersion for a backup
-// of a newer version. After an error it deletes the stream that it has restored in part.
-// Streams of other partitions may remain: delete them.
+// that has no queue of the name. The option WithQueue must be the name of the original, and
+// WithReplicas may differ from it. It also uses WithDomain. It needs NATS 2.15. It returns
+// durable.ErrVersion for a backup of a newer version. After an error it deletes the stream
+// that it has restored in part. Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := newConfig("Restore", nc, opts)
 	if err := stream.CheckServer(nc, stream.LeastRestore); err != nil && c.Domain == "" {
@@ -69,7 +69,8 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) err
 // eachStream calls f for one stream of the queue after the other; the description of the
 // first says how many there are. No two of them are of one moment, and need not be: a
 // commit covers one stream, and no job is in two. An error ends it, and leaves what was
-// done before.
+// done before. A denial is the error, though the request that met it has only waited in
+// vain.
 func (c *config) eachStream(ctx context.Context, call string, nc *nats.Conn, dir string,
 	f func(ctx context.Context, d *stream.Denials, name, dir string) (backup, error)) error {
 	d := stream.WatchDenials(nc)
@@ -123,6 +124,9 @@ func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string
 // restore makes one stream anew. All that can be compared is compared before the server is
 // asked for anything: the name, which is in each subject, and the version. The number of
 // replicas is that of the original, except if the program gives another.
+//
+// The claims in it are taken over after a lease, as those of workers that died: the
+// heartbeats in it are old.
 func (c *config) restore(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
 	meta, err := os.ReadFile(filepath.Join(dir, metaFile))
 	if err == nil {
@@ -174,7 +178,8 @@ func (c *config) send(ctx context.Context, nc *nats.Conn, name string, b backup,
 }
 
 // sendAll sends the chunks. An empty one is the end. Each is answered before the next is
-// sent, so the server decides how fast it goes, and memory is needed for one chunk.
+// sent, so the server decides how fast it goes, and memory is needed for one chunk. An
+// answer that is lost ends the restore.
 func (c *config) sendAll(ctx context.Context, nc *nats.Conn, to string, from io.Reader) error {
 	chunk := make([]byte, chunkSize)
 	for {
@@ -208,12 +213,16 @@ func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, bod
 }
 
 // copier writes a stream to an archive. It has no lock: one goroutine copies. It removes
-// nothing, and writes nothing but the message b.
+// nothing, and writes nothing but the message b. Its memory is for a page and a block,
+// however large the stream.
 type copier struct{ *buckets }
 
 // holdStatuses stores the message b: a backup is under way, and no status is removed. It
 // lapses by itself, so a backup that was killed delays removals by backupTTL, and a backup
 // that ends says nothing: another one may be under way.
+//
+// The write of it is also the witness of the end: all that was written before has lower
+// sequences.
 func (c *copier) holdStatuses(ctx context.Context) (stream.Witness, error) {
 	w := stream.Write{Subject: c.backupSubject(), Data: []byte("backup"), Rollup: true, TTL: backupTTL}
 	written, err := c.WriteSeq(ctx, w)
@@ -223,6 +232,9 @@ func (c *copier) holdStatuses(ctx context.Context) (stream.Witness, error) {
 // copyTo writes the stream to an archive, and returns its description. The description is
 // read first, so the restored stream has the settings and the version that the stream had
 // then: Connect raises a version, and never lowers one.
+//
+// A stream of a newer version is refused, as by Connect: this package may not know what a
+// restore of it needs.
 func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	err = c.Ask(ctx, "STREAM.INFO."+c.Name, nil, &b)
 	if stream.IsCode(err, stream.CodeNoStream) {
@@ -253,9 +265,10 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 	return b, errors.Join(a.err, compressed.Close())
 }
 
-// copyAll reads all messages, up to one that it writes itself: a stream that is written to has no other end. Pages may come
-// from a server that is behind, and a last message that is missing shows that. The message b is written
-// again and again while that lasts, since it expires with a program that was killed.
+// copyAll reads all messages, up to one that it writes itself: a stream that is written to
+// has no other end. Pages may come from a server that is behind, and a last message that is
+// missing shows that. The message b is written again and again while that lasts, since it
+// expires with a program that was killed.
 //
 // It reads each message once, PageSize of them with a request, and keeps one page in
 // memory. The messages b are left out: in a restored stream one would stop removals for a

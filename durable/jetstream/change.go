@@ -316,8 +316,8 @@ func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, 
 	return ok, err
 }
 
-// canceledOf returns the jobs of a worker's claims that are to be canceled, and removes the requests for claims that
-// have ended.
+// canceledOf returns the jobs of a worker's claims that are to be canceled, and removes the
+// requests for claims that have ended.
 //
 // It costs one read with each heartbeat, and one for each request that is there. A request
 // is compared with the sequence of the claim: a later claim of the same worker is not

@@ -138,9 +138,10 @@ func (cl *claimer) survey(ctx context.Context, p *part, jobs []*claimRequest, to
 	return rest, cmp.Or(err, p.readKeys(ctx, rest))
 }
 
-// claimable returns the jobs that have not ended, and are not claimed by another worker that lives, by their
-// statuses. Any other job would make the server refuse all that is written with it, and its status stays so
-// for a while. claimable sets the results of these.
+// claimable returns the jobs that have not ended, and are not claimed by another worker
+// that lives, by their statuses. Any other job would make the server refuse all that is
+// written with it, and its status stays so for a while. claimable sets the results of
+// these.
 //
 // It reads the lease of each other worker once. Without an answer the job stays in: then
 // the commit is refused, and standing finds out why.
@@ -339,10 +340,10 @@ func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, to
 	return b, nil
 }
 
-// applyLimits reads the limits and pauses once jobs are claimed, as of then. If they have changed, it gives
-// back the claims of jobs that are covered otherwise now, and these are asked for again. So each claim that
-// begins after a change of limits or pauses obeys it, and claims that none covers cost one read for each call
-// of Claim.
+// applyLimits reads the limits and pauses once jobs are claimed, as of then. If they have
+// changed, it gives back the claims of jobs that are covered otherwise now, and these are
+// asked for again. So each claim that begins after a change of limits or pauses obeys it,
+// and claims that none covers cost one read for each call of Claim.
 //
 // They are read as of the last claim of the call: what was stored before that is seen, also
 // by a server that is behind. Without an answer nobody knows, and all claims are given
@@ -386,8 +387,8 @@ func coveredAlike(a, b *driver.FlowControl, r *driver.Record, at time.Time) bool
 	return (pausedX > 0) == (pausedY > 0) && slices.EqualFunc(x, y, same)
 }
 
-// endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets their results. It
-// returns the others, and those whose end is to be tried again.
+// endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets
+// their results. It returns the others, and those whose end is to be tried again.
 //
 // Such a job was handed back after it had begun and left its key, and a newer one has taken
 // that since. It is not claimed and run for nothing. Its end is the same commit as that of

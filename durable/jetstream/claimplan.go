@@ -11,8 +11,8 @@ import (
 )
 
 // claimRequest is a job that is to be claimed, for one call of Claim. It has no lock: one
-// goroutine at a time works on it. All that the commit rests on is in basis, key, and the
-// quotas' own state; what is refused has these read anew, and begins again as it was.
+// goroutine at a time works on it. All that its commit rests on is in basis, key and the
+// quotas; after a refusal these are read anew, and all else is decided again.
 type claimRequest struct {
 	h          *driver.Delivery
 	hd         *handle
@@ -37,12 +37,13 @@ type basis struct {
 	begun, crashes int
 }
 
-// newClaimRequest returns a job that is to be claimed. One that may be claimed already must not wait
-// for its own permit: what became of it is read first.
+// newClaimRequest returns a job that is to be claimed. One that may be claimed already must
+// not wait for its own permit: what became of it is read first.
 //
 // The limits are those that were read last, without a request. If others are stored by now,
 // the claim is given back once it is written (applyLimits). A claim ahead under a limit is
-// refused here, before anything is read: its permit would be held until the job is due.
+// barred: it would hold a permit until the job is due. So is one of a suspect, which must
+// be exact.
 func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery, now time.Time) *claimRequest {
 	j := &claimRequest{h: h, hd: h.Claim.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
@@ -63,11 +64,12 @@ func newClaimRequest(flow *driver.FlowControl, h *driver.Delivery, now time.Time
 	return j
 }
 
-// planner decides which claims limits let through, and with which permits. It writes only to free what dead workers have.
-// The quotas' own lock guards what it plans by; a plan may be wrong, and then the commit is refused.
+// planner decides which claims limits let through, and with which permits. It writes only
+// to free what dead workers have. The quotas' own lock guards what it plans by; a plan may
+// be wrong, and then the commit is refused.
 //
-// It never guesses in favor of a claim that the stream could not refuse: each permit and
-// each token has a condition on the message that it rests on.
+// So a limit is kept by the conditions alone, whatever planners of other processes do at
+// the same time.
 type planner struct {
 	*heart
 	notices *notices
@@ -170,7 +172,7 @@ func (pn *planner) planClaims(p *part, jobs []*claimRequest) (drafts map[string]
 }
 
 // permitAt returns the permit of a quota that a claim has, or the empty string. A takeover
-// keeps it: were it given back and taken anew, another job could come in between.
+// keeps it, and so needs none that is free.
 func (s status) permitAt(quota string) string {
 	for _, name := range s.permits {
 		if key, _, ok := parsePermit(name); ok && key == quota {
@@ -181,8 +183,8 @@ func (s status) permitAt(quota string) string {
 }
 
 // claimGroup is what is written together, or not at all: the statuses of jobs, their
-// permits and keys, and then the counters. The order matters to learn alone, which finds
-// the sequences by it.
+// permits and keys, and then the counters. Only learn needs that order: it finds the
+// sequences by it.
 type claimGroup struct {
 	group  stream.Group
 	jobs   []*claimRequest
@@ -190,20 +192,22 @@ type claimGroup struct {
 	drafts []*draft
 }
 
-// compose returns the writes of planned claims. The count of a limit is written with all claims
-// that are counted there, so these are written together; where only permits are taken each
-// claim is for itself.
+// compose returns the writes of planned claims. The count of a limit is written with all
+// claims that are counted there, so these are written together; where only permits are
+// taken each claim is for itself.
 //
 // A counter of tokens has the condition that it is as it was read: two workers that count
-// at one time would both have the token. A turn has none: if one is lost, a worker waits a
-// while longer, and a refusal would cost all claims of the group.
+// at one time would both have the token. A turn that is written with claims has none: if
+// one is lost, a worker waits a while longer, and a refusal would cost all claims of the
+// group. One that is written by itself may be refused, and nobody minds.
 func (pn *planner) compose(p *part, drafts map[string]*draft, won []*claimRequest, token string) (groups []claimGroup) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	var together claimGroup
 	now := p.Now()
 	for _, j := range won {
-		// Nothing is attempt 2 of 1: a job whose last attempt never ended is claimed for its burial.
+		// Nothing is attempt 2 of 1: a job whose last attempt never ended is claimed for
+		// its burial.
 		j.hd.status = status{
 			fate: claimed, token: j.hd.token(token), worker: pn.c.Name, permits: j.permits, exact: j.h.Exact,
 			attempt: min(j.basis.begun, j.h.Record.MaxAttempts) + 1, crashes: j.basis.crashes,
@@ -250,7 +254,8 @@ func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 // add adds the writes of a claim. A permit that is new has the condition that nobody took
 // it since it was read; one that the claim has already is written anew without a condition,
 // since the condition of the status covers it: both change in one commit. Permits of the
-// claim before that no limit asks for any more are left. The caller holds p.quotas.mu.
+// claim before that no limit asks for any more are given back. The caller holds
+// p.quotas.mu.
 func (pl *claimGroup) add(p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, stream.Write{Subject: p.fateSubject(j.hd.at), Data: j.hd.status.encode(), Last: stream.Seq(j.basis.replaces.seq)})
@@ -271,8 +276,9 @@ func (pl *claimGroup) add(p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.group = append(pl.group, j.key...)
 }
 
-// learn notes the result of a commit: its sequences, or that all that it is about is to be read again. To read after an
-// error is the only way to know: a commit without an answer may be stored.
+// learn notes the result of a commit: its sequences, or that all that it is about is to be
+// read again. To read after an error is the only way to know: a commit without an answer
+// may be stored.
 //
 // What is learned may be old by then, and another claim of this process may have learned
 // more: the next conflict tells. Only a quota that was read lately is planned by, so to

@@ -24,11 +24,13 @@ import (
 // is written with the mark and removed at the end, says after a crash that it is to. A
 // status must outlive its job: if it were gone first, the job would look as if it waited.
 //
-// A server that is killed may take the removal of jobs back, and not that of statuses: NATS 2.15 keeps the file of a
-// block that has become empty if tombstones of older blocks are in it, writes none for the messages of the block
-// itself, and reads them again when it starts. The note tells such a job from one that has come late.
+// A server that is killed may take the removal of jobs back, and not that of statuses: NATS
+// 2.15 keeps the file of a block that has become empty if tombstones of older blocks are in
+// it, writes none for the messages of the block itself, and reads them again when it
+// starts. The note tells such a job from one that has come late.
 
-// resumeEvery is how many closings, a minute or more, are between two looks for those that were left.
+// resumeEvery is how many closings, a minute or more, are between two looks for those that
+// were left.
 const resumeEvery = 120
 
 // closer closes near buckets in which all has ended, and removes their statuses. One

@@ -20,28 +20,30 @@ import (
 )
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12.7 or later),
-// and makes the queue's streams if they are not there; see [WithExistingOnly]. An option that is
-// not given takes the stored value, and one that contradicts it is an error. While the
-// servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
+// and makes the queue's streams if they are not there; see [WithExistingOnly]. An option
+// that is not given takes the stored value, and one that contradicts it is an error. While
+// the servers are starting, or elect a leader, Connect repeats its requests until ctx ends,
 // or for a minute if ctx has no deadline. A server's refusal is an error at once, and so is
 // durable.ErrVersion: a newer version of this package has stored the queue.
 //
 // Connect refuses a stream whose settings lose jobs, and names them, such as a max_age. If
-// somebody changes them later, Add and Health return such an error, and it is in the log, until they
-// are right again. A server with fewer than 16 consumers for the stream (max_consumers) is refused,
-// too. If they do not suffice for all sets of kinds (see above, Kinds), Health and the log say so.
+// somebody changes them later, Add and Health return such an error, and it is in the log,
+// until they are right again. A server with fewer than 16 consumers for the stream
+// (max_consumers) is refused, too. If they do not suffice for all sets of kinds (see above,
+// Kinds), Health and the log say so.
 //
 // If the server denies a request of the connection's user, in Connect or later, the error
 // wraps nats.ErrPermissionViolation and names the subject. For this Connect wraps the
 // connection's error handler; a handler that is set later must call the earlier one.
 // NATS.md says which rights a user needs.
 //
-// A job that is larger than the server's max_payload, as it is stored, is durable.ErrInvalid: with
-// the default of 1 MiB every job fits. Connect returns an error if max_payload is less than 16 KiB.
+// A job that is larger than the server's max_payload, as it is stored, is
+// durable.ErrInvalid: with the default of 1 MiB every job fits. Connect returns an error if
+// max_payload is less than 16 KiB.
 //
-// The connection stays the caller's: Close of the engine leaves it open. It must
-// reconnect for ever: make it with nats.MaxReconnects(-1). Any other connection is an
-// error, since the queue would stand still once it gave up. Connect panics on nil.
+// The connection stays the caller's: Close of the engine leaves it open. It must reconnect
+// for ever: make it with nats.MaxReconnects(-1). Any other connection is an error, since
+// the queue would stand still once it gave up. Connect panics on nil.
 func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine, error) {
 	c := newConfig("Connect", nc, opts)
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
@@ -233,12 +235,12 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 	return info, err
 }
 
-// updateStream changes what may be changed of a stream, in one update: its limit, its version, what
-// the engine needs of the server, and that it is complete. A new stream's metadata is changed so that the server writes what it knows
-// of the stream once more. When it is killed while it makes a stream, the file may be
-// there without its checksum, and a start passes the stream over; a stream that is made
-// anew then has all messages, but does not write a file that is there. It would be passed
-// over at each start.
+// updateStream changes what may be changed of a stream, in one update: its limit, its
+// version, what the engine needs of the server, and that it is complete. A new stream's
+// metadata is changed so that the server writes what it knows of the stream once more. When
+// it is killed while it makes a stream, the file may be there without its checksum, and a
+// start passes the stream over; a stream that is made anew then has all messages, but does
+// not write a file that is there. It would be passed over at each start.
 func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamInfo, version int) (*natsjs.StreamInfo, error) {
 	s := info.Config
 	s.MaxBytes = c.limit(info)
@@ -301,8 +303,9 @@ func patiently(ctx context.Context, f func(try context.Context) error) error {
 	}
 }
 
-// noJetStream returns an error if nobody answers on a connection to a server without JetStream, or in the domain.
-// Where that server has one, it may be starting, or electing a leader.
+// noJetStream returns an error if nobody answers on a connection to a server without
+// JetStream, or in the domain. Where that server has one, it may be starting, or electing a
+// leader.
 //
 // It is asked three times, and says nothing against a server that answers with an error, or
 // late: only the message that nobody listens counts.

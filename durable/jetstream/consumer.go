@@ -41,8 +41,9 @@ func (cs *consumers) emptied(ctx context.Context, consumer string) (last uint64,
 	return last, err
 }
 
-// ended is the same though a consumer has more, and all says whether it has none. A consumer on a server that is
-// behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
+// ended is the same though a consumer has more, and all says whether it has none. A
+// consumer on a server that is behind, as one is that was started again, does not know of
+// what came last. So the leader is asked, too.
 //
 // It costs one request, and on several replicas one more to the leader. Without an answer
 // within SilentAfter a consumer counts as one that has more: then its bucket stays open,
@@ -127,7 +128,8 @@ func (cs *consumers) createConsumer(ctx context.Context, patience time.Duration,
 	}}, nil)
 }
 
-// deleteConsumer removes a consumer, if it is there. One whose server is silent is removed, too, without an answer.
+// deleteConsumer removes a consumer, if it is there. One whose server is silent is removed,
+// too, without an answer.
 func (cs *consumers) deleteConsumer(ctx context.Context, name string) error {
 	err := cs.RemoveConsumer(ctx, name, stream.SilentAfter)
 	if errors.Is(err, driver.ErrNotFound) || stream.TimedOut(ctx, err) {

@@ -112,10 +112,7 @@ func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string
 		return b, err
 	}
 	meta, err := json.MarshalIndent(b, "", "  ")
-	if err != nil {
-		return b, err
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return b, err
 	}
 	return b, os.WriteFile(filepath.Join(dir, metaFile), meta, 0o600)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Messages that were asked for and not handed on yet take memory here, and in the server, which
@@ -31,10 +32,11 @@ const (
 type budget struct {
 	size int
 
+	users atomic.Int64 // readers that wait at queues
+
 	mu    sync.Mutex
 	freed *sync.Cond
 	free  int
-	users int
 	turns []int64 // of those that wait
 }
 
@@ -84,18 +86,12 @@ func (b *budget) give(n int) {
 }
 
 // join adds n to the number of readers that use the budget.
-func (b *budget) join(n int) {
-	b.mu.Lock()
-	b.users += n
-	b.mu.Unlock()
-}
+func (b *budget) join(n int64) { b.users.Add(n) }
 
 // part returns what one reader may take so that there is some for all. Those that wait at
 // queues use it: each holds its bytes for as long as it waits, whether a job comes or not.
 func (b *budget) part(most int) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return min(most, b.size/max(1, b.users))
+	return min(most, b.size/max(1, int(b.users.Load())))
 }
 
 // budgets are those of a worker, for all its partitions together: the server counts what a

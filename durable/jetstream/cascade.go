@@ -154,18 +154,17 @@ func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	return nil
 }
 
-// moveLate takes care of a job whose near bucket is closed when it is moved there: that
-// was done by a clock that was ahead, or the job has come to its far bucket late, as the
-// first try of an insert can on a stream of several replicas. It is stored as a new
-// version in the first open bucket, and is acknowledged then. It is acknowledged without
-// that only if it has ended, or a newer version is there. A job that a worker has claimed comes
-// again.
+// moveLate takes care of a job whose near bucket is closed when it is moved there: that was
+// done by a clock that was ahead, or the job has come to its far bucket late, as the first
+// try of an insert can on a stream of several replicas. It is stored as a new version in
+// the first open bucket, and is acknowledged then. It is acknowledged without that only if
+// it has ended, or a newer version is there. A job that a worker has claimed comes again.
 //
-// First a status that says that it waits, if there is none, and then a look whether its
-// message is there still: if it is the job has not ended, since the statuses of what has
-// ended are removed after that. And as long as that status is there it has not ended since.
-// A cascade that was frozen until all was forgotten would bring back to life what has run,
-// or was canceled.
+// First it writes a status that says that the job waits, if there is none, and then it
+// looks whether the message is there still: if it is the job has not ended, since the
+// statuses of what has ended are removed after that. And as long as that status is there it
+// has not ended since. A cascade that was frozen until all was forgotten would bring back
+// to life what has run, or was canceled.
 //
 // A status that another writer has replaced is read again. After maxTries it gives up
 // without an error: the job is not acknowledged, and comes again.
@@ -239,13 +238,8 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 // minute.
 func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error) {
 	m, err := mv.Last(ctx, mv.forward(at.id))
-	switch {
-	case err != nil:
-		return 0, false, err
-	case m.Seq == 0:
-		return 0, at.version > 0, nil // it goes with the end
-	case len(m.Data) == 0:
-		return m.Seq, true, nil
+	if err != nil || len(m.Data) == 0 {
+		return m.Seq, m.Seq > 0 || at.version > 0, err
 	}
 	newest, err := parseForward(at.id, m.Data)
 	return m.Seq, newest.version > at.version, err

@@ -57,7 +57,9 @@ func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) 
 	cl.claimAll(ctx, p, free, token)
 	results := make([]driver.ClaimResult, len(held))
 	for i, j := range all {
-		results[i] = j.result
+		if results[i] = j.result; j.result.Status == driver.Granted {
+			results[i].At = j.tokenAt
+		}
 	}
 	cl.applyLimits(ctx, p, held, results, flow)
 	cl.reconciler.claims[p.number].answered(held, results)
@@ -227,16 +229,13 @@ func (cl *claimer) commitClaims(ctx context.Context, p *part, drafts map[string]
 
 // confirmAll is confirm of claims that are written. The mark of each bucket is read once
 // for all of them: a claim that came about in a closed bucket was written after the
-// statuses there were removed, and so long after the mark. The time of a token stays, since
-// confirm does not know it.
+// statuses there were removed, and so long after the mark.
 func (cl *claimer) confirmAll(ctx context.Context, p *part, jobs []*claimRequest, open map[int64]error) {
 	for _, j := range jobs {
 		if _, asked := open[j.hd.at.bucket]; !asked && !j.hd.stale() {
 			open[j.hd.at.bucket] = p.stillOpen(ctx, j.hd)
 		}
-		at := j.result.At
 		j.result = cl.confirm(ctx, p, j.h, open[j.hd.at.bucket])
-		j.result.At = at
 	}
 }
 
@@ -280,16 +279,13 @@ func (cl *claimer) restand(ctx context.Context, p *part, jobs []*claimRequest, t
 			again = append(again, j) // nothing is known of it: the next conflict tells
 			continue
 		}
-		at := j.result.At
 		b, v := cl.standing(ctx, p, j.h, token)
-		if v == nil {
-			j.basis = b
-			again = append(again, j)
+		if v != nil {
+			j.result = *v
 			continue
 		}
-		if j.result = *v; v.Status == driver.Granted { // the answer was lost
-			j.result.At = at
-		}
+		j.basis = b
+		again = append(again, j)
 	}
 	return again
 }

@@ -21,6 +21,7 @@ type claimRequest struct {
 	quotas     []string              // of each
 	basis      basis
 	result     driver.ClaimResult
+	tokenAt    time.Time    // as it was planned last
 	permits    []string     // that its claim has
 	took       []string     // those of them that are new
 	key        stream.Group // that leaves the key of a job with FreeWhenBegun
@@ -120,9 +121,7 @@ func (d *draft) differs(alone bool) bool {
 //
 // It asks no server, since it holds the lock of the quotas. Claims of one call share a
 // draft of each quota: two of them never have one permit, and tokens are counted once for
-// all. A job that keeps the permit of a claim before takes a token at most. One that is
-// only claimed once more by the same worker, since an answer was lost, takes neither: it
-// has them.
+// all.
 func (pn *planner) planClaims(p *part, jobs []*claimRequest) (drafts map[string]*draft, won []*claimRequest, full map[string][]*claimRequest) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
@@ -133,42 +132,54 @@ func (pn *planner) planClaims(p *part, jobs []*claimRequest) (drafts map[string]
 			j.result = *j.barred
 			continue
 		}
-		counters, has := make([]*driver.Counter, len(j.limits)), make([]bool, len(j.limits))
-		j.permits, j.took = nil, nil
-		for k, key := range j.quotas {
-			d := drafts[key]
-			if d == nil {
-				q := p.quotas.all[key]
-				d = &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: j.limits[k].Rate > 0}
-				d.c.Taken, drafts[key] = q.used, d
-			}
-			counters[k] = &d.c
-			if kept := j.basis.replaces.permitAt(key); kept != "" {
-				has[k], j.permits = true, append(j.permits, kept)
-			}
-		}
-		if j.result = (driver.ClaimResult{Status: driver.Granted}); j.basis.replaces.worker != pn.c.Name || slices.Contains(has, false) {
-			j.result = driver.Take(j.limits, counters, has, pn.c.Name, now)
-		} else { // the answer was lost: it has all it needs
-			j.result.At = driver.TokenValidBy(j.limits, now)
+		if pn.plan(p.quotas, j, drafts, now); j.result.Status == driver.Granted {
+			won = append(won, j)
+			continue
 		}
 		for k, key := range j.quotas {
-			d := drafts[key]
-			d.changed = d.differs(pn.others.Load() == 0)
-			if j.result.Status == driver.Granted && !has[k] {
-				i := d.of.freePermit(j.limits[k], d.chosen)
-				d.chosen[i] = true
-				j.took = append(j.took, permitOf(key, i))
-			}
-			if n := j.limits[k].Running; j.result.Status == driver.Throttled && j.result.Limit == j.limits[k].ID && n > 0 && d.c.Taken >= n {
+			if l := j.limits[k]; l.ID == j.result.Limit && l.Running > 0 && drafts[key].c.Taken >= l.Running {
 				full[key] = append(full[key], j)
 			}
 		}
-		if j.permits = append(j.permits, j.took...); j.result.Status == driver.Granted {
-			won = append(won, j)
-		}
 	}
 	return drafts, won, full
+}
+
+// plan decides about one job, and counts it in the drafts of its quotas. A turn may change
+// there also if the job is refused. A job that keeps the permit of a claim before takes a
+// token at most. One that is only claimed once more by the same worker, since an answer was
+// lost, takes neither: it has them. The caller holds qs.mu.
+func (pn *planner) plan(qs *quotas, j *claimRequest, drafts map[string]*draft, now time.Time) {
+	counters, has := make([]*driver.Counter, len(j.limits)), make([]bool, len(j.limits))
+	j.permits, j.took = nil, nil
+	for k, key := range j.quotas {
+		d := drafts[key]
+		if d == nil {
+			q := qs.all[key]
+			d = &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: j.limits[k].Rate > 0}
+			d.c.Taken, drafts[key] = q.used, d
+		}
+		counters[k] = &d.c
+		if kept := j.basis.replaces.permitAt(key); kept != "" {
+			has[k], j.permits = true, append(j.permits, kept)
+		}
+	}
+	if j.basis.replaces.worker != pn.c.Name || slices.Contains(has, false) {
+		j.result = driver.Take(j.limits, counters, has, pn.c.Name, now)
+	} else { // the answer was lost: it has all it needs
+		j.result = driver.ClaimResult{Status: driver.Granted, At: driver.TokenValidBy(j.limits, now)}
+	}
+	j.tokenAt = j.result.At
+	for k, key := range j.quotas {
+		d := drafts[key]
+		d.changed = d.differs(pn.others.Load() == 0)
+		if j.result.Status == driver.Granted && !has[k] {
+			i := d.of.freePermit(j.limits[k], d.chosen)
+			d.chosen[i] = true
+			j.took = append(j.took, permitOf(key, i))
+		}
+	}
+	j.permits = append(j.permits, j.took...)
 }
 
 // permitAt returns the permit of a quota that a claim has, or the empty string. A takeover
@@ -280,9 +291,8 @@ func (pl *claimGroup) add(p *part, j *claimRequest, drafts map[string]*draft) {
 // read again. To read after an error is the only way to know: a commit without an answer
 // may be stored.
 //
-// What is learned may be old by then, and another claim of this process may have learned
-// more: the next conflict tells. Only a quota that was read lately is planned by, so to
-// forget when it was read is enough.
+// What it notes may be old already, since others use the quotas, too: the next conflict
+// tells. A quota whose time of reading is cleared is read before it is planned by.
 func (pl *claimGroup) learn(p *part, res stream.Result) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()

@@ -29,8 +29,8 @@ import (
 // it, writes none for the messages of the block itself, and reads them again when it
 // starts. The note tells such a job from one that has come late.
 
-// resumeEvery is how many closings, a minute or more, are between two looks for those that
-// were left.
+// resumeEvery is how many closings, a minute or more, are between two searches for those
+// that were left.
 const resumeEvery = 120
 
 // closer closes near buckets in which all has ended, and removes their statuses. One
@@ -324,7 +324,7 @@ func (c *closer) removeEnded(ctx context.Context, near map[int64]map[string]uint
 }
 
 // A job that no worker can run is in a queue that has no consumer, and costs nothing while it
-// waits. Its bucket is not closed. A look now and then finds those that were canceled meanwhile.
+// waits. Its bucket is not closed. A search now and then finds those that were canceled meanwhile.
 
 // endedNobodys returns up to where the jobs of a kind have ended that no worker can run, 0
 // if one of them waits. It looks once in a while.

@@ -148,8 +148,8 @@ func (f *fetcher) run(ctx context.Context) error {
 	}
 }
 
-// poll finds out what is due, and has it read or moved. It does no more than that: while a
-// poll takes long, jobs that come due are late.
+// poll finds out what is due, and begins to read or to move it. It does no more than that:
+// while a poll takes long, jobs that come due are late.
 //
 // Each poll costs five requests at most: two for a landmark (LookBack), the watermark, the
 // clock, and the far buckets. The list of all near buckets grows with what waits; so it is

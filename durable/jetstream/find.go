@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,9 +21,9 @@ import (
 // It writes nothing, and has no state of its own. An answer was true when it was read; the
 // conditions of a write tell whether it still is.
 //
-// A job has no index but its messages. Its ID names the forward and the statuses, which are
-// read in one request; its record is searched for in a bucket, which takes more. So no
-// decision reads the record if the status is enough.
+// A job has no index but its messages. Its ID names the forward and the statuses, which one
+// replica returns in one request; its record is searched for in a bucket, which takes more.
+// So no decision reads the record if the status is enough.
 type finder struct{ *buckets }
 
 // status returns what became of a version of a job: the zero status if there is no message,
@@ -143,19 +144,16 @@ func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward 
 	return m.Seq > 0, err
 }
 
-// staysMarked reports whether a bucket would have its mark, had it been closed.
-//
-// Half of the life of a mark is the margin for clocks that differ.
+// staysMarked reports whether a bucket would have its mark, had it been closed. Half of the
+// life of a mark is the margin for clocks that differ.
 func (fi *finder) staysMarked(bucket int64) bool {
 	return bucket > fi.lowest().near && fi.Now().Before(fi.closeAt(bucket).Add(markTTL/2))
 }
 
 // leaderHas reports whether the leader has the message of a version. It reads one message
 // of the bucket at a time, since only another server, which may be behind, answers for many
-// at once.
-//
-// So it costs a request for each message of the bucket, and is only called where no other
-// server has found the job, in a bucket that may be closed.
+// at once. It is for a job that no other server has, in a bucket that may be closed, and so
+// for hardly any.
 func (fi *finder) leaderHas(ctx context.Context, at location) (bool, error) {
 	for _, filter := range fi.filtersOf(at.bucket) {
 		for from := uint64(1); ; {
@@ -207,9 +205,9 @@ func (fi *finder) versionAt(ctx context.Context, n uint64, at location) (r drive
 	return r, m, nil
 }
 
-// findIn is find among the messages of some filters, in their order. Most jobs are found in
-// the first page that begins shortly before they were born, if that is after the forward:
-// one request. The whole bucket is read only if the sender's clock was set.
+// findIn is find among the messages of some filters, in their order. The search begins at
+// the forward, or else shortly before the job was born: that is mostly one request. The
+// whole bucket is read only if the clock of the sender was wrong.
 func (fi *finder) findIn(ctx context.Context, a address, at location, forward uint64, filters ...string) (r driver.Record, found stream.Message, err error) {
 	if at.version > 0 && forward == 0 {
 		return r, found, driver.ErrNotFound
@@ -370,10 +368,7 @@ var everything = span{1, math.MaxUint64}
 func (fi *finder) pagesIn(ctx context.Context, filter string, in span) iter.Seq2[[]stream.Message, error] {
 	return func(yield func([]stream.Message, error) bool) {
 		for page, err := range fi.Pages(ctx, filter, in.from, time.Time{}) {
-			n := 0
-			for n < len(page) && page[n].Seq <= in.upTo {
-				n++
-			}
+			n := sort.Search(len(page), func(i int) bool { return page[i].Seq > in.upTo })
 			if err == nil && n == 0 || !yield(page[:n], err) || n < len(page) {
 				return
 			}
@@ -425,11 +420,12 @@ func (fi *finder) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 }
 
 // keptIn yields the jobs of some filters that wait or run, in a span. While a far bucket is
-// being moved its jobs are in it and in their near buckets, so these are remembered in seen.
+// being moved its jobs are in it and in their near buckets, so these are remembered in
+// seen.
 //
-// Only jobs whose far bucket may be on its way are remembered, so a listing of millions of
-// jobs that are due later takes no memory for them. What has ended is read, too, since the
-// bucket is closed as a whole: a status is the only sign.
+// Only jobs whose far bucket is being moved, or was, are remembered, so a listing of
+// millions of jobs that are due later takes no memory for them. What has ended is read,
+// too, since the bucket is closed as a whole: a status is the only sign.
 func (fi *finder) keptIn(ctx context.Context, in span, seen map[location]bool, filters ...string) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
 		for v, err := range fi.versionsIn(ctx, in, filters...) {
@@ -451,8 +447,7 @@ func (fi *finder) keptIn(ctx context.Context, in span, seen map[location]bool, f
 }
 
 // version is a version of a job, where it was read, and what became of it. The status may
-// be newer than the message: it is read after it, and so never older than a claim that has
-// ended before.
+// be newer than the message, which was read before it.
 type version struct {
 	r   driver.Record
 	seq uint64

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 

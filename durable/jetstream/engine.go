@@ -153,8 +153,8 @@ func (e *engine) Signal(ctx context.Context, key string, payload []byte, at time
 	return e.of(key, "").changes.signal(ctx, key, payload, at)
 }
 
-// Redrive stores a dead job once more, on the condition that it is still dead. Of two calls
-// one gets ErrNotFound.
+// Redrive stores a dead job once more, on the condition that it is still dead. If two calls
+// overlap, one gets ErrNotFound.
 func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
 	p, a, err := e.find(ref)
 	if err != nil {
@@ -173,7 +173,7 @@ func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 	return p.changes.deleteDead(ctx, a)
 }
 
-// Lookup returns the job that has a key. That there is none is said only if it stands
+// Lookup returns the job that has a key. ErrNotFound is returned only if it stands
 // (stands.go): a leader that was deposed may not know the newest job. While it does not
 // stand the key is read again, for as long as ctx lasts. A Ref may be old, and needs no
 // witness.
@@ -288,11 +288,11 @@ func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error
 	return inParts(e, func(p *part) iter.Seq2[driver.Schedule, error] { return p.schedules.list(ctx) })
 }
 
-// Health is for durable.Queue: it returns an error while a setting of the server or a stream loses
-// jobs or keeps them from running.
+// Health is for durable.Queue: it returns an error while a setting of the server or a
+// stream loses jobs or keeps them from running.
 //
-// It asks nobody. What it says is from the last poll or Add, and so at most some seconds
-// old while a worker of this engine runs.
+// It asks nobody. The error is from the last poll or Add, and so at most some seconds old
+// while a worker of this engine runs.
 func (e *engine) Health(context.Context) error {
 	for _, p := range e.parts {
 		if err := p.Troubled(); err != nil {

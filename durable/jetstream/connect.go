@@ -157,9 +157,8 @@ func (p *part) open(ctx context.Context, c *config) error {
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
 		return err
 	}
-	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
-	WithPartitions(n)(&c.Options)                              // all partitions have to agree with the first
-	p.of = n
+	p.of, _ = strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
+	WithPartitions(p.of)(&c.Options)                             // all partitions have to agree with the first
 	p.salt, p.Replicas = c.Queue, info.Config.Replicas
 	p.admission.maxBytes = max(0, info.Config.MaxBytes)
 	if c.Own != nil {

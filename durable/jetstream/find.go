@@ -50,6 +50,9 @@ func (fi *finder) forwarded(ctx context.Context, a address) (location, uint64, e
 	return fi.forwardedBy(a, fi.LastNow(ctx))
 }
 
+// forwardedBy is forwarded by what last returns. Of a job that was moved and has ended
+// there is a tombstone, or nothing. Then this is its first version, whose status says that
+// it was moved until its bucket is closed.
 func (fi *finder) forwardedBy(a address, last stream.LastRead) (location, uint64, error) {
 	m, err := last(fi.forward(a.id))
 	if err != nil || len(m.Data) == 0 {
@@ -455,12 +458,14 @@ type version struct {
 	s   status
 }
 
-// versions yields those that are stored under some filters.
+// versions yields those that are stored under some filters, one filter after the other,
+// each in the stream's order. A caller that stops early leaves the next page unread.
 func (fi *finder) versions(ctx context.Context, filters ...string) iter.Seq2[version, error] {
 	return fi.versionsIn(ctx, everything, filters...)
 }
 
-// versionsIn is versions in a span.
+// versionsIn is versions in a span. A page whose statuses cannot be read is an error:
+// nobody would know which of its jobs wait.
 func (fi *finder) versionsIn(ctx context.Context, in span, filters ...string) iter.Seq2[version, error] {
 	return func(yield func(version, error) bool) {
 		for _, filter := range filters {

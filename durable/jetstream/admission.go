@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,12 +16,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// admission decides whether a job still fits: a full store must have room for claims and ends, or nothing ends and it
-// stays full. So the last fifth takes no new jobs; and from seven tenths on what has ended is removed at once, instead
-// of with its bucket.
+// admission decides whether a job still fits: a full store must have room for claims and
+// ends, or nothing ends and it stays full. So the last fifth takes no new jobs; and from
+// seven tenths on what has ended is removed at once, instead of with its bucket.
 //
-// Mu guards the reserve and what is known of the account. The stream counts its bytes itself, and nothing has to be read
-// together with them: they are an estimate between two answers of the server. It decides nothing about a single job.
+// Mu guards the reserve and what is known of the account. The stream counts its bytes
+// itself, and nothing has to be read together with them: they are an estimate between two
+// answers of the server. It decides nothing about a single job.
 type admission struct {
 	*buckets
 	local    bool  // the server is of this process
@@ -33,11 +35,11 @@ type admission struct {
 	reserve reserve
 }
 
-// readServer reads the server's clock, and how full the stream is.
+// readServer reads the server's clock, and how full the stream is. It is the source of the
+// partition's clock, so each reading of the time also shows the version, the settings and
+// the reserve, by the same request. The clock of a server of this process is that of this
+// machine, without a round trip.
 func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, error) {
-	if a.Conn.Ended.Err() != nil {
-		return time.Time{}, 0, a.ClosedBy()
-	}
 	info, err := a.readReserve(ctx)
 	if err != nil {
 		return time.Time{}, 0, err
@@ -52,31 +54,34 @@ func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, e
 }
 
 // most returns how large the stream can get, 0 for no limit. The disk is asked each time,
-// since others may fill it at any moment. a.mu is held.
+// since others may fill it at any moment. An account is asked by a request, so its answer
+// is kept, and what was written from here since is subtracted. Partitions share what is
+// free in equal parts. a.mu is held.
 func (a *admission) most() int64 {
-	limit := a.maxBytes
-	atMost := func(free int64) {
-		if all := int64(a.Bytes.Load()) + free/int64(a.of) + 1; limit == 0 || limit > all {
-			limit = all
-		}
+	account := &a.reserve.account
+	free, known := account.free-int64(a.Written.Load()-account.written), account.limited
+	if a.Free != nil {
+		var err error
+		free, err = a.Free()
+		known = err == nil || errors.Is(err, driver.ErrFull)
 	}
-	if a.Free == nil {
-		if account := &a.reserve.account; account.limited {
-			atMost(account.free - int64(a.Written.Load()-account.written))
-		}
-		return limit
+	if !known {
+		return a.maxBytes
 	}
-	if free, err := a.Free(); err == nil || errors.Is(err, driver.ErrFull) {
-		atMost(free)
-	}
-	return limit
+	all := int64(a.Bytes.Load()) + free/int64(a.of) + 1
+	return min(all, cmp.Or(a.maxBytes, all))
 }
 
-// syncAge is how old what the server has said may be when a job is added.
+// syncAge is how old what the server has said may be when a job is added. Between two
+// answers other processes add jobs, too, and the last fifth has the room for these.
 const syncAge = 500 * time.Millisecond
 
-// admit returns ErrFull in the last fifth. It asks the server twice a second at most, and before
-// that last fifth more often, and adds up what is written from here in between.
+// admit returns ErrFull in the last fifth. It asks the server twice a second at most, and
+// before that last fifth more often, and adds up what is written from here in between.
+//
+// The polls of a worker of this engine are such answers, too. It reserves nothing: two
+// calls may both be admitted where there is room for one, and then the server refuses a
+// write.
 func (a *admission) admit(ctx context.Context) error {
 	age := syncAge
 	if a.pressed() {
@@ -102,6 +107,9 @@ func (a *admission) admit(ctx context.Context) error {
 }
 
 // pressed reports whether seven tenths are full.
+//
+// From then on jobs that have ended are removed by requests of their own, which below that
+// would cost more than the room is worth.
 func (a *admission) pressed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +117,8 @@ func (a *admission) pressed() bool {
 	return a.reserve.isFull() || most > 0 && a.Bytes.Load() >= uint64(most/10*7)
 }
 
-// isFull reports whether jobs that are there have taken the reserve, or the server has no room.
+// isFull is that of the reserve. A finisher asks, since each end is a commit by itself
+// then. It is so until a poll shows otherwise, or the next Add asks again.
 func (a *admission) isFull() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,6 +133,9 @@ type accountLimit struct {
 }
 
 // syncRoom is sync before an Add: it also reads how much the account may still store.
+//
+// The refusal of an earlier Add is forgotten with that, so that this one tries the server
+// again.
 func (a *admission) syncRoom(ctx context.Context) error {
 	if err := a.sync(ctx); err != nil {
 		return err
@@ -138,8 +150,12 @@ func (a *admission) syncRoom(ctx context.Context) error {
 	return nil
 }
 
-// readAccount reads how much the account may still store. A user that may not ask is not told. The error is
-// that of an account that may have too few consumers.
+// readAccount reads how much the account may still store. A user that may not ask is not
+// told. The error is that of an account that may have too few consumers.
+//
+// Without an answer what was known stays. It is asked once by Connect, and by Adds only
+// where there is a limit. An account that has a limit for each number of replicas has it as
+// a tier, R1 or R3.
 func (a *admission) readAccount(ctx context.Context) error {
 	type tier struct {
 		Used   int64 `json:"storage"`
@@ -162,20 +178,20 @@ func (a *admission) readAccount(ctx context.Context) error {
 		return nil
 	}
 	copies := int64(max(1, a.Replicas))
-	of, most := info.tier, info.tier.Limits.Most
+	of := info.tier
 	if t, ok := info.Tiers[fmt.Sprintf("R%d", copies)]; ok { // its limit is for one copy, and what it uses for all
-		of, most = t, t.Limits.Most
-		if most > 0 {
-			most *= copies
-		}
+		of = t
+		of.Limits.Most *= copies
 	}
+	most := of.Limits.Most
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reserve.account = accountLimit{limited: most > 0, free: max(0, most-of.Used) / copies, written: a.Written.Load()}
 	return stream.LimitConsumers(of.Limits.Consumers)
 }
 
-// reserve is what is known of it. admission.mu guards it.
+// reserve is what is known of it, and of the account. admission.mu guards it. Is and used
+// may be old by half a second: that delays an end or an Add, and loses none.
 type reserve struct {
 	is, used bool          // as the last poll has shown; neither: there never was one
 	refused  bool          // the server has refused the last Add
@@ -184,11 +200,9 @@ type reserve struct {
 	account  accountLimit
 }
 
-// isFull reports whether jobs that are there have taken the reserve, or the server has no room. admission.mu is held.
+// isFull reports whether jobs that are there have taken the reserve, or the server has no
+// room. admission.mu is held.
 func (r *reserve) isFull() bool { return r.used || r.refused }
-
-// seen notes the messages of a poll.
-func (r *reserve) seen(flag, pieces uint64) { r.is, r.used = flag > 0, flag == 0 && pieces > 0 }
 
 // fullFor is in the ctx of what may not use the reserve.
 type fullFor struct{}
@@ -197,17 +211,18 @@ func withoutReserve(ctx context.Context) context.Context {
 	return context.WithValue(ctx, fullFor{}, true)
 }
 
-// The reserve is for the limit of the whole server. Other streams fill that, too, and no client can
-// query how full it is. The reserve is messages of the subject v.1 that say nothing, and one of v.0
-// that says that they are there. When the server refuses a write that is not an Add or a move, v.0
-// is removed first: nobody adds jobs while it is missing. A process that has just seen it may add jobs
-// for another half second. Then the messages of v.1 are removed, all but one, and claims and ends
-// have their room. Each end gives back more than it takes. Workers store the reserve again as soon as it
-// fits.
+// The reserve is for the limit of the whole server. Other streams fill that, too, and no
+// client can query how full it is. The reserve is messages of the subject v.1 that say
+// nothing, and one of v.0 that says that they are there. When the server refuses a write
+// that is not an Add or a move, v.0 is removed first: nobody adds jobs while it is missing.
+// A process that has just seen it may add jobs for another half second. Then the messages
+// of v.1 are removed, all but one, and claims and ends have their room. Each end gives back
+// more than it takes. Workers store the reserve again as soon as it fits.
 //
-// A batch that meets the limit in its middle is stored in part, by a server that is alone, and not
-// answered. So in a store whose reserve is used each end is a commit by itself. And the limit
-// of an account, which a client can query, is kept as MaxBytes is: the last fifth takes no jobs.
+// A batch that meets the limit in its middle is stored in part, by a server that is alone,
+// and not answered. So in a store whose reserve is used each end is a commit by itself. And
+// the limit of an account, which a client can query, is kept as MaxBytes is: the last fifth
+// takes no jobs.
 const (
 	reserveBytes = 2 << 20
 	reserveShare = 4        // of the room that there is when the stream is made, as one part of so many
@@ -215,8 +230,13 @@ const (
 	longestPause = 10 * time.Second
 )
 
-// makeRoom removes the reserve when the server has refused a write for want of room, and reports
-// whether it has.
+// makeRoom removes the reserve when the server has refused a write for want of room, and
+// reports whether it has.
+//
+// It is called by the write that was refused, without a lock. All that were refused at the
+// same time wait for the first of them. Commit repeats a write of one group, and ends are
+// such in a full store. Between the flag and the rest it waits until no process adds jobs
+// any more by what it had read: they would take the room.
 func (a *admission) makeRoom(ctx context.Context) bool {
 	a.mu.Lock()
 	without, _ := ctx.Value(fullFor{}).(bool)
@@ -257,14 +277,20 @@ func (a *admission) readReserve(ctx context.Context) (stream.Info, error) {
 	info, err := a.Info(ctx, a.subject("v.*"))
 	if err == nil {
 		a.mu.Lock()
-		a.reserve.seen(info.Subjects[a.reserveFlag()], info.Subjects[a.reservePieces()])
+		a.reserve.is = info.Subjects[a.reserveFlag()] > 0
+		a.reserve.used = !a.reserve.is && info.Subjects[a.reservePieces()] > 0
 		a.mu.Unlock()
 	}
 	return info, err
 }
 
-// keepReserve stores the reserve if it is not there, and it is time to try. What does not fit is
-// removed again: jobs that are there need it.
+// keepReserve stores the reserve if it is not there, and it is time to try. What does not
+// fit is removed again: jobs that are there need it.
+//
+// It costs nothing while the reserve is there. Where no limit is known, it stores four
+// times as much as it wants, and keeps a quarter of what was stored: so a store that is
+// nearly full does not give its last room to a reserve. Each Fetch calls it every
+// pollEvery, and Connect for a new stream.
 func (a *admission) keepReserve(ctx context.Context) {
 	a.mu.Lock()
 	r := &a.reserve
@@ -299,15 +325,15 @@ func (a *admission) keepReserve(ctx context.Context) {
 }
 
 // restoreReserve stores as much as there was, and says so after that.
+//
+// The flag comes last here: until all of it has its room again, no jobs are added. The
+// number is in the one message that a purge has left.
 func (a *admission) restoreReserve(ctx context.Context) {
-	m, err := a.Last(ctx, a.reservePieces())
-	if err != nil {
-		return
-	}
+	m, _ := a.Last(ctx, a.reservePieces())
 	text, _, _ := strings.Cut(string(m.Data), "\n")
 	size, err := strconv.Atoi(text)
 	if err != nil {
-		return
+		return // nor is there one without an answer
 	}
 	if a.storePieces(ctx, size, size) < size {
 		_ = a.purgePieces(ctx)
@@ -318,19 +344,18 @@ func (a *admission) restoreReserve(ctx context.Context) {
 	}
 }
 
-// storePieces returns how many of n messages the server has stored, up to the first that it refuses. Each
-// begins with the number of those that a reserve has.
+// storePieces returns how many of n messages the server has stored, up to the first that it
+// refuses. Each begins with the number of those that a reserve has. They are written
+// FewWrites at a time, each by itself: an atomic batch that meets the limit in its middle
+// would be stored in part.
 func (a *admission) storePieces(ctx context.Context, n, size int) (stored int) {
 	piece := stream.Group{{Subject: a.reservePieces(), Data: append(fmt.Appendf(nil, "%d\n", size), make([]byte, reservePiece)...)}}
-	for stored < n {
-		results := a.Commit(ctx, slices.Repeat([]stream.Group{piece}, min(n-stored, stream.FewWrites)))
-		for _, res := range results {
+	for refused := false; stored < n && !refused; {
+		for _, res := range a.Commit(ctx, slices.Repeat([]stream.Group{piece}, min(n-stored, stream.FewWrites))) {
 			if res.Err == nil {
 				stored++
 			}
-		}
-		if slices.ContainsFunc(results, func(r stream.Result) bool { return r.Err != nil }) {
-			break
+			refused = refused || res.Err != nil
 		}
 	}
 	return stored

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/jetstream/internal/options"
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
@@ -28,15 +27,16 @@ const (
 )
 
 const (
-	// A server has five seconds for what is sent to it at one time. It writes each message to its disk by
-	// itself, where sync_interval is always.
+	// A server has five seconds for what is sent to it at one time. It writes each message
+	// to its disk by itself, where sync_interval is always.
 	chunkSize = 8 << 10
 	blockSize = 16 << 10 // of what is compressed by itself, and so comes at one time
 
 	silenceTimeout = time.Minute // of a server that takes a backup
 )
 
-// backup is the content of metaFile, and of the request to restore.
+// backup is the content of metaFile, and of the request to restore. The server's
+// description is kept as it was read, with the fields that this package does not know.
 type backup struct {
 	Config map[string]any  `json:"config"`
 	State  json.RawMessage `json:"state"`
@@ -48,73 +48,56 @@ type backup struct {
 // queue does not exist, durable.ErrVersion if a newer version of this package has stored it,
 // and an error if the directory has a backup of it. After an error the directory is of no use.
 func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
-	c := backupConfig("Backup", nc, opts)
-	d := stream.WatchDenials(nc)
-	for i, n := 0, 1; i < n; i++ {
-		name := streamName(c.Queue, i)
-		b, err := c.backUp(ctx, d, name, filepath.Join(dir, name))
-		if err != nil {
-			return fmt.Errorf("jetstream: Backup: stream %s: %w", name, err)
-		}
-		n = b.partitions()
-	}
-	return nil
+	c := newConfig("Backup", nc, opts)
+	return c.eachStream(ctx, "Backup", nc, dir, c.backUp)
 }
 
 // Restore makes a queue from a directory that Backup has written, on a server or cluster
-// that has no queue of the name. The option WithQueue must be the name of the original,
-// and WithReplicas may differ from it. It also uses WithDomain. It needs NATS 2.15. It returns durable.ErrVersion for a backup
-// of a newer version. After an error it deletes the stream that it has restored in part.
-// Streams of other partitions may remain: delete them.
+// that has no queue of the name. The option WithQueue must be the name of the original, and
+// WithReplicas may differ from it. It also uses WithDomain. It needs NATS 2.15. It returns
+// durable.ErrVersion for a backup of a newer version. After an error it deletes the stream
+// that it has restored in part. Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
-	c := backupConfig("Restore", nc, opts)
-	if c.Domain == "" {
-		if err := stream.CheckServer(nc, stream.LeastRestore); err != nil {
-			return fmt.Errorf("jetstream: Restore: %w", err)
-		}
+	c := newConfig("Restore", nc, opts)
+	if err := stream.CheckServer(nc, stream.LeastRestore); err != nil && c.Domain == "" {
+		return fmt.Errorf("jetstream: Restore: %w", err)
 	}
+	return c.eachStream(ctx, "Restore", nc, dir, c.restore)
+}
+
+// eachStream calls f for one stream of the queue after the other; the description of the
+// first says how many there are. No two of them are of one moment, and need not be: a
+// commit covers one stream, and no job is in two. An error ends it, and leaves what was
+// done before. A denial is the error, though the request that met it has only waited in
+// vain.
+func (c *config) eachStream(ctx context.Context, call string, nc *nats.Conn, dir string,
+	f func(ctx context.Context, d *stream.Denials, name, dir string) (backup, error)) error {
 	d := stream.WatchDenials(nc)
 	for i, n := 0, 1; i < n; i++ {
 		name := streamName(c.Queue, i)
-		b, err := c.restore(ctx, d, name, filepath.Join(dir, name))
+		during, stop := d.During(ctx, stream.APIOf(name))
+		b, err := f(during, d, name, filepath.Join(dir, name))
+		stop()
 		if err != nil {
-			return fmt.Errorf("jetstream: Restore: stream %s: %w", name, err)
+			return fmt.Errorf("jetstream: %s: stream %s: %w", call, name, stream.Denied(during, err))
 		}
-		n = b.partitions()
+		n, _ = strconv.Atoi(b.metadata(metaPartitions))
 	}
 	return nil
 }
 
-func backupConfig(name string, nc *nats.Conn, opts []Option) *config {
-	if nc == nil {
-		panic(fmt.Sprintf("jetstream: %s: nil connection", name))
-	}
-	c := &config{options.Options{Queue: "default"}}
-	for _, opt := range opts {
-		if opt == nil {
-			panic(fmt.Sprintf("jetstream: %s: nil Option", name))
-		}
-		opt(&c.Options)
-	}
-	return c
-}
-
-// metadata returns an entry of the stream's metadata.
+// metadata returns an entry of the stream's metadata, empty if there is none.
 func (b *backup) metadata(name string) string {
 	all, _ := b.Config["metadata"].(map[string]any)
 	text, _ := all[name].(string)
 	return text
 }
 
-// partitions returns the number of streams of the queue.
-func (b *backup) partitions() int {
-	n, _ := strconv.Atoi(b.metadata(metaPartitions))
-	return n
-}
-
+// backUp writes one stream to a directory of its own. The description is written last, when
+// the messages are on the disk: a backup that was cut off has none, and Restore refuses it.
+// Only the owner may read the files, since they have the payloads. A file that is there is
+// an error, since it may be the only copy.
 func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
-	ctx, stop := d.During(ctx, stream.APIOf(name))
-	defer stop()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return b, err
 	}
@@ -124,23 +107,23 @@ func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string
 	}
 	defer f.Close()
 	p := c.newPart(stream.NewConn(d.NC, ctx), d, name, 0)
-	p.Version = wireVersion
 	if b, err = (&copier{p.buckets}).copyTo(ctx, f); err != nil {
-		return b, stream.Denied(ctx, err)
-	}
-	meta, err := json.MarshalIndent(b, "", "  ")
-	if err != nil {
 		return b, err
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	meta, err := json.MarshalIndent(b, "", "  ")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return b, err
 	}
 	return b, os.WriteFile(filepath.Join(dir, metaFile), meta, 0o600)
 }
 
+// restore makes one stream anew. All that can be compared is compared before the server is
+// asked for anything: the name, which is in each subject, and the version. The number of
+// replicas is that of the original, except if the program gives another.
+//
+// The claims in it are taken over after a lease, as those of workers that died: the
+// heartbeats in it are old.
 func (c *config) restore(ctx context.Context, d *stream.Denials, name, dir string) (b backup, err error) {
-	ctx, stop := d.During(ctx, stream.APIOf(name))
-	defer stop()
 	meta, err := os.ReadFile(filepath.Join(dir, metaFile))
 	if err == nil {
 		err = json.Unmarshal(meta, &b)
@@ -162,21 +145,24 @@ func (c *config) restore(ctx context.Context, d *stream.Denials, name, dir strin
 		return b, err
 	}
 	defer f.Close()
-	if err := c.send(ctx, d.NC, name, b, f); err != nil {
-		return b, stream.Denied(ctx, err)
-	}
-	return b, nil
+	return b, c.send(ctx, d.NC, name, b, f)
 }
 
-// send sends a stream to the server, chunk by chunk. An empty chunk is the end.
+// send sends a stream to the server, chunk by chunk. If it fails, the server keeps what it
+// has, and workers would take that for all: so the stream is deleted, also when ctx has
+// ended. If that fails, too, the error says so.
 func (c *config) send(ctx context.Context, nc *nats.Conn, name string, b backup, from io.Reader) error {
 	var to struct {
 		Subject string `json:"deliver_subject"`
 	}
-	if err := c.call(ctx, nc, c.api()+"STREAM.RESTORE."+name, b, &to); err != nil {
+	request, err := json.Marshal(b)
+	if err != nil {
 		return err
 	}
-	err := c.sendAll(ctx, nc, to.Subject, from)
+	if err := c.askOnce(ctx, nc, c.api()+"STREAM.RESTORE."+name, request, &to); err != nil {
+		return err
+	}
+	err = c.sendAll(ctx, nc, to.Subject, from)
 	if err != nil { // the server keeps what it has, and workers would take that for all
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), stream.AnswerTimeout)
 		defer cancel()
@@ -187,6 +173,9 @@ func (c *config) send(ctx context.Context, nc *nats.Conn, name string, b backup,
 	return err
 }
 
+// sendAll sends the chunks. An empty one is the end. Each is answered before the next is
+// sent, so the server decides how fast it goes, and memory is needed for one chunk. An
+// answer that is lost ends the restore.
 func (c *config) sendAll(ctx context.Context, nc *nats.Conn, to string, from io.Reader) error {
 	chunk := make([]byte, chunkSize)
 	for {
@@ -200,15 +189,8 @@ func (c *config) sendAll(ctx context.Context, nc *nats.Conn, to string, from io.
 	}
 }
 
-func (c *config) call(ctx context.Context, nc *nats.Conn, subject string, request, answer any) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	return c.askOnce(ctx, nc, subject, body, answer)
-}
-
-// askOnce sends a request once, and reads the answer, which may be empty.
+// askOnce sends a request once, and reads the answer, which may be empty. It never repeats
+// one, as stream.Ask does: a chunk that came twice would be in the stream twice.
 func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, body []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, silenceTimeout)
 	defer cancel()
@@ -226,17 +208,29 @@ func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, bod
 	return err
 }
 
-// copier writes a stream to an archive. It has no lock: one goroutine copies.
+// copier writes a stream to an archive. It has no lock: one goroutine copies. It removes
+// nothing, and writes nothing but the message b. Its memory is for a page and a block,
+// however large the stream.
 type copier struct{ *buckets }
 
-// holdStatuses stores the message b: a backup is under way, and no status is removed.
+// holdStatuses stores the message b: a backup is under way, and no status is removed. It
+// lapses by itself, so a backup that was killed delays removals by backupTTL, and a backup
+// that ends says nothing: another one may be under way.
+//
+// The write of it is also the witness of the end: all that was written before has lower
+// sequences.
 func (c *copier) holdStatuses(ctx context.Context) (stream.Witness, error) {
 	w := stream.Write{Subject: c.backupSubject(), Data: []byte("backup"), Rollup: true, TTL: backupTTL}
 	written, err := c.WriteSeq(ctx, w)
 	return stream.Witness{Subject: w.Subject, Seq: written}, err
 }
 
-// copyTo writes the stream to an archive, and returns its description.
+// copyTo writes the stream to an archive, and returns its description. The description is
+// read first, so the restored stream has the settings and the version that the stream had
+// then: Connect raises a version, and never lowers one.
+//
+// A stream of a newer version is refused, as by Connect: this package may not know what a
+// restore of it needs.
 func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	err = c.Ask(ctx, "STREAM.INFO."+c.Name, nil, &b)
 	if stream.IsCode(err, stream.CodeNoStream) {
@@ -248,11 +242,8 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 	if err != nil {
 		return b, err
 	}
-	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
-		c.Replicas = int(n)
-	} else {
-		c.Replicas = 1
-	}
+	replicas, _ := b.Config["num_replicas"].(float64)
+	c.Replicas = max(1, int(replicas))
 	first, err := c.holdStatuses(ctx)
 	if err != nil {
 		return b, err
@@ -270,9 +261,14 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 	return b, errors.Join(a.err, compressed.Close())
 }
 
-// copyAll reads all messages, up to one that it writes itself: a stream that is written to has no other end. Pages may come
-// from a server that is behind, and a last message that is missing shows that. The message b is written
-// again and again while that lasts, since it expires with a program that was killed.
+// copyAll reads all messages, up to one that it writes itself: a stream that is written to
+// has no other end. Pages may come from a server that is behind, and a last message that is
+// missing shows that. The message b is written again and again while that lasts, since it
+// expires with a program that was killed.
+//
+// It reads each message once, PageSize of them with a request, and keeps one page in
+// memory. The messages b are left out: in a restored stream one would stop removals for a
+// minute.
 func (c *copier) copyAll(ctx context.Context, a *archive) error {
 	from, until, held := uint64(1), uint64(0), time.Now()
 	for until == 0 || from <= until {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Messages that were asked for and not handed on yet take memory here, and in the server, which
@@ -26,14 +27,16 @@ const (
 	waitSize = 128 << 10
 )
 
-// budget is a number of bytes that may be asked for. Mu guards what is below it; free never falls below zero.
+// budget is a number of bytes that may be asked for. Mu guards the fields below it. Free
+// never falls below zero, and turns has one entry for each reader that waits in take.
 type budget struct {
 	size int
+
+	users atomic.Int64 // readers that wait at queues
 
 	mu    sync.Mutex
 	freed *sync.Cond
 	free  int
-	users int
 	turns []int64 // of those that wait
 }
 
@@ -46,6 +49,11 @@ func newBudget(size int) *budget {
 // take waits until n bytes are free, and takes them; false if ctx has ended before. The lowest
 // turn comes first. Readers of all overdue buckets wait here at the same time, and without an
 // order the newest bucket would be read as soon as the oldest.
+//
+// A reader with the lowest turn stops all others until it has its bytes, also those whose
+// request would fit already: small requests could keep a large one waiting for ever. The
+// function that runs when ctx ends takes the lock, or its broadcast could fall between the
+// check of ctx and the Wait.
 func (b *budget) take(ctx context.Context, n int, turn int64) bool {
 	defer context.AfterFunc(ctx, func() {
 		b.mu.Lock()
@@ -68,6 +76,8 @@ func (b *budget) take(ctx context.Context, n int, turn int64) bool {
 	return true
 }
 
+// give returns bytes. It wakes all readers, since only the one with the lowest turn may go
+// on.
 func (b *budget) give(n int) {
 	b.mu.Lock()
 	b.free += n
@@ -76,20 +86,16 @@ func (b *budget) give(n int) {
 }
 
 // join adds n to the number of readers that use the budget.
-func (b *budget) join(n int) {
-	b.mu.Lock()
-	b.users += n
-	b.mu.Unlock()
-}
+func (b *budget) join(n int64) { b.users.Add(n) }
 
-// part returns what one may take so that there is some for all.
+// part returns what one reader may take so that there is some for all. Those that wait at
+// queues use it: each holds its bytes for as long as it waits, whether a job comes or not.
 func (b *budget) part(most int) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return min(most, b.size/max(1, b.users))
+	return min(most, b.size/max(1, int(b.users.Load())))
 }
 
-// budgets are those of a worker.
+// budgets are those of a worker, for all its partitions together: the server counts what a
+// client is behind by the connection, and not by the stream.
 type budgets struct{ read, wait, move *budget }
 
 func newBudgets() budgets {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,38 +14,44 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// mover moves the far buckets of a partition to their near ones. Mu guards far. A job is acknowledged in its far bucket
-// only when it is stored in the near one, and the mark of a far bucket is written when it has nothing left.
+// mover moves the far buckets of a partition to their near ones. A job is acknowledged in
+// its far bucket only when it is stored in the near one, and the mark of a far bucket is
+// written when it has nothing left.
+//
+// It has no lock: one goroutine moves at a time, and moving says whether there is one. The
+// stream and the claims decide what a second worker may do that moves the same bucket.
 type mover struct {
 	*consumers
 	running *sync.WaitGroup // of the Fetch
-
-	mu  sync.Mutex
-	far map[int64]bool // being moved
+	moving  atomic.Bool     // a goroutine moves a bucket
 }
 
-// startFar begins to move the far buckets whose time has come, the oldest first and one
-// at a time. Workers share its consumer as they share those of near buckets.
+// startFar begins to move the oldest far bucket if its time has come, and none is being
+// moved. Workers share its consumer as they share those of near buckets. The next one
+// begins with a later poll: moveBytes is the size of one request, so two cascades would
+// only wait for each other.
 func (mv *mover) startFar(ctx context.Context, far map[int64]uint64, now time.Time) {
-	mv.mu.Lock()
-	defer mv.mu.Unlock()
-	for _, h := range sorted(far) {
-		if len(mv.far) > 0 || now.Before(mv.cascadeAt(h)) {
-			return
-		}
-		mv.far[h] = true
-		mv.running.Go(func() {
-			mv.cascade(ctx, h)
-			mv.mu.Lock()
-			delete(mv.far, h)
-			mv.mu.Unlock()
-		})
+	if len(far) == 0 {
+		return
 	}
+	oldest := sorted(far)[0]
+	if now.Before(mv.cascadeAt(oldest)) || !mv.moving.CompareAndSwap(false, true) {
+		return
+	}
+	mv.running.Go(func() {
+		defer mv.moving.Store(false)
+		mv.cascade(ctx, oldest)
+	})
 }
 
-// cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged
-// when they are stored in the near bucket, so that a crash leaves copies but no gap;
-// copies have one claim between them.
+// cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged when
+// they are stored in the near bucket, so that a crash leaves copies but no gap; copies have
+// one claim between them.
+//
+// A page costs one request to the consumer, one for the statuses, and one commit. After an
+// error it ends, and the next poll begins anew: what was not acknowledged comes again after
+// a lease. While another worker has jobs of the bucket under way it waits here, so that one
+// of them closes it.
 func (mv *mover) cascade(ctx context.Context, h int64) {
 	err := mv.consumer(ctx, farConsumer(h), mv.farSubject(h))
 	mv.RefusedConsumer(err)
@@ -59,15 +66,16 @@ func (mv *mover) cascade(ctx context.Context, h int64) {
 			}
 			continue
 		}
-		done, closeErr := mv.closeFar(ctx, h)
-		if done || closeErr != nil {
+		if done, err := mv.closeFar(ctx, h); done || err != nil {
 			return // or another poll begins anew
 		}
 		mv.Wait(ctx, pollEvery)
 	}
 }
 
-// movePage moves what one request brings, and returns how many that is.
+// movePage moves what one request brings, and returns how many that is. It waits for the
+// whole page: messages come in small parts, and each part would be a commit of its own. Its
+// turn is the number of the bucket, so that of several partitions the oldest goes first.
 func (mv *mover) movePage(ctx context.Context, h int64) (int, error) {
 	if !mv.w.move.take(ctx, readSize, h) {
 		return 0, ctx.Err()
@@ -87,6 +95,8 @@ func (mv *mover) movePage(ctx context.Context, h int64) (int, error) {
 // room for some ten thousand jobs rather than for all a second time.
 const purgeEvery = 20
 
+// purgeMoved removes jobs up to the ack position. There may be jobs behind it that were
+// moved, too: those go with the next one, or with the bucket.
 func (mv *mover) purgeMoved(ctx context.Context, h int64) error {
 	upTo, _, err := mv.ended(ctx, farConsumer(h))
 	if err != nil || upTo == 0 {
@@ -97,6 +107,11 @@ func (mv *mover) purgeMoved(ctx context.Context, h int64) error {
 
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
 // has ended is left behind.
+//
+// The condition is on the mark of the bucket, and not on the subject, under which many jobs
+// are. So nothing keeps a copy out that another cascade has stored: the claim does. Jobs of
+// a page share a commit; if one of them meets a mark, Commit finds out which, in halves.
+// Without an answer none is acknowledged, and all come again.
 func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	held := make([]*driver.Delivery, 0, len(msgs))
 	for _, m := range msgs {
@@ -139,18 +154,20 @@ func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	return nil
 }
 
-// moveLate takes care of a job whose near bucket is closed when it is moved there: that
-// was done by a clock that was ahead, or the job has come to its far bucket late, as the
-// first try of an insert can on a stream of several replicas. It is stored as a new
-// version in the first open bucket, and is acknowledged then. It is acknowledged without
-// that only if it has ended, or a newer version is there. A job that a worker has claimed comes
-// again.
+// moveLate takes care of a job whose near bucket is closed when it is moved there: that was
+// done by a clock that was ahead, or the job has come to its far bucket late, as the first
+// try of an insert can on a stream of several replicas. It is stored as a new version in
+// the first open bucket, and is acknowledged then. It is acknowledged without that only if
+// it has ended, or a newer version is there. A job that a worker has claimed comes again.
 //
-// First a status that says that it waits, if there is none, and then a look whether its
-// message is there still: if it is the job has not ended, since the statuses of what has
-// ended are removed after that. And as long as that status is there it has not ended since.
-// A cascade that was frozen until all was forgotten would bring back to life what has run,
-// or was canceled.
+// First it writes a status that says that the job waits, if there is none, and then it
+// looks whether the message is there still: if it is the job has not ended, since the
+// statuses of what has ended are removed after that. And as long as that status is there it
+// has not ended since. A cascade that was frozen until all was forgotten would bring back
+// to life what has run, or was canceled.
+//
+// A status that another writer has replaced is read again. After maxTries it gives up
+// without an error: the job is not acknowledged, and comes again.
 func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) error {
 	for range maxTries {
 		if err := mv.readWatermark(ctx); err != nil {
@@ -165,11 +182,11 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 			return err
 		}
 		if replaced || s.fate.final() {
-			if err := mv.tidy(ctx, r, hd.at); err != nil {
-				return err
+			err := mv.tidy(ctx, r, hd.at)
+			if err == nil {
+				hd.ack()
 			}
-			hd.ack()
-			return nil
+			return err
 		}
 		if s.fate == claimed {
 			if left, err := mv.w.leaseOf(ctx, mv.leases, s.worker); err != nil || left > 0 {
@@ -216,23 +233,24 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 }
 
 // replaced reports whether a newer version of a job is there, or was and has ended, and
-// returns the sequence of the forward: 0 if there is none.
+// returns the sequence of the forward: 0 if there is none. A forward leads to each version
+// but the first. The end of the job leaves a tombstone in its place, which goes after a
+// minute.
 func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error) {
 	m, err := mv.Last(ctx, mv.forward(at.id))
-	switch {
-	case err != nil:
-		return 0, false, err
-	case m.Seq == 0:
-		return 0, at.version > 0, nil // it goes with the end
-	case len(m.Data) == 0:
-		return m.Seq, true, nil
+	if err != nil || len(m.Data) == 0 {
+		return m.Seq, m.Seq > 0 || at.version > 0, err
 	}
 	newest, err := parseForward(at.id, m.Data)
 	return m.Seq, newest.version > at.version, err
 }
 
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
-// ones are closed, and for the same reasons.
+// ones are closed, and for the same reasons. False without an error: a job is still under
+// way, or another worker has written the watermark meanwhile.
+//
+// If the stream went back since the ack position was read, it is not purged up to there:
+// other jobs may have those sequences by now.
 func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
 	backs := mv.Backs()
 	upTo, ok, err := mv.ended(ctx, farConsumer(h))

@@ -14,8 +14,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// changes are those of a job that does not run: it is canceled, moved, signaled, redriven or deleted. It has no state of
-// its own. Each is one commit on the status of the version, so that a claim or the change wins, never both.
+// changes are those of a job that does not run: it is canceled, moved, signaled, redriven
+// or deleted. It has no state of its own, and no lock. Each is one commit on the status of
+// the version, so that a claim or the change wins, never both.
+//
+// A false without an error writes nothing, so it has to stand (stands.go). An answer that
+// was lost is found by the token of the write. A change without one is repeated if that
+// does no harm; otherwise the lost answer is its error.
 type changes struct {
 	*keys
 	records   *records
@@ -36,37 +41,41 @@ func (c *changes) cancel(ctx context.Context, a address) (bool, error) {
 // the bucket was closed since, nobody knows whether that write has ended the job.
 func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok bool, err error) {
 	err = c.change(ctx, "the job", func(lost error) (bool, error) {
-		at, forward, s, err := c.current(ctx, a)
+		h, err := c.jobOf(ctx, a)
 		switch {
 		case err != nil:
 			return false, err
-		case lost != nil && s.fate == done && s.token == "":
+		case lost != nil && h.s.fate == done && h.s.token == "":
 			return true, lost
-		case s.fate == canceled && s.token == token:
-			ok, err = c.confirmCancel(ctx, a, at, forward, s.seq)
+		case h.s.fate == canceled && h.s.token == token:
+			ok, err = c.confirmCancel(ctx, a, h.at, h.forward, h.s.seq)
 			return true, err
-		case s.fate == claimed || s.fate.final():
-			return c.ifStands(ctx, c.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
-		}
-		if driver.MayRetain(a.id) {
-			ok, err = c.cancelKept(ctx, &holder{job: a, at: at, forward: forward, s: s}, token)
+		case h.s.fate == claimed || !h.alive:
+			return c.ifStands(ctx, c.readingOf(&h), nil)
+		case driver.MayRetain(a.id):
+			ok, err = c.cancelKept(ctx, &h, token)
 			return err == nil, err
 		}
 		end := status{fate: canceled, token: token}
-		written, err := c.WriteSeq(ctx, stream.Write{Subject: c.fateSubject(at), Data: end.encode(), Last: stream.Seq(s.seq)})
+		written, err := c.WriteSeq(ctx, stream.Write{Subject: c.fateSubject(h.at), Data: end.encode(), Last: stream.Seq(h.s.seq)})
 		if err != nil {
 			return false, err
 		}
-		if ok, err = c.confirmCancel(ctx, a, at, forward, written); ok && err == nil {
-			c.leaveFar(ctx, a, at, forward)
+		if ok, err = c.confirmCancel(ctx, a, h.at, h.forward, written); ok && err == nil {
+			c.leaveFar(ctx, &h)
 		}
 		return true, err
 	})
 	return ok, err
 }
 
-// cancelKept is a try of cancel for a job that may have a Retain. The record is written in the commit of the status, on the condition
-// that the bucket is open, so that it replaces no other.
+// cancelKept is a try of cancel for a job that may have a Retain. The record is written in
+// the commit of the status, on the condition that the bucket is open, so that it replaces
+// no other.
+//
+// Any other job is canceled without its record, so its payload is not sent. The mark need
+// not be read after this write: the commit has it as a condition, or replaces a status that
+// says as much.
 func (c *changes) cancelKept(ctx context.Context, h *holder, token string) (bool, error) {
 	r, m, g, err := c.cancelGroup(ctx, h)
 	if err != nil {
@@ -80,15 +89,18 @@ func (c *changes) cancelKept(ctx context.Context, h *holder, token string) (bool
 	if err := c.Write(ctx, statusLast(g)...); err != nil {
 		return false, err
 	}
-	c.leaveFar(ctx, h.job, h.at, h.forward)
+	c.leaveFar(ctx, h)
 	return true, nil
 }
 
-// confirmCancel looks at the bucket's mark once the status is there, with the sequence
-// that it has. If that is before the mark the job was canceled, unless the bucket was
-// closed before and is closed once more: nobody knows, and the status goes with the
-// bucket. If it is after the mark it is taken back, and no other than that: another may
-// have written what is right.
+// confirmCancel looks at the bucket's mark once the status is there, with the sequence that
+// it has. If that is before the mark the job was canceled, unless the bucket was closed
+// before and is closed once more: nobody knows, and the status goes with the bucket. If it
+// is after the mark it is taken back, and no other than that: another may have written what
+// is right.
+//
+// An error here is ErrUncertain, and cancel is not tried again: the status may have ended
+// the job, and another try would find it ended and say false.
 func (c *changes) confirmCancel(ctx context.Context, a address, at location, forward, written uint64) (bool, error) {
 	mark, err := c.LastSince(ctx, stream.Witness{Subject: c.fateSubject(at), Seq: written}, c.nearMark(at.bucket), true)
 	open := false
@@ -106,28 +118,35 @@ func (c *changes) confirmCancel(ctx context.Context, a address, at location, for
 	return false, c.Purge(ctx, c.fateSubject(at), written)
 }
 
-// leaveFar removes the message of a canceled job from its far bucket. Else its payload would
-// keep its room until that bucket is moved down, maybe a year later. A near bucket is removed
-// as a whole soon. A message that cannot be removed now is left for that, too.
-func (c *changes) leaveFar(ctx context.Context, a address, at location, forward uint64) {
-	far := c.farOf(at.bucket)
+// leaveFar removes the message of a canceled job from its far bucket. Else its payload
+// would keep its room until that bucket is moved down, maybe a year later. A near bucket is
+// removed as a whole soon. A message that cannot be removed now is left for that, too.
+//
+// Errors are dropped: the job is canceled whatever comes of this. The key and the forward
+// go first (tidy), since no cascade does that once the message is gone.
+func (c *changes) leaveFar(ctx context.Context, h *holder) {
+	far := c.farOf(h.at.bucket)
 	if !c.Now().Before(c.cascadeAt(far)) {
 		return
 	}
-	r, m, err := c.findIn(ctx, a, at, forward, c.farSubject(far))
-	if err == nil && c.tidy(ctx, &r, at) == nil { // nobody is handed the job any more, and would do it then
+	r, m, err := c.findIn(ctx, h.job, h.at, h.forward, c.farSubject(far))
+	if err == nil && c.tidy(ctx, &r, h.at) == nil { // nobody is handed the job any more, and would do it then
 		c.Remove(ctx, m)
 	}
 }
 
 // move changes when a waiting job is due: its version ends as moved, and the next one is
-// stored, in one commit.
+// stored, in one commit. A move to the time that the job has already is one, too: that is
+// not compared.
 func (c *changes) move(ctx context.Context, a address, to time.Time) (bool, error) {
 	return c.moveIf(ctx, to, func() (holder, error) { return c.jobOf(ctx, a) }, func(*driver.Record) bool { return true })
 }
 
-// signal moves the job that waits under a key to now, with the payload of its signal. Now may be by a clock that
-// was set back since.
+// signal moves the job that waits under a key to now, with the payload of its signal. Now
+// may be by a clock that was set back since.
+//
+// The clock is read anew before that: a job that is due by a clock which was ahead would
+// wait until the clock is there again.
 func (c *changes) signal(ctx context.Context, key string, payload []byte, now time.Time) (bool, error) {
 	if err := c.Clock.Sync(ctx); err != nil { // it may have been set back this moment
 		return false, err
@@ -142,10 +161,15 @@ func (c *changes) signal(ctx context.Context, key string, payload []byte, now ti
 	})
 }
 
-// moveIf moves the job that read returns, if that waits. Edit changes its record, and reports
-// whether it is to be moved. A write whose answer was lost is recognized by its token, in the status
-// of the version that it ends; so is one that was stored, and refused when it was repeated. If another write has
-// changed that status, it was refused.
+// moveIf moves the job that read returns, if that waits. Edit changes its record, and
+// reports whether it is to be moved. A write whose answer was lost is recognized by its
+// token, in the status of the version that it ends; so is one that was stored, and refused
+// when it was repeated. If another write has changed that status, it was refused.
+//
+// It takes two reads and a commit at least. The order of the checks matters after a lost
+// answer: the status of the version that the try was to end is read first, before the job
+// is read anew as it is now. A job whose record is not found may be on its way, so it is
+// searched for six times.
 func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder, error), edit func(*driver.Record) bool) (ok bool, err error) {
 	if err := c.admission.admit(ctx); err != nil { // a move takes room before it gives some back, and not all of it
 		return false, err
@@ -196,7 +220,9 @@ func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder,
 	return ok, err
 }
 
-// redrive makes a dead job wait again.
+// redrive makes a dead job wait again, as its next version, with no attempts and no
+// Expires. It takes its key in the same commit: ErrExists if another job has that, unless
+// that one waits and has expired; it is set aside then, and dies when its turn comes.
 func (c *changes) redrive(ctx context.Context, a address, at time.Time) error {
 	return c.replaceDead(ctx, a, func(dead stream.Message) (stream.Group, error) {
 		r, err := decode(dead.Data)
@@ -226,13 +252,17 @@ func (c *changes) redrive(ctx context.Context, a address, at time.Time) error {
 	})
 }
 
-// deleteDead removes a dead job.
+// deleteDead removes a dead job, or one that was kept. It writes one tombstone: the rest of
+// the job went when it ended, or goes with its bucket.
 func (c *changes) deleteDead(ctx context.Context, a address) error {
 	return c.replaceDead(ctx, a, func(stream.Message) (stream.Group, error) { return nil, nil })
 }
 
 // replaceDead removes a dead job, and writes with it what replaces it. The condition is that it
 // is as it was read, so that of a redrive and a deletion one wins.
+//
+// After a lost answer nobody can tell this write from another's: the message is gone in
+// either case. So the lost answer is the result.
 func (c *changes) replaceDead(ctx context.Context, a address, by func(dead stream.Message) (stream.Group, error)) error {
 	return c.change(ctx, "the job", func(lost error) (bool, error) {
 		dead, err := c.Last(ctx, c.deadSubject(a.id))
@@ -248,8 +278,7 @@ func (c *changes) replaceDead(ctx context.Context, a address, by func(dead strea
 		}
 		tombstone := grave(c.deadSubject(a.id))
 		tombstone.Last = stream.Seq(dead.Seq)
-		err = c.Write(ctx, append(g, tombstone)...)
-		return false, err
+		return false, c.Write(ctx, append(g, tombstone)...)
 	})
 }
 
@@ -257,33 +286,42 @@ func (c *changes) replaceDead(ctx context.Context, a address, by func(dead strea
 const cancelTTL = 24 * time.Hour
 
 // cancelRunning stores a request for the worker of a claim: a message of the subject
-// a.<worker>.<id>, with the sequence of the claim's status, on the condition that this is the
-// last one. It calls written with the worker once that is stored.
+// a.<worker>.<id>, with the sequence of the claim's status, on the condition that this is
+// the last one. It calls written with the worker once that is stored.
+//
+// The job itself is not touched, and its worker may end it as it likes. A claim that has
+// ended, or was taken over, is no longer the last message of its subject, and the request
+// is refused. The request is stored, since a notice may be lost: each heartbeat of the
+// worker reads it (canceledOf).
 func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, written func(worker string)) (ok bool, err error) {
 	err = c.change(ctx, "the job", func(lost error) (bool, error) {
-		at, forward, s, err := c.current(ctx, a)
+		h, err := c.jobOf(ctx, a)
 		switch {
 		case err != nil:
 			return false, err
-		case s.fate != claimed && lost != nil:
+		case h.s.fate != claimed && lost != nil:
 			return true, lost
-		case s.fate != claimed:
-			return c.ifStands(ctx, c.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
+		case h.s.fate != claimed:
+			return c.ifStands(ctx, c.readingOf(&h), nil)
 		}
 		err = c.Write(ctx, stream.Write{
-			Subject: c.cancelSubject(s.worker, a.id), Data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
-			Last: stream.Seq(s.seq), Guard: c.fateSubject(at), Rollup: true, TTL: cancelTTL,
+			Subject: c.cancelSubject(h.s.worker, a.id), Data: fmt.Appendf(nil, "%d %d %d %s", h.at.bucket, h.at.version, h.s.seq, ref),
+			Last: stream.Seq(h.s.seq), Guard: c.fateSubject(h.at), Rollup: true, TTL: cancelTTL,
 		})
 		if ok = err == nil; ok {
-			written(s.worker)
+			written(h.s.worker)
 		}
 		return false, err
 	})
 	return ok, err
 }
 
-// canceledOf returns the jobs of a worker's claims that are to be canceled, and removes the requests for claims that
-// have ended.
+// canceledOf returns the jobs of a worker's claims that are to be canceled, and removes the
+// requests for claims that have ended.
+//
+// It costs one read with each heartbeat, and one for each request that is there. A request
+// is compared with the sequence of the claim: a later claim of the same worker is not
+// canceled by it.
 func (c *changes) canceledOf(ctx context.Context, worker string) (refs []driver.Ref, err error) {
 	requests, err := c.Lasts(ctx, []string{c.cancelSubject(worker, "*")})
 	for subject, m := range requests {

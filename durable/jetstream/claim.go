@@ -14,12 +14,18 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// limitedAtOnce is how many claims under limits are one commit.
+// limitedAtOnce is how many claims under limits are one commit. Those that share a counter
+// are one group, which is never divided, and each has a status and a permit of every limit.
 const limitedAtOnce = 200
 
-// claimer is the one way of a claim: it surveys what is known of the jobs, plans permits and tokens, commits, and looks
-// whether the bucket was open. It has no state of its own. A job is granted only after its status was written here, or
-// was found to be that of this very handle; so two workers never have one job while both their leases last.
+// claimer is the one way of a claim: it surveys what is known of the jobs, plans permits
+// and tokens, commits, and looks whether the bucket was open. It has no state of its own. A
+// job is granted only after its status was written here, or was found to be that of this
+// very handle; so two workers never have one job while both their leases last.
+//
+// It holds no lock while it asks a server, except the one that keeps the claims under
+// limits of a process apart. Other processes are kept apart by the conditions of the
+// commits alone.
 type claimer struct {
 	*planner
 	flow       *flowControl
@@ -27,14 +33,15 @@ type claimer struct {
 	reconciler *reconciler
 }
 
-// claim claims jobs: those that limits cover first.
+// claim claims jobs: those that limits cover first. It never fails: a job of which nothing
+// certain is known is RetryLater, and its handle remembers what is unsure.
+//
+// Jobs that were handed out just now, without limits or keys, cost one commit, one read for
+// each of their buckets, and one of the limits, up to MaxWrites of them. All else costs
+// reads before that: of statuses, of quotas, of keys.
 func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
-	results := make([]driver.ClaimResult, len(held))
 	if p.CheckDisk() != nil { // nothing can be claimed before there is room
-		for i := range results {
-			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
-		}
-		return results
+		return slices.Repeat([]driver.ClaimResult{{Status: driver.RetryLater, After: time.Second}}, len(held))
 	}
 	token, flow, now := cryptorand.Text(), cl.flow.lastFlowControl(), p.Now()
 	all := make([]*claimRequest, len(held))
@@ -48,15 +55,21 @@ func (cl *claimer) claim(ctx context.Context, p *part, held []*driver.Delivery) 
 	}
 	cl.claimLimited(ctx, p, limited, token)
 	cl.claimAll(ctx, p, free, token)
+	results := make([]driver.ClaimResult, len(held))
 	for i, j := range all {
-		results[i] = j.result
+		if results[i] = j.result; j.result.Status == driver.Granted {
+			results[i].At = j.tokenAt
+		}
 	}
 	cl.applyLimits(ctx, p, held, results, flow)
 	cl.reconciler.claims[p.number].answered(held, results)
 	return results
 }
 
-// claimLimited claims jobs under limits.
+// claimLimited claims jobs under limits. Two calls of a process would choose permits by the
+// same quotas, and one of them would be refused for most: so they take the lock one after
+// the other. No lock but this one is held over requests, and no heartbeat, end or other
+// claim waits for it.
 func (cl *claimer) claimLimited(ctx context.Context, p *part, jobs []*claimRequest, token string) {
 	if len(jobs) == 0 {
 		return
@@ -70,6 +83,11 @@ func (cl *claimer) claimLimited(ctx context.Context, p *part, jobs []*claimReque
 
 // claimAll claims jobs. It chooses permits and tokens by what is known here of the limits, and
 // takes each job for one that waits; the conditions of the commit tell whether that is so.
+//
+// A round reads, plans and commits. What was refused goes into the next round with what was
+// read then. Each round that refuses something counts: after claimTries the rest is
+// RetryLater, after a random pause, or workers that meet would meet again. A sweep for
+// permits happens once in a call.
 func (cl *claimer) claimAll(ctx context.Context, p *part, jobs []*claimRequest, token string) {
 	swept := false
 	for tries := 0; len(jobs) > 0; {
@@ -98,6 +116,10 @@ func (cl *claimer) claimAll(ctx context.Context, p *part, jobs []*claimRequest, 
 
 // survey reads, at one time, what is not known of the limits, and of the jobs. It returns
 // those jobs that may be claimed, and sets the results of the others.
+//
+// The quotas are read beside the statuses, since neither needs the other. A job in its
+// first round is unseen: its status is looked up if it may have one. One that was refused
+// is read anew (restand). All others are as the round before has left them.
 func (cl *claimer) survey(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest []*claimRequest, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { err = p.quotas.readQuotasOf(ctx, jobs, cl.others.Load() == 0) })
@@ -118,9 +140,13 @@ func (cl *claimer) survey(ctx context.Context, p *part, jobs []*claimRequest, to
 	return rest, cmp.Or(err, p.readKeys(ctx, rest))
 }
 
-// claimable returns the jobs that have not ended, and are not claimed by another worker that lives, by their
-// statuses. Any other job would make the server refuse all that is written with it, and its status stays so
-// for a while. claimable sets the results of these.
+// claimable returns the jobs that have not ended, and are not claimed by another worker
+// that lives, by their statuses. Any other job would make the server refuse all that is
+// written with it, and its status stays so for a while. claimable sets the results of
+// these.
+//
+// It reads the lease of each other worker once. Without an answer the job stays in: then
+// the commit is refused, and standing finds out why.
 func (cl *claimer) claimable(ctx context.Context, p *part, jobs []*claimRequest, statuses []status) (rest []*claimRequest) {
 	leases := map[string]time.Duration{}
 	for i, j := range jobs {
@@ -146,6 +172,10 @@ func (cl *claimer) claimable(ctx context.Context, p *part, jobs []*claimRequest,
 }
 
 // readKeys finds out which jobs leave their key when they begin.
+//
+// Only exact claims leave a key, since only they are the begin. Each job costs a read or
+// more, maxReads of them at a time. One that fails is the error of all, and all jobs of the
+// round are RetryLater.
 func (ks *keys) readKeys(ctx context.Context, jobs []*claimRequest) error {
 	var mu sync.Mutex
 	var failed error
@@ -164,6 +194,11 @@ func (ks *keys) readKeys(ctx context.Context, jobs []*claimRequest) error {
 // others. A batch is refused as a whole when one of its jobs has a status, and where many are
 // canceled most batches have some. So the first batch of claims of one message is not tried again
 // in halves: which these are is looked up.
+//
+// The claims are known to the reconciler before they are written: so a comparison that
+// finds them in the stream does not take them for forgotten. A claim without an answer may
+// be stored: its handle is unsure until its status was read. A refusal is sure, and leaves
+// nothing in the stream.
 func (cl *claimer) commitClaims(ctx context.Context, p *part, drafts map[string]*draft, won []*claimRequest, token string, first bool) (again []*claimRequest) {
 	groups := cl.compose(p, drafts, won, token)
 	cl.reconciler.claims[p.number].begin(p.Backs(), len(won), func(i int) *driver.Delivery { return won[i].h })
@@ -192,40 +227,38 @@ func (cl *claimer) commitClaims(ctx context.Context, p *part, drafts map[string]
 	return again
 }
 
-// confirmAll is confirm of claims that are written.
+// confirmAll is confirm of claims that are written. The mark of each bucket is read once
+// for all of them: a claim that came about in a closed bucket was written after the
+// statuses there were removed, and so long after the mark.
 func (cl *claimer) confirmAll(ctx context.Context, p *part, jobs []*claimRequest, open map[int64]error) {
 	for _, j := range jobs {
 		if _, asked := open[j.hd.at.bucket]; !asked && !j.hd.stale() {
 			open[j.hd.at.bucket] = p.stillOpen(ctx, j.hd)
 		}
-		at := j.result.At
 		j.result = cl.confirm(ctx, p, j.h, open[j.hd.at.bucket])
-		j.result.At = at
 	}
 }
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
 // ended before and that was forgotten: a worker that was frozen between Fetch and Claim is
-// told here. Its status is removed. If the handle is stale, the bucket's mark says
-// nothing, so the job's message itself is looked for.
+// told here. Its status is removed. If the handle is stale, the bucket's mark says nothing,
+// so the job's message itself is looked for.
+//
+// Without an answer the claim stays, and the job is RetryLater: the next call finds this
+// worker's claim there, and replaces it. No job is taken for ended because a server is
+// silent.
 func (cl *claimer) confirm(ctx context.Context, p *part, h *driver.Delivery, open error) driver.ClaimResult {
-	hd := h.Claim.(*handle)
-	if open == nil && hd.stale() {
-		open = errBucketClosed
+	hd, waits, err := h.Claim.(*handle), true, open
+	if errors.Is(open, errBucketClosed) || open == nil && hd.stale() {
+		waits, err = p.reopened(ctx, hd, p.nearMark(hd.at.bucket))
 	}
 	switch {
-	case open == nil:
+	case err == nil && waits:
 		return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
-	case errors.Is(open, errBucketClosed):
-		there, err := hd.p.reopened(ctx, hd, hd.p.nearMark(hd.at.bucket))
-		if err == nil && there {
-			return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
-		}
-		// Another may have taken over meanwhile: the status that it has written is the one
-		// that says how the job has ended, and stays.
-		if err == nil && cl.releases.takeBack(ctx, p, hd) == nil {
-			return cl.releases.gone(ctx, p, h)
-		}
+	// Another may have taken over meanwhile: the status that it has written is the one
+	// that says how the job has ended, and stays.
+	case err == nil && cl.releases.takeBack(ctx, p, hd) == nil:
+		return cl.releases.gone(ctx, p, h)
 	}
 	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 }
@@ -246,22 +279,26 @@ func (cl *claimer) restand(ctx context.Context, p *part, jobs []*claimRequest, t
 			again = append(again, j) // nothing is known of it: the next conflict tells
 			continue
 		}
-		at := j.result.At
 		b, v := cl.standing(ctx, p, j.h, token)
-		if v == nil {
-			j.basis = b
-			again = append(again, j)
+		if v != nil {
+			j.result = *v
 			continue
 		}
-		if j.result = *v; v.Status == driver.Granted { // the answer was lost
-			j.result.At = at
-		}
+		j.basis = b
+		again = append(again, j)
 	}
 	return again
 }
 
-// standing reads the status of a job that could not be claimed, and returns what a claim has
-// to replace; or the result.
+// standing reads the status of a job that could not be claimed, and returns what a claim
+// has to replace; or the result.
+//
+// The cases, in their order: a claim of this handle and call, whose answer was lost, is
+// confirmed. One of another worker that lives is left to it. One of this worker that it
+// does not know came back with a stream that went back, and is freed. One of this worker
+// from an earlier call is replaced, and counts neither as an attempt nor as a crash. One
+// whose lease is over is taken over: that is a crash, and only an exact claim may do it. A
+// status that is final ends the job here.
 func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
 	hd := h.Claim.(*handle)
 	s, err := p.status(ctx, hd.at)
@@ -274,8 +311,7 @@ func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, to
 	case claimed:
 		if s.token == hd.token(token) {
 			hd.status = s
-			v := cl.confirm(ctx, p, h, p.stillOpen(ctx, hd))
-			return b, &v
+			return b, new(cl.confirm(ctx, p, h, p.stillOpen(ctx, hd)))
 		}
 		if left, err := cl.leaseOf(ctx, p.leases, s.worker); err != nil || left > 0 && s.worker != cl.c.Name {
 			return b, &driver.ClaimResult{Status: driver.RetryLater, After: max(min(left, cl.soon()), 10*time.Millisecond)}
@@ -291,8 +327,7 @@ func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, to
 	case freed:
 		b.begun, b.crashes = s.begun()
 	case done, canceled, moved, dead:
-		v := cl.releases.gone(ctx, p, h)
-		return b, &v
+		return b, new(cl.releases.gone(ctx, p, h))
 	}
 	if b.crashes > 0 && !h.Exact {
 		hd.status = status{}
@@ -301,10 +336,15 @@ func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, to
 	return b, nil
 }
 
-// applyLimits reads the limits and pauses once jobs are claimed, as of then. If they have changed, it gives
-// back the claims of jobs that are covered otherwise now, and these are asked for again. So each claim that
-// begins after a change of limits or pauses obeys it, and claims that none covers cost one read for each call
-// of Claim.
+// applyLimits reads the limits and pauses once jobs are claimed, as of then. If they have
+// changed, it gives back the claims of jobs that are covered otherwise now, and these are
+// asked for again. So each claim that begins after a change of limits or pauses obeys it,
+// and claims that none covers cost one read for each call of Claim.
+//
+// They are read as of the last claim of the call: what was stored before that is seen, also
+// by a server that is behind. Without an answer nobody knows, and all claims are given
+// back. One that cannot be given back is found to be this worker's own when it is asked for
+// again.
 func (cl *claimer) applyLimits(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
 	last := stream.Witness{}
 	for i, h := range held {
@@ -333,23 +373,23 @@ func (cl *claimer) applyLimits(ctx context.Context, p *part, held []*driver.Deli
 	}
 }
 
-// coveredAlike reports whether two states of the limits and pauses cover a job alike at a time.
+// coveredAlike reports whether two states of the limits and pauses cover a job alike at a
+// time. How long a pause still lasts does not matter: no claim under it is granted. Nil is
+// a state without any.
 func coveredAlike(a, b *driver.FlowControl, r *driver.Record, at time.Time) bool {
 	x, pausedX := a.Covering(r.Kind, r.Lane, at)
 	y, pausedY := b.Covering(r.Kind, r.Lane, at)
-	if pausedX > 0 != (pausedY > 0) || len(x) != len(y) {
-		return false
-	}
-	for i := range x {
-		if *x[i] != *y[i] {
-			return false
-		}
-	}
-	return true
+	same := func(a, b *driver.StoredLimit) bool { return *a == *b }
+	return (pausedX > 0) == (pausedY > 0) && slices.EqualFunc(x, y, same)
 }
 
-// endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets their results. It
-// returns the others, and those whose end is to be tried again.
+// endSuperseded ends jobs whose claim finds that a newer one has superseded them, and sets
+// their results. It returns the others, and those whose end is to be tried again.
+//
+// Such a job was handed back after it had begun and left its key, and a newer one has taken
+// that since. It is not claimed and run for nothing. Its end is the same commit as that of
+// a job that is done: the status, the forward, what is kept, its permits; and the key's
+// message as it was read, so that the newer job is still the newest.
 func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequest, token string) (rest, again []*claimRequest) {
 	var ends []stream.Group
 	var ended []*claimRequest
@@ -364,8 +404,8 @@ func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequ
 		if j.hd.at.version > 0 {
 			g = append(g, grave(p.forward(j.hd.at.id)))
 		}
-		done := driver.DoneWith(j.h, time.Time{})
-		if e := done.Ending(cl.c.Name, p.Now()); e != nil {
+		o := driver.DoneWith(j.h, time.Time{})
+		if e := o.Ending(cl.c.Name, p.Now()); e != nil {
 			r := j.h.Record
 			r.Attempt = s.attempt
 			r.End(e)

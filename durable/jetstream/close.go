@@ -24,16 +24,22 @@ import (
 // is written with the mark and removed at the end, says after a crash that it is to. A
 // status must outlive its job: if it were gone first, the job would look as if it waited.
 //
-// A server that is killed may take the removal of jobs back, and not that of statuses: NATS 2.15 keeps the file of a
-// block that has become empty if tombstones of older blocks are in it, writes none for the messages of the block
-// itself, and reads them again when it starts. The note tells such a job from one that has come late.
+// A server that is killed may take the removal of jobs back, and not that of statuses: NATS
+// 2.15 keeps the file of a block that has become empty if tombstones of older blocks are in
+// it, writes none for the messages of the block itself, and reads them again when it
+// starts. The note tells such a job from one that has come late.
 
-// resumeEvery is how many closings, a minute or more, are between two looks for those that were left.
+// resumeEvery is how many closings, a minute or more, are between two searches for those
+// that were left.
 const resumeEvery = 120
 
-// closer closes near buckets in which all has ended, and removes their statuses. One goroutine uses it, so it has no lock
-// but that of the readers. It never marks a bucket in which a job waits, nor purges by sequences of before the stream
-// went back.
+// closer closes near buckets in which all has ended, and removes their statuses. One
+// goroutine uses it, so it has no lock but that of the readers. It never marks a bucket in
+// which a job waits, nor purges by sequences of before the stream went back.
+//
+// A bucket of one queue costs 12 requests on one replica, two of them commits, however many
+// jobs it has had. Several workers may close one bucket at a time: each step may be done
+// twice.
 type closer struct {
 	*consumers
 	readers *readers
@@ -42,7 +48,8 @@ type closer struct {
 }
 
 // view is the result of a poll: how many messages each bucket has, and each queue of a near
-// one.
+// one. It may be old when it is used. So it says only what is worth a question: each step
+// of a closing reads anew what it rests on.
 type view struct {
 	near map[int64]map[string]uint64
 	far  map[int64]uint64
@@ -51,7 +58,8 @@ type view struct {
 }
 
 // closeBuckets closes what has ended, as the polls show it. It is not part of a poll: it
-// takes several commits and questions a bucket.
+// takes several commits and questions a bucket. A poll does not wait for it either: a view
+// that comes while it is at work is dropped, and the next one has all of it.
 func (c *closer) closeBuckets(ctx context.Context, views <-chan view) error {
 	for n := 0; ; n++ {
 		select {
@@ -66,6 +74,8 @@ func (c *closer) closeBuckets(ctx context.Context, views <-chan view) error {
 	}
 }
 
+// closeOnce is one round. It takes four times AnswerTimeout at most. What it has not done
+// by then is begun anew with a later view.
 func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
@@ -87,6 +97,9 @@ func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 // closeEmptied closes the near buckets that have ended, and of which this worker reads
 // something, or nobody does. Of those that have not, because other jobs wait there, it removes
 // what has ended.
+//
+// A bucket that some reader of this worker is reading is left alone. One whose far bucket
+// still has jobs is not past: they come to near buckets first.
 func (c *closer) closeEmptied(ctx context.Context, v view) error {
 	fl, past := c.part.queues.fleet.Load(), map[int64]bool{}
 	isPast := func(b int64) bool { return v.now.After(c.closeAt(b)) && v.far[c.farOf(b)] == 0 }
@@ -116,6 +129,10 @@ func (c *closer) closeEmptied(ctx context.Context, v view) error {
 }
 
 // endedOf finds out up to where each queue of a bucket has ended; all is false if one has not.
+//
+// Each queue has its own position, and they are not compared: messages of the queues of a
+// bucket are mixed in the stream, and one queue may have ended far behind a job that waits
+// in another.
 func (c *closer) endedOf(ctx context.Context, b int64, had map[string]uint64) (upTo map[string]uint64, all bool, err error) {
 	upTo, fl := map[string]uint64{}, c.part.queues.fleet.Load()
 	for queue := range had {
@@ -143,32 +160,14 @@ func (c *closer) closeNear(ctx context.Context, b int64, had map[string]uint64) 
 	if err != nil {
 		return err
 	}
-	used := len(had) > 0
-	if !used {
-		used, err = c.hasStatuses(ctx, b)
-	}
-	if !all {
-		err = c.purgeEnded(ctx, b, upTo)
-	} else if used && err == nil {
-		var closed bool
-		if closed, err = c.stillEnded(ctx, b, had, upTo); err == nil && closed {
-			closed, err = c.markAndForget(ctx, b, upTo)
-		}
-		if !closed {
+	if all {
+		if closed, err := c.markAndForget(ctx, b, had, upTo); !closed || err != nil {
 			return err
 		}
-	}
-	if err != nil {
+	} else if err := c.purgeEnded(ctx, b, upTo); err != nil {
 		return err
 	}
 	return c.leave(ctx, b, func(queue string) bool { return all || had[queue] == 0 })
-}
-
-// hasStatuses reports whether a bucket in which nothing is has statuses: jobs that leave a far
-// bucket never come to the near one, and their statuses stay until that is over.
-func (c *closer) hasStatuses(ctx context.Context, b int64) (bool, error) {
-	info, err := c.Info(ctx, c.subject("c."+itoa(b)+".>"))
-	return len(info.Subjects) > 0, err
 }
 
 // stillEnded looks once more at a bucket in which all has ended that it had. A job that is set
@@ -193,8 +192,21 @@ func (c *closer) stillEnded(ctx context.Context, b int64, had, upTo map[string]u
 	return true, nil
 }
 
-// markAndForget is what closes a bucket. False: it is not closed yet.
-func (c *closer) markAndForget(ctx context.Context, b int64, upTo map[string]uint64) (bool, error) {
+// markAndForget is what closes a bucket. False without an error: it is not closed yet.
+//
+// A bucket in which nothing is needs that, too, if it has statuses: jobs that leave a far
+// bucket never come to the near one, and their statuses stay until that is over. One that
+// has none was never used, or is closed already, and gets no mark.
+func (c *closer) markAndForget(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
+	if len(had) == 0 {
+		info, err := c.Info(ctx, c.subject("c."+itoa(b)+".>"))
+		if err != nil || len(info.Subjects) == 0 {
+			return err == nil, err
+		}
+	}
+	if still, err := c.stillEnded(ctx, b, had, upTo); err != nil || !still {
+		return false, err
+	}
 	closing := stream.Write{Subject: c.closingSubject(b), Rollup: true}
 	ok, err := c.markClosed(ctx, c.nearMark(b), func(fl *watermark) { fl.near = max(fl.near, b) }, closing)
 	if err != nil || !ok {
@@ -207,6 +219,10 @@ func (c *closer) markAndForget(ctx context.Context, b int64, upTo map[string]uin
 }
 
 // purgeEnded removes jobs that have ended: of each queue up to where its consumer says so.
+//
+// Queue by queue, since one purge for the whole bucket would go up to one sequence for all.
+// Between two of them the stream may go back. Then the rest is not purged: ErrWentBack ends
+// the round.
 func (c *closer) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
 	for queue, last := range upTo {
 		if c.Backs() != c.closing {
@@ -241,8 +257,12 @@ func (c *closer) leave(ctx context.Context, b int64, of func(queue string) bool)
 }
 
 // forget removes the statuses of a marked bucket, if that is empty. So must be its far
-// bucket: a cascade that was cut off between its copy and the acknowledgment has left a
-// job in there, too, that may have ended since.
+// bucket: a cascade that was cut off between its copy and the acknowledgment has left a job
+// in there, too, that may have ended since.
+//
+// It may be called any number of times, by any worker, until the message p is gone: that is
+// removed last. The note is written before the statuses go, so a job that comes back
+// without its status is known to be one that had been removed.
 func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
 	far, err := c.Info(ctx, c.farSubject(c.farOf(b)))
 	if err != nil || len(far.Subjects) > 0 {
@@ -264,7 +284,8 @@ func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
 	return true, c.Purge(ctx, c.closingSubject(b), 0)
 }
 
-// resume ends what closings of workers that died have left.
+// resume ends what closings of workers that died have left. It does not ask who has begun
+// them: one that is under way in another worker is only done twice.
 func (c *closer) resume(ctx context.Context) error {
 	closing, err := c.bucketsOf(ctx, "p")
 	if err != nil {
@@ -280,6 +301,9 @@ func (c *closer) resume(ctx context.Context) error {
 
 // removeEnded removes jobs that have ended from buckets that are still open, but for the
 // last one, by which the bucket is known to be there when it is to be closed.
+//
+// It is for a store that is seven tenths full. An error of one consumer is passed over: to
+// make room elsewhere is worth more than to know why.
 func (c *closer) removeEnded(ctx context.Context, near map[int64]map[string]uint64) error {
 	c.readers.mu.Lock()
 	read := slices.Collect(maps.Keys(c.readers.near))
@@ -300,10 +324,13 @@ func (c *closer) removeEnded(ctx context.Context, near map[int64]map[string]uint
 }
 
 // A job that no worker can run is in a queue that has no consumer, and costs nothing while it
-// waits. Its bucket is not closed. A look now and then finds those that were canceled meanwhile.
+// waits. Its bucket is not closed. A search now and then finds those that were canceled meanwhile.
 
 // endedNobodys returns up to where the jobs of a kind have ended that no worker can run, 0
 // if one of them waits. It looks once in a while.
+//
+// It reads the jobs of the queue up to the first that has not ended, with their statuses.
+// So a job that waits at the head of a long queue makes it one page, every sweepEvery.
 func (c *closer) endedNobodys(ctx context.Context, at spot) (last uint64, err error) {
 	if time.Since(c.swept[at]) < sweepEvery {
 		return 0, nil

@@ -12,15 +12,20 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// consumers are those of a worker in a partition, made and removed by name. They are disposable: each is made anew when it
-// is lost, hands out again all that is there, and the claims tell what has ended. It hands out nothing itself.
+// consumers are those of a worker in a partition, made and removed by name. They are
+// disposable: each is made anew when it is lost, hands out again all that is there, and the
+// claims tell what has ended. It hands out nothing itself.
+//
+// Workers share a consumer by its name, which says the bucket and the queue. So no worker
+// owns one, and each must bear that another has removed it, or made it anew.
 type consumers struct {
 	*part
 	w *worker
 }
 
-// readers are the queues that a Fetch reads. Mu guards near, and each reader in it except for
-// its goroutine.
+// readers are the queues that a Fetch reads. Mu guards near, and each reader in it except
+// for the fields of its goroutine. The fetcher adds readers, and it and the closer remove
+// them. No request is made while mu is held.
 type readers struct {
 	mu   sync.Mutex
 	near map[spot]*reader
@@ -36,8 +41,13 @@ func (cs *consumers) emptied(ctx context.Context, consumer string) (last uint64,
 	return last, err
 }
 
-// ended is the same though a consumer has more, and all says whether it has none. A consumer on a server that is
-// behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
+// ended is the same though a consumer has more, and all says whether it has none. A
+// consumer on a server that is behind, as one is that was started again, does not know of
+// what came last. So the leader is asked, too.
+//
+// It costs one request, and on several replicas one more to the leader. Without an answer
+// within SilentAfter a consumer counts as one that has more: then its bucket stays open,
+// and nothing is removed by what it says.
 func (cs *consumers) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
 	var info natsjs.ConsumerInfo
 	try, cancel := context.WithTimeout(ctx, stream.SilentAfter)
@@ -52,7 +62,9 @@ func (cs *consumers) ended(ctx context.Context, consumer string) (last uint64, a
 	return cs.endedBy(ctx, &info)
 }
 
-// endedBy is ended by what a server says of the consumer.
+// endedBy is ended by what a server says of the consumer. The leader is asked for the first
+// message behind the ack position: if there is one, the consumer has not heard of it yet.
+// Only the position is used for removals, and never the number of the messages that wait.
 func (cs *consumers) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
 	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
 	if !all || cs.Replicas == 1 {
@@ -62,6 +74,9 @@ func (cs *consumers) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (la
 	return last, err == nil && next.Seq == 0, err
 }
 
+// reader is the reading of one queue, by one goroutine at a time. Its ctx ends when the
+// bucket is left, or when the queue becomes another worker's: then the goroutine ends, and
+// what it has handed out is acknowledged all the same.
 type reader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -80,6 +95,10 @@ func (g geometry) consumerLife() time.Duration {
 }
 
 // consumer makes a consumer of a subject, if it is not there; anew, if its server is silent.
+//
+// On several replicas the first try is short, since the server that is to have the consumer
+// may be silent: then the consumer is removed, and the cluster chooses a server anew. On
+// one replica there is no other server, and so no use in haste.
 func (cs *consumers) consumer(ctx context.Context, name, filter string) error {
 	since, patience := cs.Now(), stream.SilentAfter/2
 	if cs.Replicas == 1 {
@@ -94,6 +113,11 @@ func (cs *consumers) consumer(ctx context.Context, name, filter string) error {
 	}
 }
 
+// createConsumer makes a consumer, in the memory of one server. To keep it on several
+// servers would make each acknowledgment a commit, and a loss costs only that jobs are
+// handed out once more. A job that is not acknowledged comes again after a lease, however
+// often, since the claim decides. The bytes under way are bounded by budgets, so the number
+// of jobs is not.
 func (cs *consumers) createConsumer(ctx context.Context, patience time.Duration, name, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -104,7 +128,8 @@ func (cs *consumers) createConsumer(ctx context.Context, patience time.Duration,
 	}}, nil)
 }
 
-// deleteConsumer removes a consumer, if it is there. One whose server is silent is removed, too, without an answer.
+// deleteConsumer removes a consumer, if it is there. One whose server is silent is removed,
+// too, without an answer.
 func (cs *consumers) deleteConsumer(ctx context.Context, name string) error {
 	err := cs.RemoveConsumer(ctx, name, stream.SilentAfter)
 	if errors.Is(err, driver.ErrNotFound) || stream.TimedOut(ctx, err) {

@@ -23,23 +23,27 @@ const (
 	maxRounds   = 16          // at one time
 	maxAttended = 2 * maxApart
 
-	// idleFactor is the pause between two reads of what all buckets have, in multiples of the time of a
-	// read. Those that are due now are read in any case.
+	// idleFactor is the pause between two reads of what all buckets have, in multiples of
+	// the time of a read. Those that are due now are read in any case.
 	idleFactor = 20
 )
 
-// fetcher is one Fetch of one partition. It looks what buckets there are. Far ones whose time has
-// come it moves to their near ones, and of near ones it reads the queues (kinds.go).
+// fetcher is one Fetch of one partition. It finds out which buckets there are. Far ones
+// whose time has come it moves to their near ones, and of near ones it reads the queues
+// (kinds.go).
 //
 // Each queue of a bucket has a consumer that workers share, so that each job goes to one of
-// them. It is disposable: if it is lost, with the server that had it, it is made anew and hands
-// out all that is in the queue, and the claims tell what has ended.
+// them. It is disposable: if it is lost, with the server that had it, it is made anew and
+// hands out all that is in the queue, and the claims tell what has ended.
 //
-// The worker's own queues of the buckets that are current are attended: a goroutine waits at
-// each for what comes. All others, in whatever number, are read in rounds, until they have
-// nothing more, some at a time and the oldest bucket first.
+// The worker's own queues of the buckets that are current are attended: a goroutine waits
+// at each for what comes. All others, in whatever number, are read in rounds, until they
+// have nothing more, some at a time and the oldest bucket first.
 //
-// The mu of its readers guards near, todo and rounds; the goroutine of run alone uses viewed, viewTook, regrouped and said.
+// The mu of its readers guards near, todo and rounds; the goroutine of run alone uses
+// viewed, viewTook, regrouped and said. All goroutines that it starts are in running, and
+// end with ctx: Fetch returns after the last one. It claims nothing, and acknowledges only
+// what it has stored elsewhere.
 type fetcher struct {
 	*consumers
 	*readers
@@ -59,16 +63,22 @@ type fetcher struct {
 	rounds int    // under way
 }
 
+// newFetcher joins the parts of a Fetch. They share the consumers and the readers; the
+// mover also has the wait group, so that a cascade is over before Fetch returns.
 func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
 	cs, rs := &consumers{p, w}, &readers{near: map[spot]*reader{}}
 	f := &fetcher{
 		consumers: cs, readers: rs, taking: &taking{w.heart, p.queues, w.kindsBy()}, give: give,
 		closer: &closer{consumers: cs, readers: rs, swept: map[spot]time.Time{}},
 	}
-	f.mover = &mover{consumers: cs, running: &f.running, far: map[int64]bool{}}
+	f.mover = &mover{consumers: cs, running: &f.running}
 	return f
 }
 
+// Fetch reads all partitions at once, each with a fetcher of its own, and hands out their
+// jobs by one function. If one of them fails, all end, and the Queue calls Fetch again:
+// what was handed out stays with the worker. A denial of a request that no single caller
+// waits for, such as that of an ack, ends it, too, and so does the end of the engine.
 func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,10 +88,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 		f := newFetcher(p, w, give)
 		ctx, stop := p.Denials.During(ctx, p.working())
 		defer stop()
-		err := f.run(ctx)
-		if denial := stream.Denied(ctx, nil); denial != nil {
-			err = denial
-		}
+		err := stream.Denied(ctx, f.run(ctx))
 		if p.Conn.Ended.Err() != nil {
 			err = p.ClosedBy()
 		}
@@ -92,6 +99,10 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	})
 }
 
+// run polls until ctx ends, or something fails that a later poll would not mend. Closing
+// buckets and the reserve have goroutines of their own, since a poll must not wait for
+// their commits. The closing takes a view when it is done with the one before; the others
+// are dropped.
 func (f *fetcher) run(ctx context.Context) error {
 	defer f.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -116,28 +127,34 @@ func (f *fetcher) run(ctx context.Context) error {
 			f.w.c.Polled()
 		}
 		f.w.reconciler.reconcile(f.part)
-		f.report()
+		if err := f.Troubled(); err != nil && f.w.c.Trouble != nil {
+			f.w.c.Trouble(err) // so that it is in the log
+		}
 		if v.all {
 			select {
 			case views <- v:
 			default: // the closing is not done with an earlier one
 			}
 		}
-		next := time.NewTimer(f.untilPoll(f.Now()))
+		now := f.Now()
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
-		case <-next.C:
+		case <-time.After(min(pollEvery, f.nextCascade(now).Sub(now))): // a lead may be short
 		}
-		next.Stop()
 		if err != nil {
 			return err
 		}
 	}
 }
 
-// poll finds out what is due, and has it read or moved. It does no more than that:
+// poll finds out what is due, and begins to read or to move it. It does no more than that:
 // while a poll takes long, jobs that come due are late.
+//
+// Each poll costs five requests at most: two for a landmark (LookBack), the watermark, the
+// clock, and the far buckets. The list of all near buckets grows with what waits; so it is
+// read less often, in a twentieth of the time at most. What follows from a poll is begun,
+// and not waited for.
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
@@ -170,20 +187,18 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// untilPoll returns the time until the next poll: after pollEvery, or when the next far bucket
-// begins to be moved, whose lead may be short.
-func (f *fetcher) untilPoll(now time.Time) time.Duration {
-	return min(pollEvery, f.nextCascade(now).Sub(now))
-}
-
 // maxAhead is how many buckets ahead are attended at most: each is a consumer of the server. With a
 // longer WithAhead, what is there is read in rounds.
 const maxAhead = 60
 
-// startNear attends the own queues of those buckets whose time comes before the next poll, and
-// of those that are current, which may get something at any moment. What else is there up to
-// then is read in rounds. Of the buckets whose time has not come any up to the first one above
-// the watermark may have what is due now, if the clock was set back.
+// startNear attends the own queues of those buckets whose time comes before the next poll,
+// and of those that are current, which may get something at any moment. What else is there
+// up to then is read in rounds. Of the buckets whose time has not come any up to the first
+// one above the watermark may have what is due now, if the clock was set back.
+//
+// So a job that is stored in the bucket of now is handed out as it comes, without any poll.
+// A queue beyond maxAttended is not attended: its jobs come with the rounds, and may be
+// late by some polls.
 func (f *fetcher) startNear(v *view) {
 	current, ahead, first := f.nearOf(v.now), f.nearOf(v.now.Add(f.w.c.Ahead+pollEvery)), f.openFor(v.now)
 	own := f.taking.own()
@@ -202,6 +217,10 @@ func (f *fetcher) startNear(v *view) {
 }
 
 // planRounds finds out what is to be read in rounds: first what was not read yet. f.mu is held.
+//
+// A queue whose round has found nothing more is read again after roundEvery: a job may have
+// come late, or come again after a lease. Of a bucket that is not to be closed yet it is
+// read with each view, as its jobs may be due any moment.
 func (f *fetcher) planRounds(v *view, last int64) {
 	var again []spot
 	f.todo = nil
@@ -224,7 +243,8 @@ func (f *fetcher) planRounds(v *view, last int64) {
 	f.todo = append(f.todo, again...)
 }
 
-// startRounds begins as many rounds as there may be. f.mu is held.
+// startRounds begins as many rounds as there may be. Each round that ends begins the next,
+// so that todo needs no goroutine of its own. f.mu is held.
 func (f *fetcher) startRounds() {
 	for ; f.rounds < maxRounds && len(f.todo) > 0; f.todo = f.todo[1:] {
 		if f.start(f.todo[0], f.round) {
@@ -233,7 +253,9 @@ func (f *fetcher) startRounds() {
 	}
 }
 
-// start has a goroutine read a queue; false if there is one already. f.mu is held.
+// start makes a goroutine read a queue; false if there is one already. The reader stays in
+// near after that: it says when the queue was read last, and whether its consumer was lost
+// once. f.mu is held.
 func (f *fetcher) start(at spot, read func(context.Context, spot, *reader)) bool {
 	r := f.near[at]
 	if r == nil {
@@ -254,7 +276,10 @@ func (f *fetcher) start(at spot, read func(context.Context, spot, *reader)) bool
 	return true
 }
 
-// attend hands out what comes to a queue until its bucket may be closed.
+// attend hands out what comes to a queue until its bucket may be closed. While all kinds of
+// the queue are shut it makes no request, and waits for the kinds. An error is no end: a
+// consumer that was lost is made anew by the next request, and a stream without a leader
+// has one soon.
 func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 	f.w.wait.join(1)
 	defer f.w.wait.join(-1)
@@ -274,7 +299,11 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 	}
 }
 
-// round hands out what is in a queue, and what was handed out and not acknowledged for a lease.
+// round hands out what is in a queue, and what was handed out and not acknowledged for a
+// lease.
+//
+// It ends with a request that brings nothing, or with an error; a later view plans the
+// queue again.
 func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 	for is, _ := f.taking.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.taking.isOpen(at.queue) {
 		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, stream.PullRequest{MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
@@ -287,9 +316,10 @@ func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 	f.startRounds()
 }
 
-// fetch hands out what comes as it comes, and waits a while for it. If the server says that a job does
-// not fit, it reads that job with readSize. It does not do so unasked: on a slow machine the
-// readers of a worker with some hundred queues then waited for the budget, and jobs began up to 66 s late.
+// fetch hands out what comes as it comes, and waits a while for it. If the server says that
+// a job does not fit, it reads that job with readSize. It does not do so unasked: on a slow
+// machine the readers of a worker with some hundred queues then waited for the budget, and
+// jobs began up to 66 s late.
 func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.
@@ -302,10 +332,16 @@ func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	return err
 }
 
-// firstTurn is that of a reader on whom jobs depend that are due now. It waits for no overdue bucket.
+// firstTurn is that of a reader on whom jobs depend that are due now. It waits for no
+// overdue bucket.
 const firstTurn = 0
 
 // fetchOf makes one request when its turn comes, and the consumer if it is not there.
+//
+// The bytes are taken of the budget before the request, and given back when what came was
+// handed on: give blocks while the worker has no room, and so the reader stops by itself.
+// With an error the consumer counts as lost. Then the next request makes it anew, and all
+// that it hands out from then on may have ended: its status is read before it is claimed.
 func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r *reader, request stream.PullRequest) (got int, err error) {
 	if !r.made {
 		err = f.consumer(ctx, at.consumer(), f.queueSubject(at.bucket, at.queue))
@@ -330,6 +366,9 @@ func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r
 // handOut gives those jobs to the worker that it can run and has room for. The others are set
 // aside, but not those of a queue of one kind: what comes of that while it is shut was on its
 // way.
+//
+// A message that is not a job is passed over. It is not acknowledged either, so its bucket
+// stays open, and nobody removes what this version cannot read.
 func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg, again bool) {
 	open, _ := f.w.c.Kinds.Open()
 	var held, aside []*driver.Delivery
@@ -363,9 +402,14 @@ func (f *fetcher) early(h *driver.Delivery) time.Duration {
 }
 
 // setAside stores jobs in the queues of those who can run them, and acknowledges them where
-// they were. Copies have one claim between them, and none comes into a bucket that is closed.
-// What cannot be stored there comes again, to another worker perhaps. So does what is in the
-// queue of its kind, which has the hash of another.
+// they were. Copies have one claim between them, and none comes into a bucket that is
+// closed. What cannot be stored there comes again, to another worker perhaps. So does what
+// is in the queue of its kind, which has the hash of another.
+//
+// The order is the safe one: first the copy, then the acknowledgment. A worker that is
+// killed in between leaves two copies, which have one claim. A kind of this worker that has
+// no room is apart from then on, so that jobs which are added later are stored in its queue
+// at once. All of one call share a commit.
 func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delivery) {
 	var groups []stream.Group
 	var moving []*handle
@@ -403,19 +447,20 @@ func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delive
 }
 
 // giveBack leaves a job to others. It does not come again in step with theirs.
+//
+// A quarter of a lease on average: time enough for another worker to find it, and not so
+// much that a job waits long if this worker has room soon.
 func (f *fetcher) giveBack(hd *handle) { hd.nak(f.w.c.Lease/8 + rand.N(f.w.c.Lease/4)) }
-
-// report tells the worker of a trouble, so that it is in the log.
-func (f *fetcher) report() {
-	if err := f.Troubled(); err != nil && f.w.c.Trouble != nil {
-		f.w.c.Trouble(err)
-	}
-}
 
 // regroupEvery is how often a worker reads the heartbeats of others.
 const regroupEvery = 2 * time.Second
 
 // regroup finds out which queues there are, now and then.
+//
+// It costs one request for the heartbeats of all workers. It is done at once when the kinds
+// of this worker have changed: its own heartbeat may not be written yet, so what is in it
+// comes from here. Readers of queues that are no longer its own end; jobs that they have
+// handed out stay.
 func (f *fetcher) regroup(ctx context.Context) error {
 	own, changed := f.w.own(f.said)
 	if !changed && time.Since(f.regrouped) < regroupEvery {

@@ -1,11 +1,13 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,15 +17,23 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// finder reads jobs: where the newest version of one is, its record, and what became of it. It writes nothing, and has
-// no state of its own. An answer was true when it was read; the conditions of a write tell whether it still is.
+// finder reads jobs: where the newest version of one is, its record, and what became of it.
+// It writes nothing, and has no state of its own. An answer was true when it was read; the
+// conditions of a write tell whether it still is.
+//
+// A job has no index but its messages. Its ID names the forward and the statuses, which one
+// replica returns in one request; its record is searched for in a bucket, which takes more.
+// So no decision reads the record if the status is enough.
 type finder struct{ *buckets }
 
-// status returns what became of a version of a job.
+// status returns what became of a version of a job: the zero status if there is no message,
+// and so nothing has become of it yet, or its bucket is closed. Only the mark tells these
+// two apart (current).
 func (fi *finder) status(ctx context.Context, at location) (status, error) {
 	return fi.statusBy(at, fi.LastNow(ctx))
 }
 
+// statusBy is status by what last returns, which may have been read before.
 func (fi *finder) statusBy(at location, last stream.LastRead) (status, error) {
 	m, err := last(fi.fateSubject(at))
 	if err != nil || m.Seq == 0 {
@@ -40,6 +50,9 @@ func (fi *finder) forwarded(ctx context.Context, a address) (location, uint64, e
 	return fi.forwardedBy(a, fi.LastNow(ctx))
 }
 
+// forwardedBy is forwarded by what last returns. Of a job that was moved and has ended
+// there is a tombstone, or nothing. Then this is its first version, whose status says that
+// it was moved until its bucket is closed.
 func (fi *finder) forwardedBy(a address, last stream.LastRead) (location, uint64, error) {
 	m, err := last(fi.forward(a.id))
 	if err != nil || len(m.Data) == 0 {
@@ -49,6 +62,7 @@ func (fi *finder) forwardedBy(a address, last stream.LastRead) (location, uint64
 	return at, m.Seq, err
 }
 
+// parseForward reads the text of a forward. Empty texts are tombstones, and not for it.
 func parseForward(id string, data []byte) (at location, err error) {
 	bucket, version, _ := strings.Cut(string(data), " ")
 	at.id = id
@@ -64,6 +78,11 @@ func parseForward(id string, data []byte) (at location, err error) {
 // current returns where the newest version of a job is, the sequence of the forward to it, and its
 // status: final if it has ended. A job whose bucket is closed has left nothing, and counts
 // as done, too.
+//
+// On one replica a job that was never moved costs one request: forward, status and mark at
+// once. On several each is a question to the leader, one after the other. A version that is
+// found moved without a newer forward, twice, has ended since: its end took the forward
+// away.
 func (fi *finder) current(ctx context.Context, a address) (location, uint64, status, error) {
 	first := location{id: a.id, bucket: a.bucket}
 	last, err := fi.LastOf(ctx, fi.forward(a.id), fi.fateSubject(first), fi.nearMark(a.bucket))
@@ -101,11 +120,14 @@ func (fi *finder) current(ctx context.Context, a address) (location, uint64, sta
 	}
 }
 
-// isOpenBy reports whether a version that has no status waits, by the mark of its near bucket, which
-// says for a day that the bucket was closed.
-// After that, and below the watermark, where a clock that was set may have passed over the mark's
-// time or over the bucket, what counts is whether the job is there. That others are in its
-// bucket says nothing: it may have been stored elsewhere, and have ended.
+// isOpenBy reports whether a version that has no status waits, by the mark of its near
+// bucket, which says for a day that the bucket was closed. After that, and below the
+// watermark, where a clock that was set may have passed over the mark's time or over the
+// bucket, what counts is whether the job is there. That others are in its bucket says
+// nothing: it may have been stored elsewhere, and have ended.
+//
+// Mostly it costs nothing. Below the watermark it searches the bucket, and asks the leader
+// for the very message that was found: another server may still have it.
 func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward uint64, mark stream.Message) (bool, error) {
 	if mark.Seq > 0 {
 		return false, nil
@@ -125,13 +147,16 @@ func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward 
 	return m.Seq > 0, err
 }
 
-// staysMarked reports whether a bucket would have its mark, had it been closed.
+// staysMarked reports whether a bucket would have its mark, had it been closed. Half of the
+// life of a mark is the margin for clocks that differ.
 func (fi *finder) staysMarked(bucket int64) bool {
 	return bucket > fi.lowest().near && fi.Now().Before(fi.closeAt(bucket).Add(markTTL/2))
 }
 
-// leaderHas reports whether the leader has the message of a version. It reads one message of the bucket at a
-// time, since only another server, which may be behind, answers for many at once.
+// leaderHas reports whether the leader has the message of a version. It reads one message
+// of the bucket at a time, since only another server, which may be behind, answers for many
+// at once. It is for a job that no other server has, in a bucket that may be closed, and so
+// for hardly any.
 func (fi *finder) leaderHas(ctx context.Context, at location) (bool, error) {
 	for _, filter := range fi.filtersOf(at.bucket) {
 		for from := uint64(1); ; {
@@ -155,6 +180,10 @@ func (fi *finder) leaderHas(ctx context.Context, at location) (bool, error) {
 // find finds the message of a version of a job, and what it says. It was
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
+//
+// A record that is not found is ErrNotFound, which says little: the job may have ended, be
+// on its way to its near bucket, or be missing on the server that has answered. Callers
+// read its status again.
 func (fi *finder) find(ctx context.Context, a address, at location, forward uint64) (driver.Record, stream.Message, error) {
 	if forward > 0 { // they are written together
 		if r, m, err := fi.versionAt(ctx, forward+1, at); err != nil || m.Seq > 0 {
@@ -164,7 +193,9 @@ func (fi *finder) find(ctx context.Context, a address, at location, forward uint
 	return fi.findIn(ctx, a, at, forward, fi.filtersOf(at.bucket)...)
 }
 
-// versionAt returns the message with a sequence, if it is that of a version; see direct.
+// versionAt returns the message with a sequence, if it is that of a version, and else the
+// zero Message. The sequence is a guess from the order of a commit. After a stream went
+// back, or on a server that is behind, another message may have it.
 func (fi *finder) versionAt(ctx context.Context, n uint64, at location) (r driver.Record, m stream.Message, err error) {
 	m, err = fi.Directly(ctx, "", fmt.Appendf(nil, `{"seq": %d}`, n))
 	b, _, near := fi.parseNear(m.Subject)
@@ -177,7 +208,9 @@ func (fi *finder) versionAt(ctx context.Context, n uint64, at location) (r drive
 	return r, m, nil
 }
 
-// findIn is find among the messages of some filters.
+// findIn is find among the messages of some filters, in their order. The search begins at
+// the forward, or else shortly before the job was born: that is mostly one request. The
+// whole bucket is read only if the clock of the sender was wrong.
 func (fi *finder) findIn(ctx context.Context, a address, at location, forward uint64, filters ...string) (r driver.Record, found stream.Message, err error) {
 	if at.version > 0 && forward == 0 {
 		return r, found, driver.ErrNotFound
@@ -209,15 +242,23 @@ func (fi *finder) findIn(ctx context.Context, a address, at location, forward ui
 	return r, found, driver.ErrNotFound
 }
 
-// describe returns what is known of a job that is kept.
+// describe returns what is known of a job that is kept. It reads what is kept of ended jobs
+// first, then the forward, the status and the record. Between these the job may move on. So
+// before it says ErrNotFound it begins anew, up to three times, and compares the forward
+// with what it was.
 func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
 	var info driver.Info
 	for try := 0; ; try++ {
-		if m, err := fi.Last(ctx, fi.deadSubject(a.id)); err != nil || len(m.Data) > 0 {
+		kept, err := fi.Last(ctx, fi.deadSubject(a.id))
+		if err != nil {
+			return info, err
+		}
+		if len(kept.Data) > 0 {
+			r, err := decode(kept.Data)
 			if err != nil {
 				return info, err
 			}
-			return deadInfo(ref, m.Data)
+			return r.Info(ref, driver.Dead), nil
 		}
 		at, forward, err := fi.forwarded(ctx, a)
 		if err != nil {
@@ -243,14 +284,13 @@ func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driv
 			continue // it may be among the dead now
 		}
 		if again, _, err := fi.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || fi.Replicas == 1) {
-			if err == nil {
-				err = driver.ErrNotFound
-			}
-			return info, err
+			return info, cmp.Or(err, driver.ErrNotFound)
 		}
 	}
 }
 
+// infoOf returns what users see of a job that waits or runs. Attempt is that of the status,
+// if there is one: the record has what it had when it was stored.
 func infoOf(ref driver.Ref, r *driver.Record, s status) driver.Info {
 	i := r.Info(ref, driver.Waiting)
 	switch s.fate {
@@ -262,21 +302,19 @@ func infoOf(ref driver.Ref, r *driver.Record, s status) driver.Info {
 	return i
 }
 
-func deadInfo(ref driver.Ref, data []byte) (driver.Info, error) {
-	r, err := decode(data)
-	if err != nil {
-		return driver.Info{}, err
-	}
-	return r.Info(ref, driver.Dead), nil
-}
-
 // mostPasses bounds a scan of jobs that never rest.
 const mostPasses = 20
 
-// scan yields all jobs that match. A job may be moved from what is still to be read to what was read already: from
-// a near bucket to a far one, or from the dead to a bucket. Then its new message is newer than the begin of
-// that pass, so another pass reads what came since. The scan ends when nothing has moved, or when two
-// passes one after the other have found only what moves all the time and was listed.
+// scan yields all jobs that match. A job may be moved from what is still to be read to what
+// was read already: from a near bucket to a far one, or from the dead to a bucket. Then its
+// new message is newer than the begin of that pass, so another pass reads what came since.
+// The scan ends when nothing has moved, or when two passes one after the other have found
+// only what moves all the time and was listed.
+//
+// The first pass yields all that matches; the passes after it only jobs that have moved,
+// each once more at most. It keeps their Refs, and the locations of jobs that were in a
+// bucket while it was moved, but no job. One pass costs a request for each page of jobs and
+// one for their statuses.
 func (fi *finder) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		again, quiet := map[driver.Ref]bool{}, 0
@@ -328,14 +366,12 @@ type span struct{ from, upTo uint64 }
 
 var everything = span{1, math.MaxUint64}
 
-// pagesIn is pages in a span.
+// pagesIn is Pages in a span: the page in which the span ends is cut, and no further one is
+// asked for.
 func (fi *finder) pagesIn(ctx context.Context, filter string, in span) iter.Seq2[[]stream.Message, error] {
 	return func(yield func([]stream.Message, error) bool) {
 		for page, err := range fi.Pages(ctx, filter, in.from, time.Time{}) {
-			n := 0
-			for n < len(page) && page[n].Seq <= in.upTo {
-				n++
-			}
+			n := sort.Search(len(page), func(i int) bool { return page[i].Seq > in.upTo })
 			if err == nil && n == 0 || !yield(page[:n], err) || n < len(page) {
 				return
 			}
@@ -349,7 +385,7 @@ type found struct {
 	version int
 }
 
-// matching yields those that match.
+// matching yields those that match, and the first error, which is the last element.
 func matching(f driver.Filter, jobs iter.Seq2[found, error]) iter.Seq2[driver.Info, error] {
 	return func(yield func(driver.Info, error) bool) {
 		for j, err := range jobs {
@@ -360,7 +396,9 @@ func matching(f driver.Filter, jobs iter.Seq2[found, error]) iter.Seq2[driver.In
 	}
 }
 
-// deadIn yields the dead jobs in a span.
+// deadIn yields the jobs in a span that have ended and are kept. Tombstones of those that
+// were deleted or redriven are passed over. One that cannot be read is an error, and ends
+// it: to leave it out would hide it from whoever could delete it.
 func (fi *finder) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
 		for page, err := range fi.pagesIn(ctx, fi.subject("x.*"), in) {
@@ -385,7 +423,12 @@ func (fi *finder) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 }
 
 // keptIn yields the jobs of some filters that wait or run, in a span. While a far bucket is
-// being moved its jobs are in it and in their near buckets, so these are remembered in seen.
+// being moved its jobs are in it and in their near buckets, so these are remembered in
+// seen.
+//
+// Only jobs whose far bucket is being moved, or was, are remembered, so a listing of
+// millions of jobs that are due later takes no memory for them. What has ended is read,
+// too, since the bucket is closed as a whole: a status is the only sign.
 func (fi *finder) keptIn(ctx context.Context, in span, seen map[location]bool, filters ...string) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
 		for v, err := range fi.versionsIn(ctx, in, filters...) {
@@ -406,7 +449,8 @@ func (fi *finder) keptIn(ctx context.Context, in span, seen map[location]bool, f
 	}
 }
 
-// version is a version of a job, where it was read, and what became of it.
+// version is a version of a job, where it was read, and what became of it. The status may
+// be newer than the message, which was read before it.
 type version struct {
 	r   driver.Record
 	seq uint64
@@ -414,12 +458,14 @@ type version struct {
 	s   status
 }
 
-// versions yields those that are stored under some filters.
+// versions yields those that are stored under some filters, one filter after the other,
+// each in the stream's order. A caller that stops early leaves the next page unread.
 func (fi *finder) versions(ctx context.Context, filters ...string) iter.Seq2[version, error] {
 	return fi.versionsIn(ctx, everything, filters...)
 }
 
-// versionsIn is versions in a span.
+// versionsIn is versions in a span. A page whose statuses cannot be read is an error:
+// nobody would know which of its jobs wait.
 func (fi *finder) versionsIn(ctx context.Context, in span, filters ...string) iter.Seq2[version, error] {
 	return func(yield func(version, error) bool) {
 		for _, filter := range filters {
@@ -443,6 +489,9 @@ func (fi *finder) versionsIn(ctx context.Context, in span, filters ...string) it
 }
 
 // versionsOf returns those of a page.
+//
+// It reads the statuses of all of them in one request. A server that is behind may miss
+// what is new, so what is shown as waiting may be claimed. What is final stays so.
 func (fi *finder) versionsOf(ctx context.Context, page []stream.Message) ([]version, error) {
 	all, subjects := make([]version, len(page)), make([]string, len(page))
 	for i, m := range page {
@@ -470,7 +519,10 @@ func (fi *finder) versionsOf(ctx context.Context, page []stream.Message) ([]vers
 // maxReads is how many jobs at once read what they depend on.
 const maxReads = 64
 
-// inParallel calls f for each element, maxReads at a time.
+// inParallel calls f for each element, maxReads at a time, and returns after the last. A
+// goroutine costs less than a request, and a thousand requests one after the other as long
+// as a thousand round trips. It has no error: f notes its own, under a lock if several
+// share it.
 func inParallel[T any](all []T, f func(T)) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, maxReads)

@@ -35,7 +35,8 @@ func newEngine(queue string, parts []*part, end context.CancelCauseFunc) *engine
 		p.salt = first.salt
 		e.flowControl.parts = append(e.flowControl.parts, p.quotas)
 	}
-	first.Drop = append(first.Drop, func() { e.known.Store(nil) })
+	e.forgetFlowControl()
+	first.Drop = append(first.Drop, e.forgetFlowControl)
 	return e
 }
 

@@ -155,7 +155,7 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (str
 		}
 	}
 	// The rollup is for a store that is filling up: there the status of the claim goes at once, and not with
-	// its bucket. Elsewhere it would only cost the server a search.
+	// its bucket. Elsewhere the removal of the bucket takes both, in one request for many jobs.
 	end, ttl := status{fate: done, token: hd.ending, attempt: hd.status.attempt}, r.Retain
 	if o.End == driver.DeadLetter {
 		end.fate, ttl = dead, max(ttl, fn.c.Retention)

@@ -17,8 +17,10 @@ import (
 // Records without a key cost one commit for all, and no read of their own: consult and admit read for all
 // calls of some time. One with a key reads the key, and what became of the job that has it.
 //
-// A retried record keeps its ID and its bucket, so that copies have one claim between them. An error is
-// that of one record, unless nothing was tried.
+// A retried record keeps its ID and its bucket, so that copies have one claim between them.
+//
+// An error is that of one record, unless nothing was tried: one that is too large, or whose key is taken,
+// does not keep the others of its call from being stored.
 func (is *inserts) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	is.records.queues.consult(ctx)
@@ -31,7 +33,7 @@ func (is *inserts) insert(ctx context.Context, recs []driver.Record) ([]driver.R
 		return refs, slices.Repeat([]error{err}, len(recs))
 	}
 	var groups []*inserting
-	var of []int // which record a group is of
+	var of []int // which record a group is of; those of keys and those that are too large have none
 	var keyed []*keyedRecord
 	for i := range recs {
 		switch errs[i] = is.records.checkRecord(&recs[i]); {

@@ -245,6 +245,8 @@ func (c *keyedInsert) settle(err error) {
 // stored elsewhere only if it is fresh and no answer was lost: else an earlier try may have stored it, and
 // the job may have run before the bucket was closed.
 //
+// It costs the reading of the key and of its job's status, and of the job's record if that is to be replaced.
+//
 // A job that waits and is due is never ended: the record goes into it, so that pushing it back cannot keep
 // it from running for ever. One that has just been filled is left alone for a while, for a claim to win.
 func (c *keyedInsert) plan(ctx context.Context) (stream.Group, error) {

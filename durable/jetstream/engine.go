@@ -35,8 +35,7 @@ func newEngine(queue string, parts []*part, end context.CancelCauseFunc) *engine
 		p.salt = first.salt
 		e.flowControl.parts = append(e.flowControl.parts, p.quotas)
 	}
-	e.forgetFlowControl()
-	first.Drop = append(first.Drop, e.forgetFlowControl)
+	first.Drop = append(first.Drop, func() { e.known.Store(nil) })
 	return e
 }
 

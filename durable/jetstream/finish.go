@@ -140,12 +140,12 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (str
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
 	}
-	var key stream.Group
-	superseded := false
+	var key, schedule stream.Group
+	var superseded bool
+	var err error
 	if o.End == driver.Retry {
 		r.Retried(o.At)
 		if r.FreeWhenBegun {
-			var err error
 			if key, superseded, err = p.retakeKey(ctx, &r); err != nil {
 				return nil, err
 			}
@@ -171,13 +171,11 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (str
 		g = append(g, grave(p.forward(r.ID)))
 	}
 	if !superseded {
-		var err error
 		if key, err = p.leaveKey(ctx, &r, o.Next); err != nil {
 			return nil, err
 		}
 	}
-	schedule, err := p.schedules.endSchedule(ctx, o)
-	if err != nil {
+	if schedule, err = p.schedules.endSchedule(ctx, o); err != nil {
 		return nil, err
 	}
 	g = append(append(append(g, p.leave(hd.status)...), key...), schedule...)

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,16 +21,14 @@ import (
 // flowControl is the limits and pauses of a queue, as they were read last. It decides about no job: claims
 // are planned by it, and compared with it again after they are written.
 //
-// Known is replaced as a whole, and has no lock; it is never nil, and nobody changes what it points to. A
-// reader that was overtaken finds out by CompareAndSwap, and does not put an older state in its place.
+// Known is replaced as a whole, and has no lock; nobody changes the value that it points to. It is nil before
+// the first read, and when the stream went back. A reader that was overtaken finds out by CompareAndSwap, and
+// does not put an older state in its place.
 type flowControl struct {
 	parts   []*quotas
 	notices *notices
 	known   atomic.Pointer[knownFlowControl]
 }
-
-// forgetFlowControl is called before the first read, and when the stream of the first partition went back.
-func (fc *flowControl) forgetFlowControl() { fc.known.Store(&knownFlowControl{}) }
 
 // knownFlowControl is the limits and pauses as they were read. The zero value is that of a queue that has
 // none, and of one of which nothing is read yet: then claims are planned without limits, and the read after
@@ -40,9 +39,13 @@ type knownFlowControl struct {
 	text []byte // Of the message.
 }
 
+// noFlowControl is what nil stands for. It is never stored in known.
+var noFlowControl = &knownFlowControl{}
+
 // isOf reports whether the limits and pauses are those of a message. The text counts, too: in a stream that
 // went back others may have the same sequence and revision.
 func (k *knownFlowControl) isOf(m stream.Message) bool {
+	k = cmp.Or(k, noFlowControl)
 	return k.seq == m.Seq && bytes.Equal(k.text, m.Data)
 }
 
@@ -57,7 +60,7 @@ func (fc *flowControl) readFlowControl(ctx context.Context) (*knownFlowControl, 
 	p, known := fc.parts[0], fc.known.Load()
 	m, err := p.Last(ctx, p.flowControlSubject())
 	if err != nil {
-		return &knownFlowControl{}, err
+		return noFlowControl, err
 	}
 	return fc.learnFlowControl(known, m, p.Replicas == 1)
 }
@@ -73,13 +76,13 @@ func (fc *flowControl) readFlowControl(ctx context.Context) (*knownFlowControl, 
 // Each change makes the workers of this engine request their deferred jobs again.
 func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stream.Message, certain bool) (*knownFlowControl, error) {
 	if known.isOf(m) {
-		return known, nil
+		return cmp.Or(known, noFlowControl), nil
 	}
 	k, err := parseFlowControl(m)
 	if err != nil {
-		return &knownFlowControl{}, err
+		return noFlowControl, err
 	}
-	for known.seq < k.seq || certain {
+	for cmp.Or(known, noFlowControl).seq < k.seq || certain {
 		if fc.known.CompareAndSwap(known, k) {
 			fc.notices.recall()
 			break
@@ -91,7 +94,7 @@ func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stream.Messag
 
 func parseFlowControl(m stream.Message) (*knownFlowControl, error) {
 	if m.Seq == 0 {
-		return &knownFlowControl{}, nil
+		return &knownFlowControl{}, nil // a pointer of its own, so that CompareAndSwap tells it from an earlier one
 	}
 	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
 	n, err := parseInt(string(revision))
@@ -121,7 +124,7 @@ func (fc *flowControl) flowControlSince(ctx context.Context, p *buckets, w strea
 
 // lastFlowControl returns the limits and pauses that were read last. It asks no server: claims are planned
 // by it, and a plan may be wrong.
-func (fc *flowControl) lastFlowControl() *driver.FlowControl { return fc.known.Load().flow }
+func (fc *flowControl) lastFlowControl() *driver.FlowControl { return cmp.Or(fc.known.Load(), noFlowControl).flow }
 
 // SetFlowControl writes one message, on the condition that the one that was read is there still. If the
 // answer is lost it reads again: its own revision there says that it was stored.

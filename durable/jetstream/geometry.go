@@ -25,9 +25,7 @@ type geometry struct {
 var defaultBuckets = options.Buckets{Near: 5 * time.Second, Far: time.Hour, Lead: 10 * time.Minute, Settle: 10 * time.Second}
 
 func geometryOf(b options.Buckets) geometry {
-	return geometry{
-		near: b.Near.Microseconds(), far: b.Far.Microseconds(), lead: b.Lead.Microseconds(), settle: b.Settle.Microseconds(),
-	}
+	return geometry{b.Near.Microseconds(), b.Far.Microseconds(), b.Lead.Microseconds(), b.Settle.Microseconds()}
 }
 
 // nearOf rounds down: a bucket begins no later than its times.

@@ -109,17 +109,15 @@ func fleetOf(lives []life) *fleet {
 	fl := &fleet{read: time.Now(), queues: map[string]string{}, shared: map[string][]string{}}
 	who, sets := map[string]string{}, map[string]bool{} // workers that run the same kinds count once
 	for _, l := range lives {
+		for _, t := range l.Apart {
+			fl.queues[t] = t
+		}
 		set := hashOf(strings.Join(l.Kinds, " "))
 		if !sets[set] {
 			sets[set] = true
 			for _, t := range l.Kinds {
 				who[t] += fmt.Sprint(len(sets), " ")
 			}
-		}
-	}
-	for _, l := range lives {
-		for _, t := range l.Apart {
-			fl.queues[t] = t
 		}
 	}
 	alike := map[string][]string{}
@@ -153,8 +151,7 @@ func (fl *fleet) queueOfHash(hash string) string { return cmp.Or(fl.queues[hash]
 // isNobodys reports whether a queue is that of a kind that no worker can run. No consumer tells how far such a
 // queue has ended.
 func (fl *fleet) isNobodys(queue string) bool {
-	_, ok := fl.queues[queue]
-	return isOneKind(queue) && !ok
+	return isOneKind(queue) && fl.queues[queue] == ""
 }
 
 // isOld reports whether the heartbeats are to be read again, where no worker does that all the time. While no

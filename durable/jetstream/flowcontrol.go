@@ -12,27 +12,28 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// Limits and pauses are one message of the first partition, r: a line with their revision, and then their
-// text. It is replaced on the condition that it is as it was read.
+// Limits and pauses are one message of the first partition, r: a line with their revision, and then
+// their text. It is replaced on the condition that it is as it was read.
 //
-// One message for all is enough, since they change seldom, and a claim needs all of them at one time. Each
-// process keeps the last ones that it has read, and compares them after each call of Claim (applyLimits).
+// One message for all is enough, since they change seldom, and a claim needs all of them at one
+// time. Each process keeps the last ones that it has read, and compares them after each call of
+// Claim (applyLimits).
 
-// flowControl is the limits and pauses of a queue, as they were read last. It decides about no job: claims
-// are planned by it, and compared with it again after they are written.
+// flowControl is the limits and pauses of a queue, as they were read last. It decides about no job:
+// claims are planned by it, and compared with it again after they are written.
 //
-// Known is replaced as a whole, and has no lock; nobody changes the value that it points to. It is nil before
-// the first read, and when the stream went back. A reader that was overtaken finds out by CompareAndSwap, and
-// does not put an older state in its place.
+// Known is replaced as a whole, and has no lock; nobody changes the value that it points to. It is
+// nil before the first read, and when the stream went back. A reader that was overtaken finds out
+// by CompareAndSwap, and does not put an older state in its place.
 type flowControl struct {
 	parts   []*quotas
 	notices *notices
 	known   atomic.Pointer[knownFlowControl]
 }
 
-// knownFlowControl is the limits and pauses as they were read. The zero value is that of a queue that has
-// none, and of one of which nothing is read yet: then claims are planned without limits, and the read after
-// the claim gives back those that a limit covers.
+// knownFlowControl is the limits and pauses as they were read. The zero value is that of a queue
+// that has none, and of one of which nothing is read yet: then claims are planned without limits,
+// and the read after the claim gives back those that a limit covers.
 type knownFlowControl struct {
 	flow *driver.FlowControl
 	seq  uint64 // Of the message; 0 for none.
@@ -42,15 +43,15 @@ type knownFlowControl struct {
 // noFlowControl is what nil stands for. It is never stored in known.
 var noFlowControl = &knownFlowControl{}
 
-// isOf reports whether the limits and pauses are those of a message. The text counts, too: in a stream that
-// went back others may have the same sequence and revision.
+// isOf reports whether the limits and pauses are those of a message. The text counts, too: in a
+// stream that went back others may have the same sequence and revision.
 func (k *knownFlowControl) isOf(m stream.Message) bool {
 	k = cmp.Or(k, noFlowControl)
 	return k.seq == m.Seq && bytes.Equal(k.text, m.Data)
 }
 
-// FlowControl asks the stream's leader. It costs one read of one message, and no parsing if nothing has
-// changed. A leader that was deposed and does not know it may show what was there before.
+// FlowControl asks the stream's leader. It costs one read of one message, and no parsing if nothing
+// has changed. A leader that was deposed and does not know it may show what was there before.
 func (fc *flowControl) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
 	k, err := fc.readFlowControl(ctx)
 	return k.flow, err
@@ -65,13 +66,13 @@ func (fc *flowControl) readFlowControl(ctx context.Context) (*knownFlowControl, 
 	return fc.learnFlowControl(known, m, p.Replicas == 1)
 }
 
-// learnFlowControl takes over the limits and pauses that were read, and returns them. Known is as of before
-// the read.
+// learnFlowControl takes over the limits and pauses that were read, and returns them. Known is as
+// of before the read.
 //
-// A lower sequence, or none, means that the server is behind, or that the queue was restored from a backup.
-// Those are taken over only if the answer is certain, since the server is not behind: after each claim, and
-// with each heartbeat of a worker. What was read is returned in any case, since the caller is about to
-// compare it, or to write on the condition that it is there.
+// A lower sequence, or none, means that the server is behind, or that the queue was restored from a
+// backup. Those are taken over only if the answer is certain, since the server is not behind: after
+// each claim, and with each heartbeat of a worker. What was read is returned in any case, since the
+// caller is about to compare it, or to write on the condition that it is there.
 //
 // Each change makes the workers of this engine request their deferred jobs again.
 func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stream.Message, certain bool) (*knownFlowControl, error) {
@@ -84,7 +85,9 @@ func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stream.Messag
 	}
 	for cmp.Or(known, noFlowControl).seq < k.seq || certain {
 		if fc.known.CompareAndSwap(known, k) {
-			fc.notices.recall()
+			for _, l := range fc.notices.all() {
+				l.recall()
+			}
 			break
 		}
 		known, certain = fc.known.Load(), false // others have read it since
@@ -105,9 +108,10 @@ func parseFlowControl(m stream.Message) (*knownFlowControl, error) {
 	return &knownFlowControl{flow: flow, seq: m.Seq, text: m.Data}, err
 }
 
-// flowControlSince returns the limits and pauses as of when a witness was written in a partition. Sequences
-// of two streams cannot be compared. So of a claim in another partition it asks the leader, which may be
-// deposed: a queue of several partitions has pauses only, and a worker also reads those every second.
+// flowControlSince returns the limits and pauses as of when a witness was written in a partition.
+// Sequences of two streams cannot be compared. So of a claim in another partition it asks the
+// leader, which may be deposed: a queue of several partitions has pauses only, and a worker also
+// reads those every second.
 func (fc *flowControl) flowControlSince(ctx context.Context, p *buckets, w stream.Witness) (*driver.FlowControl, error) {
 	first := fc.parts[0]
 	if p != first.buckets {
@@ -122,12 +126,12 @@ func (fc *flowControl) flowControlSince(ctx context.Context, p *buckets, w strea
 	return k.flow, err
 }
 
-// lastFlowControl returns the limits and pauses that were read last. It asks no server: claims are planned
-// by it, and a plan may be wrong.
+// lastFlowControl returns the limits and pauses that were read last. It asks no server: claims are
+// planned by it, and a plan may be wrong.
 func (fc *flowControl) lastFlowControl() *driver.FlowControl { return cmp.Or(fc.known.Load(), noFlowControl).flow }
 
-// SetFlowControl writes one message, on the condition that the one that was read is there still. If the
-// answer is lost it reads again: its own revision there says that it was stored.
+// SetFlowControl writes one message, on the condition that the one that was read is there still. If
+// the answer is lost it reads again: its own revision there says that it was stored.
 //
 // With was as the revision of r it writes nothing, and confirms that this is the stored one.
 func (fc *flowControl) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
@@ -158,13 +162,13 @@ func (fc *flowControl) SetFlowControl(ctx context.Context, was int64, r *driver.
 	})
 }
 
-// maxFlowControl is how large all limits and pauses may be together: a server takes messages of 1 MiB by
-// default.
+// maxFlowControl is how large all limits and pauses may be together: a server takes messages of 1
+// MiB by default.
 const maxFlowControl = 768 << 10
 
-// flowControlChanged notifies all workers of changed limits and pauses, and removes the counters and permits
-// of limits that were deleted. Without the removal they would stay as garbage, and do no harm: an ID is not
-// used again. All of it may fail, since the change is stored.
+// flowControlChanged notifies all workers of changed limits and pauses, and removes the counters
+// and permits of limits that were deleted. Without the removal they would stay as garbage, and do
+// no harm: an ID is not used again. All of it may fail, since the change is stored.
 func (fc *flowControl) flowControlChanged(ctx context.Context, was, now *driver.FlowControl) {
 	_, _ = fc.FlowControl(ctx) // else the next claim finds out
 	fc.notices.publish("limits", nil)
@@ -179,8 +183,8 @@ func (fc *flowControl) flowControlChanged(ctx context.Context, was, now *driver.
 	}
 }
 
-// Usage reads the permits and counters of each limit, lane by lane: it is for people, and for metrics. A
-// worker never calls it.
+// Usage reads the permits and counters of each limit, lane by lane: it is for people, and for
+// metrics. A worker never calls it.
 func (fc *flowControl) Usage(ctx context.Context) ([]driver.Usage, error) {
 	flow, err := fc.FlowControl(ctx)
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// insert stores records: it learns which queues there are, and whether jobs still fit; then it refuses
-// records that are too large, stores those with keys by what each key says, and all others at once. From
-// withoutReserve on nothing may take the room that ends need.
+// insert stores records: it learns which queues there are, and whether jobs still fit; then it
+// refuses records that are too large, stores those with keys by what each key says, and all others
+// at once. From withoutReserve on nothing may take the room that ends need.
 //
-// Records without a key cost one commit for all, and no read of their own: consult and admit read for all
-// calls of some time. One with a key reads the key, and what became of the job that has it.
+// Records without a key cost one commit for all, and no read of their own: consult and admit read
+// for all calls of some time. One with a key reads the key, and what became of the job that has it.
 //
 // A retried record keeps its ID and its bucket, so that copies have one claim between them.
 //
-// An error is that of one record, unless nothing was tried: one that is too large, or whose key is taken,
-// does not keep the others of its call from being stored.
+// An error is that of one record, unless nothing was tried: one that is too large, or whose key is
+// taken, does not keep the others of its call from being stored.
 func (is *inserts) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	is.records.queues.consult(ctx)
@@ -56,19 +56,20 @@ func (is *inserts) insert(ctx context.Context, recs []driver.Record) ([]driver.R
 	return refs, errs
 }
 
-// insertTries bounds how often a call stores records anew because a bucket was closed, or the server was
-// busy, meanwhile. Each of these tries reads the clock and the watermark anew, so a second refusal means
-// that yet another bucket was closed, or that the server is busy for long.
+// insertTries bounds how often a call stores records anew because a bucket was closed, or the
+// server was busy, meanwhile. Each of these tries reads the clock and the watermark anew, so a
+// second refusal means that yet another bucket was closed, or that the server is busy for long.
 const insertTries = 20
 
-// insertGroups writes records, and repeats those whose answer was lost until there is one or ctx ends.
+// insertGroups writes records, and repeats those whose answer was lost until there is one or ctx
+// ends.
 //
-// It never reports that a record was not stored while an earlier try may have stored it: such an error is
-// ErrUncertain, and the caller may add the job again under its ID. A record that is refused because its
-// bucket is closed may have been stored, and run, by an earlier try.
+// It never reports that a record was not stored while an earlier try may have stored it: such an
+// error is ErrUncertain, and the caller may add the job again under its ID. A record that is
+// refused because its bucket is closed may have been stored, and run, by an earlier try.
 //
-// Refusals are counted, lost answers are not: the caller's ctx bounds those, and to give up early would
-// leave the outcome unknown. All records without a result share the next try.
+// Refusals are counted, lost answers are not: the caller's ctx bounds those, and to give up early
+// would leave the outcome unknown. All records without a result share the next try.
 func (is *inserts) insertGroups(ctx context.Context, all []*inserting) []error {
 	for trying, refusals := all, 0; len(trying) > 0; {
 		groups := make([]stream.Group, len(trying))
@@ -109,11 +110,13 @@ func (is *inserts) insertGroups(ctx context.Context, all []*inserting) []error {
 	return errs
 }
 
-// refused finds out why a record was not stored, once the watermark has been read, and whether it is to be
-// tried again, perhaps elsewhere. It sets the error only if it knows better than errTooLate.
+// refused finds out why a record was not stored, once the watermark has been read, and whether it
+// is to be tried again, perhaps elsewhere. It sets the error only if it knows better than
+// errTooLate.
 //
-// A displaced record that was refused has a forward already, or its open bucket was closed in between. A
-// forward is that of an earlier try, since IDs are not used again: that try has stored the record.
+// A displaced record that was refused has a forward already, or its open bucket was closed in
+// between. A forward is that of an earlier try, since IDs are not used again: that try has stored
+// the record.
 func (is *inserts) refused(ctx context.Context, in *inserting) (again bool) {
 	if in.displaced {
 		m, err := is.Last(ctx, is.forward(in.r.ID))

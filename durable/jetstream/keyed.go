@@ -16,12 +16,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// A record with a key is stored with the key's message in one commit, and with the end of the job that
-// waited under the key, if it replaces that. Each of these messages has its condition. So two inserts of one
-// key, or an insert and a claim, never both succeed by the same reading of the key.
+// A record with a key is stored with the key's message in one commit, and with the end of the job
+// that waited under the key, if it replaces that. Each of these messages has its condition. So two
+// inserts of one key, or an insert and a claim, never both succeed by the same reading of the key.
 //
-// A try reads the key, plans a commit, and writes it. After a conflict, and after a lost answer, the next
-// try reads all anew; it finds by the record's ID what an earlier try has stored (settleKnown).
+// A try reads the key, plans a commit, and writes it. After a conflict, and after a lost answer,
+// the next try reads all anew; it finds by the record's ID what an earlier try has stored
+// (settleKnown).
 
 // keyedRecord is a record that has a key, and its result. A record without a result is not settled.
 type keyedRecord struct {
@@ -38,11 +39,11 @@ func (r *keyedRecord) mayReplace() bool {
 	return r.OnKey == driver.KeyReplace || r.OnKey == driver.KeyLater
 }
 
-// insertKeys stores records that have keys. If it may wait, it tries those again whose job is about to be
-// claimed. They wait without the others, and no turn is held meanwhile.
+// insertKeys stores records that have keys. If it may wait, it tries those again whose job is about
+// to be claimed. They wait without the others, and no turn is held meanwhile.
 //
-// The wait is short: a claim that is under way takes some milliseconds, and a job that nobody claims takes the
-// record after fillEvery.
+// The wait is short: a claim that is under way takes some milliseconds, and a job that nobody
+// claims takes the record after fillEvery.
 func (is *inserts) insertKeys(ctx context.Context, recs []*keyedRecord) {
 	for len(recs) > 0 {
 		is.insertKeyed(ctx, recs)
@@ -58,10 +59,11 @@ func (is *inserts) insertKeys(ctx context.Context, recs []*keyedRecord) {
 	}
 }
 
-// insertKeyed stores records that have a key, and sets their results. Records of different keys share a
-// commit, as ends do: an atomic batch for each would cost the server some ten syncs each.
+// insertKeyed stores records that have a key, and sets their results. Records of different keys
+// share a commit, as ends do: an atomic batch for each would cost the server some ten syncs each.
 //
-// A record with an error has neither a Ref nor a job that waited: a try may have set them before it failed.
+// A record with an error has neither a Ref nor a job that waited: a try may have set them before it
+// failed.
 func (is *inserts) insertKeyed(ctx context.Context, recs []*keyedRecord) {
 	all := keyedInserts(is, recs)
 	leave, err := is.takeTurns(ctx, recs)
@@ -79,12 +81,12 @@ func (is *inserts) insertKeyed(ctx context.Context, recs []*keyedRecord) {
 	}
 }
 
-// takeTurns waits until no other call of this process stores records that may replace a job of the same
-// keys: else all calls but one would be refused, and begin anew. A record with Refuse takes no turn: of many
-// one is stored, and the others find it at their next try.
+// takeTurns waits until no other call of this process stores records that may replace a job of the
+// same keys: else all calls but one would be refused, and begin anew. A record with Refuse takes no
+// turn: of many one is stored, and the others find it at their next try.
 //
-// The turns are sorted, in one order for all calls, or two calls might wait for each other. The caller
-// calls leave, also after an error, to give back the turns that were taken.
+// The turns are sorted, in one order for all calls, or two calls might wait for each other. The
+// caller calls leave, also after an error, to give back the turns that were taken.
 func (is *inserts) takeTurns(ctx context.Context, recs []*keyedRecord) (leave func(), err error) {
 	var turns []uint32
 	for _, r := range recs {
@@ -109,12 +111,13 @@ func (is *inserts) takeTurns(ctx context.Context, recs []*keyedRecord) (leave fu
 	return leave, nil
 }
 
-// storeAll takes steps until all records have a result. A step reads what each key is based on, at one time,
-// and writes what follows from that in one commit. Steps of one key follow one another, and those of
-// different keys share the commit. So without conflicts the number of commits is that of the key with the most steps.
+// storeAll takes steps until all records have a result. A step reads what each key is based on, at
+// one time, and writes what follows from that in one commit. Steps of one key follow one another,
+// and those of different keys share the commit. So without conflicts the number of commits is that
+// of the key with the most steps.
 //
-// Answers that write nothing share one witness for each round (stands.go). It ends, since each round settles
-// the step of a key, or counts a try of it, up to maxTries.
+// Answers that write nothing share one witness for each round (stands.go). It ends, since each
+// round settles the step of a key, or counts a try of it, up to maxTries.
 func (is *inserts) storeAll(ctx context.Context, all []*keyedInsert) {
 	for {
 		all = slices.DeleteFunc(all, func(c *keyedInsert) bool { return len(c.next()) == 0 })
@@ -140,12 +143,12 @@ func (is *inserts) storeAll(ctx context.Context, all []*keyedInsert) {
 	}
 }
 
-// afterFailures decides which steps are tried anew, as change does for one message: after a conflict, or when
-// the answer was lost and the caller still waits. All conflicts of a round share one reading of the clock
-// and the watermark.
+// afterFailures decides which steps are tried anew, as change does for one message: after a
+// conflict, or when the answer was lost and the caller still waits. All conflicts of a round share
+// one reading of the clock and the watermark.
 //
-// If a later try fails, the lost answer is the error, since nobody knows whether that try has stored the
-// records.
+// If a later try fails, the lost answer is the error, since nobody knows whether that try has
+// stored the records.
 func (is *inserts) afterFailures(ctx context.Context, all []*keyedInsert) {
 	synced := sync.OnceValue(func() error { return is.sync(ctx) })
 	for _, c := range all {
@@ -169,11 +172,12 @@ func (is *inserts) afterFailures(ctx context.Context, all []*keyedInsert) {
 	}
 }
 
-// keyedInsert is the records of one key in one call. They are stored in their order. Those that follow one
-// another with Replace or Later are one step, in which only the last one is stored: the others were replaced
-// before anybody saw them.
+// keyedInsert is the records of one key in one call. They are stored in their order. Those that
+// follow one another with Replace or Later are one step, in which only the last one is stored: the
+// others were replaced before anybody saw them.
 //
-// One goroutine at a time has it: plan runs in parallel with that of other keys, and shares only testify.
+// One goroutine at a time has it: plan runs in parallel with that of other keys, and shares only
+// testify.
 type keyedInsert struct {
 	p    *inserts
 	recs []*keyedRecord
@@ -209,12 +213,13 @@ func keyedInserts(is *inserts, recs []*keyedRecord) (all []*keyedInsert) {
 	return all
 }
 
-// maxFollowing is how many records are one step: each is a message of an atomic batch, which also has the
-// messages of the job and of its key.
+// maxFollowing is how many records are one step: each is a message of an atomic batch, which also
+// has the messages of the job and of its key.
 const maxFollowing = stream.MaxWrites / 2
 
-// next returns the records of the next step; nil if all have a result. A record that may not replace is a
-// step by itself: its result depends on the job that the step before has left under the key.
+// next returns the records of the next step; nil if all have a result. A record that may not
+// replace is a step by itself: its result depends on the job that the step before has left under
+// the key.
 func (c *keyedInsert) next() (step []*keyedRecord) {
 	for _, r := range c.recs {
 		switch {
@@ -230,8 +235,8 @@ func (c *keyedInsert) next() (step []*keyedRecord) {
 	return step
 }
 
-// settle gives the records of the step their result, and begins a new step. Their Refs are of plan; with an
-// error insertKeyed clears them.
+// settle gives the records of the step their result, and begins a new step. Their Refs are of plan;
+// with an error insertKeyed clears them.
 func (c *keyedInsert) settle(err error) {
 	for _, r := range c.step {
 		r.settled, r.err = true, err
@@ -239,16 +244,19 @@ func (c *keyedInsert) settle(err error) {
 	c.tries, c.lost, c.refused = 0, nil, false
 }
 
-// plan returns the messages that store the records of a step; nil without an error if they have a result.
+// plan returns the messages that store the records of a step; nil without an error if they have a
+// result.
 //
-// If a try is refused though nobody has touched the key, it is the bucket that is closed. Then the record is
-// stored elsewhere only if it is fresh and no answer was lost: else an earlier try may have stored it, and
-// the job may have run before the bucket was closed.
+// If a try is refused though nobody has touched the key, it is the bucket that is closed. Then the
+// record is stored elsewhere only if it is fresh and no answer was lost: else an earlier try may
+// have stored it, and the job may have run before the bucket was closed.
 //
-// It costs the reading of the key and of its job's status, and of the job's record if that is to be replaced.
+// It costs the reading of the key and of its job's status, and of the job's record if that is to be
+// replaced.
 //
-// A job that waits and is due is never ended: the record goes into it, so that pushing it back cannot keep
-// it from running for ever. One that has just been filled is left alone for a while, for a claim to win.
+// A job that waits and is due is never ended: the record goes into it, so that pushing it back
+// cannot keep it from running for ever. One that has just been filled is left alone for a while,
+// for a claim to win.
 func (c *keyedInsert) plan(ctx context.Context) (stream.Group, error) {
 	p := c.p
 	c.step = c.next()
@@ -300,11 +308,11 @@ func (c *keyedInsert) plan(ctx context.Context) (stream.Group, error) {
 	return c.fill(&waits, m), nil
 }
 
-// settleKnown gives those records of the step their result that an earlier try or call has stored. Such a job
-// may have ended since.
+// settleKnown gives those records of the step their result that an earlier try or call has stored.
+// Such a job may have ended since.
 //
-// Only records that may have been stored are looked for: a first Add with Refuse, or with Keep under a free
-// key, reads nothing here. Its own condition on the key tells.
+// Only records that may have been stored are looked for: a first Add with Refuse, or with Keep
+// under a free key, reads nothing here. Its own condition on the key tells.
 func (c *keyedInsert) settleKnown(ctx context.Context) error {
 	for _, r := range c.step {
 		if c.h.job.id == r.ID {
@@ -326,13 +334,13 @@ func (c *keyedInsert) settleKnown(ctx context.Context) error {
 	return nil
 }
 
-// replace stores the last record of a step, takes the key over from its holder, and ends that job if it
-// waits: waits is its record, and g ends it, or lays it aside. Succeed carries over what the new job has
-// of the old one, record by record.
+// replace stores the last record of a step, takes the key over from its holder, and ends that job
+// if it waits: waits is its record, and g ends it, or lays it aside. Succeed carries over what the
+// new job has of the old one, record by record.
 //
-// The status of each other record of the step says that it was replaced: without it a repeated Add would
-// store that record once more, and end the newer job. If MaxWait has changed the bucket of the last record, a
-// forward to where it is tells isStored so.
+// The status of each other record of the step says that it was replaced: without it a repeated Add
+// would store that record once more, and end the newer job. If MaxWait has changed the bucket of
+// the last record, a forward to where it is tells isStored so.
 func (c *keyedInsert) replace(waits *driver.Record, g stream.Group) stream.Group {
 	p, with := c.p, driver.Ref("")
 	if waits != nil {
@@ -360,8 +368,8 @@ func (c *keyedInsert) replace(waits *driver.Record, g stream.Group) stream.Group
 		bucket := p.openFor(next.Due)
 		stores = p.records.elsewhere(&next, bucket, true)
 		stores[0].Last = stream.Seq(0)
-		// The first version has never been there, though its bucket is open. Without a status it would be taken to
-		// wait once the forward is gone.
+		// The first version has never been there, though its bucket is open. Without a status it
+		// would be taken to wait once the forward is gone.
 		first := status{fate: moved, token: rand.Text(), bucket: bucket}
 		g = append(g, stream.Write{Subject: p.fateSubject(location{id: next.ID, bucket: p.nearOf(next.At)}), Data: first.encode(), Last: stream.Seq(0)})
 	}
@@ -376,8 +384,8 @@ func (c *keyedInsert) replace(waits *driver.Record, g stream.Group) stream.Group
 	return slices.Concat(g, stores, stream.Group{p.keyWriteAfter(&next, c.h.seq, c.h.after)})
 }
 
-// fill stores the last record of a step as the next version of a job that is due. A forward of each record
-// to the job tells isStored so: the job's own messages have its ID, not theirs.
+// fill stores the last record of a step as the next version of a job that is due. A forward of each
+// record to the job tells isStored so: the job's own messages have its ID, not theirs.
 //
 // The version before ends as moved, so a claim of it that is under way is refused.
 func (c *keyedInsert) fill(waits *driver.Record, m stream.Message) stream.Group {
@@ -395,8 +403,8 @@ func (c *keyedInsert) fill(waits *driver.Record, m stream.Message) stream.Group 
 	return append(g, p.keyWriteAfter(&next, c.h.seq, c.h.after)) // it says when the job expires
 }
 
-// written ends a step whose commit has come about. A job that was replaced in a far bucket is removed, as in
-// leaveFar: else its payload would stay until that bucket is moved.
+// written ends a step whose commit has come about. A job that was replaced in a far bucket is
+// removed, as in leaveFar: else its payload would stay until that bucket is moved.
 func (c *keyedInsert) written(ctx context.Context) {
 	if c.was.Seq > 0 && c.was.Subject == c.p.farSubject(c.p.farOf(c.h.at.bucket)) {
 		c.p.Remove(ctx, c.was)
@@ -405,26 +413,28 @@ func (c *keyedInsert) written(ctx context.Context) {
 	c.filled = c.filled || c.fills
 }
 
-// fillEvery is how long a job that is due has to be claimed before the next record goes into it: a claim of an
-// older version is refused. It is long enough for a worker that has a slot. Without it a fast sequence of
-// Adds would keep each version from being claimed.
+// fillEvery is how long a job that is due has to be claimed before the next record goes into it: a
+// claim of an older version is refused. It is long enough for a worker that has a slot. Without it
+// a fast sequence of Adds would keep each version from being claimed.
 const fillEvery = time.Second
 
-// wasFilled reports whether a record has gone into a job that is due less than fillEvery ago, by the time of
-// its message. A version that was stored before it was due is a retry or a move, and was not filled.
+// wasFilled reports whether a record has gone into a job that is due less than fillEvery ago, by
+// the time of its message. A version that was stored before it was due is a retry or a move, and
+// was not filled.
 func (is *inserts) wasFilled(r *driver.Record, m stream.Message) bool {
 	at := is.ServerTime(m.Time)
 	return r.Version > 0 && at.After(r.Due) && is.Now().Sub(at).Abs() < fillEvery
 }
 
-// isStored reports whether an earlier call has stored a record, though it does not have its key any more, and
-// with which Ref. To store it again would end the job that has the key now.
+// isStored reports whether an earlier call has stored a record, though it does not have its key any
+// more, and with which Ref. To store it again would end the job that has the key now.
 //
-// Three messages tell: a forward to a job that it has gone into, which has the Ref of that; a forward of its
-// own; or the status of its first version. Each was written in the commit that stored the record, or later.
+// Three messages tell: a forward to a job that it has gone into, which has the Ref of that; a
+// forward of its own; or the status of its first version. Each was written in the commit that
+// stored the record, or later.
 //
-// With MaxWait nobody knows when the stored record is due, and so its Ref; and after half a minute, whether it
-// was stored: the forward that replace and fill write lasts for a minute.
+// With MaxWait nobody knows when the stored record is due, and so its Ref; and after half a minute,
+// whether it was stored: the forward that replace and fill write lasts for a minute.
 func (is *inserts) isStored(ctx context.Context, r *driver.Record) (driver.Ref, bool, error) {
 	ref, uncertain := is.refOf(r), error(nil)
 	if r.MaxWait > 0 {
@@ -452,9 +462,9 @@ func (is *inserts) isStored(ctx context.Context, r *driver.Record) (driver.Ref, 
 	return "", false, nil
 }
 
-// storeKeyed returns the messages that store a record for the first time with its key, whose condition is
-// that of both. An earlier try may have stored it, so the bucket must be open on several replicas, too: a
-// copy in a closed bucket would run once more.
+// storeKeyed returns the messages that store a record for the first time with its key, whose
+// condition is that of both. An earlier try may have stored it, so the bucket must be open on
+// several replicas, too: a copy in a closed bucket would run once more.
 func (is *inserts) storeKeyed(r *driver.Record) stream.Group {
 	in := is.insertion(r)
 	if in.displaced {

@@ -13,12 +13,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// notices are messages that no stream keeps, below TWA_<queue>. They say what others should know at once:
-// limits, freed, and cancel.<worker>. A notice may be lost, doubled or late, since all of it is found out
-// without notices, too, by a poll or with a heartbeat. So nobody waits for an answer to one.
+// notices are messages that no stream keeps, below TWA_<queue>. They say what others should know at
+// once: limits, freed, and cancel.<worker>. A notice may be lost, doubled or late, since all of it
+// is found out without notices, too, by a poll or with a heartbeat. So nobody waits for an answer
+// to one.
 //
-// Mu guards the listeners, who are the workers of this engine whose Fetch is under way. No listener is
-// called while it is held: its functions take other locks, and ask servers.
+// Mu guards the listeners, who are the workers of this engine whose Fetch is under way. No listener
+// is called while it is held: its functions take other locks, and ask servers.
 type notices struct {
 	nc    *stream.Conn
 	queue string
@@ -37,20 +38,21 @@ type listener struct {
 	receive  func(ctx context.Context, what string, data []byte)
 }
 
-// wireFreed is the form in which freed permits are published: with the sequences of the messages that free
-// them, and the limits that they are of. By the sequence a process that knows a later taker ignores the
-// notice.
+// wireFreed is the form in which freed permits are published: with the sequences of the messages
+// that free them, and the limits that they are of. By the sequence a process that knows a later
+// taker ignores the notice.
 type wireFreed struct {
 	Part    int               `json:"part"`
 	Permits map[string]uint64 `json:"permits"`
 	Limits  []driver.LimitKey `json:"limits"`
 }
 
-// freed notifies all workers of the permits that the written groups have freed: those of other processes
-// by one message for all groups, and those of this engine directly. lane returns the lane of a group's job.
+// freed notifies all workers of the permits that the written groups have freed: those of other
+// processes by one message for all groups, and those of this engine directly. lane returns the lane
+// of a group's job.
 //
-// Ends without a permit publish nothing. A permit is freed by a tombstone, so a group needs no other sign:
-// the one that takes a permit has data.
+// Ends without a permit publish nothing. A permit is freed by a tombstone, so a group needs no
+// other sign: the one that takes a permit has data.
 func (nt *notices) freed(qs *quotas, groups []stream.Group, results []stream.Result, lane func(i int) string) {
 	freed, prefix := wireFreed{Part: qs.number, Permits: map[string]uint64{}}, qs.permitSubject("")
 	for i, g := range groups {
@@ -75,8 +77,8 @@ func (nt *notices) freed(qs *quotas, groups []stream.Group, results []stream.Res
 	nt.notifyAll(driver.Notice{Freed: freed.Limits})
 }
 
-// noticePrefix is the prefix of the subjects of notices. It is not that of the streams, so that no stream
-// stores them, and a user's rights for them can be given or left out by themselves.
+// noticePrefix is the prefix of the subjects of notices. It is not that of the streams, so that no
+// stream stores them, and a user's rights for them can be given or left out by themselves.
 func (nt *notices) noticePrefix() string { return "TWA_" + nt.queue + "." }
 
 // publish does not wait for an answer, nor for longer than a second on a connection that is stuck.
@@ -88,13 +90,6 @@ func (nt *notices) publish(what string, data []byte) {
 func (nt *notices) notifyAll(n driver.Notice) {
 	for _, l := range nt.all() {
 		l.notify(n)
-	}
-}
-
-// recall makes the workers of this engine request their deferred jobs again.
-func (nt *notices) recall() {
-	for _, l := range nt.all() {
-		l.recall()
 	}
 }
 
@@ -115,11 +110,12 @@ func (nt *notices) all() []*listener {
 	return slices.Clone(nt.listeners)
 }
 
-// listen passes notices to a worker, until stop is called: those of this engine directly, those of other
-// processes by a subscription. Without the permission to subscribe the worker finds the same by its polls,
-// later; so an error of the subscription is none of listen.
+// listen passes notices to a worker, until stop is called: those of this engine directly, those of
+// other processes by a subscription. Without the permission to subscribe the worker finds the same
+// by its polls, later; so an error of the subscription is none of listen.
 //
-// A process may get its own notices back by the subscription. That costs a read at most, and changes nothing.
+// A process may get its own notices back by the subscription. That costs a read at most, and
+// changes nothing.
 func (nt *notices) listen(ctx context.Context, l *listener) (stop func()) {
 	if l.notify == nil {
 		return func() {}

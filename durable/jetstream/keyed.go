@@ -192,8 +192,7 @@ type keyedInsert struct {
 	err     error
 	tries   int
 	lost    error  // Of a try whose answer was lost.
-	refused bool   // The last try was refused.
-	before  uint64 // The key's sequence at that time.
+	refused bool   // The last try was refused, and h is the holder as of that.
 
 	filled bool // An earlier step of this call has filled the job.
 }
@@ -264,7 +263,8 @@ func (c *keyedInsert) plan(ctx context.Context) (stream.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.before, c.h, c.was, c.fills = c.h.seq, h, stream.Message{}, false
+	before := c.h.seq
+	c.h, c.was, c.fills = h, stream.Message{}, false
 	if err := c.settleKnown(ctx); err != nil || len(c.step) == 0 {
 		return nil, err
 	}
@@ -282,7 +282,7 @@ func (c *keyedInsert) plan(ctx context.Context) (stream.Group, error) {
 			c.settle(nil)
 		}
 		return nil, nil
-	case c.refused && h.seq == c.before && (c.lost != nil || !p.fresh(last.Record)):
+	case c.refused && h.seq == before && (c.lost != nil || !p.fresh(last.Record)):
 		c.settle(errTooLate)
 		return nil, nil
 	case expired:

@@ -30,12 +30,10 @@ type keys struct{ *finder }
 // holder is the job that has a key, or had it last. It is a reading: true when it was read, and a
 // condition of each write that is based on it.
 type holder struct {
-	key   string     // "" of a job that was read by itself.
-	ref   driver.Ref // "" for none.
-	after driver.Ref // See keyMessage.
-	until time.Time  // When it expires; zero for never.
-	seq   uint64     // Of the key's message; 0 for none.
-	alive bool       // It waits or runs.
+	key        string // "" of a job that was read by itself.
+	keyMessage        // The zero one of a job that has left the key, except after, which is its Ref.
+	seq        uint64 // Of the key's message; 0 for none.
+	alive      bool   // It waits or runs.
 
 	// Where the job was found: see current.
 	job     address
@@ -137,14 +135,14 @@ func (ks *keys) holder(ctx context.Context, key string) (holder, error) {
 	}
 	k := parseKey(m)
 	if k.ref == "" || k.left {
-		return holder{key: key, seq: m.Seq, after: k.ref}, nil
+		return holder{key: key, seq: m.Seq, keyMessage: keyMessage{after: k.ref}}, nil
 	}
 	a, err := parseRef(k.ref, ks.salt, ks.of)
 	if err != nil {
 		return holder{}, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
 	h, err := ks.jobOf(ctx, a)
-	h.key, h.ref, h.after, h.until, h.seq = key, k.ref, k.after, k.until, m.Seq
+	h.key, h.keyMessage, h.seq = key, k, m.Seq
 	return h, err
 }
 

@@ -71,8 +71,8 @@ func (fc *flowControl) readFlowControl(ctx context.Context) (*knownFlowControl, 
 //
 // A lower sequence, or none, means that the server is behind, or that the queue was restored from a
 // backup. Those are taken over only if the answer is certain, since the server is not behind: after
-// each claim, and with each heartbeat of a worker. What was read is returned in any case, since the
-// caller is about to compare it, or to write on the condition that it is there.
+// each claim, and with each heartbeat of a worker. The caller gets the limits and pauses that were
+// read in any case, since it compares them, or writes on the condition that they are there.
 //
 // Each change makes the workers of this engine request their deferred jobs again.
 func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stream.Message, certain bool) (*knownFlowControl, error) {

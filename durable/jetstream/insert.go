@@ -11,8 +11,8 @@ import (
 )
 
 // insert stores records: it learns which queues there are, and whether jobs still fit; then it
-// refuses records that are too large, stores those with keys by what each key says, and all others
-// at once. From withoutReserve on nothing may take the room that ends need.
+// refuses records that are too large, stores those with keys as each key demands, and all others at
+// once. From withoutReserve on nothing may take the room that ends need.
 //
 // Records without a key cost one commit for all, and no read of their own: consult and admit read
 // for all calls of some time. One with a key reads the key, and what became of the job that has it.

@@ -15,8 +15,8 @@ import (
 // waits for it.
 //
 // A listing is not a snapshot, and may show a job as some server had it a moment ago. It reads in
-// pages, and keeps the jobs that it returns. Of others it keeps locations at most, so that a copy
-// counts once.
+// pages, and keeps the jobs that it returns, and some locations of others, so that a copy counts
+// once.
 //
 // The requests are those of a reader of the stream: none goes to a consumer, so a listing takes no
 // job from a worker, and acknowledges none.
@@ -187,7 +187,7 @@ func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 
 // backlogOf reads a queue of n messages, as far as there is reason to: a page at least, since only
 // a record says the name of a kind, where a queue has its hash. The rest is the server's number,
-// and counts as due, since the bucket has begun. Of a kind that was not found, it counts as waiting
+// and counts as due, since the bucket has begun. If its kind was not found, it counts as waiting
 // only.
 //
 // Seen has the versions of the bucket that were counted: a job that was set aside may be in two
@@ -234,8 +234,8 @@ func (b *backlog) add(r *driver.Record, ref driver.Ref, handled map[string]bool)
 	return o
 }
 
-// workers adds the heartbeats and the claims of a partition. Of the heartbeats in several the
-// oldest counts: a worker lives only while it reaches all of them.
+// workers adds the heartbeats and the claims of a partition. If there are several, the oldest
+// heartbeat counts: a worker lives only while it reaches all of them.
 //
 // A worker that has claims and no heartbeat is listed, too: it is dead, and others will take its
 // jobs over. The claims are read bucket by bucket, up to those that cannot have any yet; a worker's
@@ -292,8 +292,8 @@ type claim struct {
 // claims returns those of a bucket, by their subjects. It reads all statuses of the bucket, those
 // of ended jobs too: only the text of a status says that it is a claim.
 //
-// Of several messages of one subject the last counts: the earlier ones stay until the bucket is
-// removed, unless the store is filling up.
+// The last message of a subject counts: the earlier ones stay until the bucket is removed, unless
+// the store is filling up.
 func (ls *listings) claims(ctx context.Context, bucket int64) (map[string]claim, error) {
 	found := map[string]claim{}
 	for page, err := range ls.Pages(ctx, ls.subject("c."+itoa(bucket)+".>"), 1, time.Time{}) {

@@ -31,7 +31,7 @@ type keys struct{ *finder }
 // condition of each write that is based on it.
 type holder struct {
 	key        string // "" of a job that was read by itself.
-	keyMessage        // The zero one of a job that has left the key, except after, which is its Ref.
+	keyMessage        // Of a key that was left it has only after: the job that has left it.
 	seq        uint64 // Of the key's message; 0 for none.
 	alive      bool   // It waits or runs.
 
@@ -187,8 +187,8 @@ func (ks *keys) leaveKey(ctx context.Context, r *driver.Record, next *driver.Rec
 }
 
 // cancelGroup returns the waiting job that has a key, its message, and the writes that cancel it.
-// As in moveGroup the status is as it was read, and if there was none its bucket is open. The first
-// write is the status.
+// As in moveGroup the status is as it was read, and a bucket without one is open. The first write
+// is the status.
 //
 // It does not write the key: the caller does, with a condition, or leaves that to tidy.
 func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m stream.Message, g stream.Group, err error) {

@@ -216,7 +216,7 @@ func (t *taking) own() []string {
 }
 
 // isOpen reports whether the worker takes jobs of one of a queue's kinds, and returns a channel
-// that is closed when that may have changed. Of a shared queue one open kind is enough: jobs of the
+// that is closed when that may have changed. One open kind of a shared queue is enough: jobs of the
 // others are set aside.
 //
 // While all kinds of the worker are open, which is so most of the time, no list of kinds is

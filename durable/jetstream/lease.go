@@ -19,8 +19,8 @@ import (
 
 // heart is a worker as others know it: one message of the subject w.<name> in each partition, which
 // is written anew with every heartbeat. A worker that finds a job claimed reads there whether its
-// holder lives, by the server's time of that message. Whether a lease is over is said here, and
-// nowhere else.
+// holder lives, by the server's time of that message. Nothing outside this file decides whether a
+// lease has ended.
 //
 // Mu guards all but c and others, and is held for no request. A heartbeat renews all claims of a
 // worker at once: their number costs nothing.
@@ -30,7 +30,7 @@ type heart struct {
 
 	mu         sync.Mutex
 	heartbeats []stream.Message // The last one of each partition, as the server has it.
-	over       bool             // A heartbeat has found the lease over, and Heartbeat has not said so yet.
+	over       bool             // A heartbeat has found that the lease had ended, and Heartbeat has not said so yet.
 	life       life             // What heartbeats say.
 	backs      []int64          // history.backs of the heartbeats.
 }
@@ -130,7 +130,7 @@ func (ht *heart) writeHeartbeat(ctx context.Context, p *buckets) (stream.Witness
 	return stream.Witness{Subject: subject, Seq: written}, err
 }
 
-// noteHeartbeat notes a heartbeat, and whether the lease was over before: by the server's times of
+// noteHeartbeat notes a heartbeat, and whether the lease had ended before: by the server's times of
 // the two messages, as others judge it. If two heartbeats overlap, the later one counts.
 //
 // The first heartbeat after the stream went back is compared with none: times of two histories say
@@ -149,19 +149,20 @@ func (ht *heart) noteHeartbeat(p *buckets, now stream.Message) {
 	ht.over = ht.over || before.Seq > 0 && now.Time.Sub(before.Time) > ht.c.Lease
 }
 
-// leaseOf returns for how long a worker's lease is not over. It is over if there is no message:
-// that of a worker that has taken leave is removed, that of one that died is kept for longer than
-// its lease.
+// leaseOf returns how long a worker's lease still lasts; it has ended if that is not positive. It
+// has ended if there is no message: that of a worker that has taken leave is removed, that of one
+// that died is kept for longer than its lease.
 //
 // That is so by the server's clock, if that was not set. It was if a heartbeat lies in the future;
 // and a clock that is set forward makes heartbeats look old, or removes them. Then a heartbeat is
-// watched by the clock of this machine: if it is the same for the length of a lease, that is over.
+// watched by the clock of this machine: if it is the same for the length of a lease, the lease has
+// ended.
 //
-// Before a lease is said to be over the heartbeat is read once more, as of now: a leader that was
+// Before a lease counts as ended the heartbeat is read once more, as of now: a leader that was
 // deposed and does not know shows old ones. The clock is read before each poll: a heartbeat that
 // comes after that is in time. With an error nobody knows, and the claim is left to its worker.
 //
-// A lease that is not over costs one read. One that is over costs the clock as well, and on several
+// A lease that lasts costs one read. One that has ended costs the clock as well, and on several
 // replicas a write: a heartbeat of this worker, as a witness. A mistake here lets two workers run
 // one job, so these are never left out.
 func (ht *heart) leaseOf(ctx context.Context, p *leases, worker string) (time.Duration, error) {
@@ -247,7 +248,7 @@ func (ht *heart) report(n driver.Notice) {
 }
 
 // soon is the pause between two comparisons, and between two claims of a job that another worker
-// has: that one may find that it does not know the claim, long before its lease is over.
+// has: that one may find that it does not know the claim, long before its lease has ended.
 func (ht *heart) soon() time.Duration { return min(ht.c.Lease/8, 3*time.Second) }
 
 // kindsBy returns the worker's kinds by their hashes: mostly one each.

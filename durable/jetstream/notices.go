@@ -112,7 +112,7 @@ func (nt *notices) all() []*listener {
 
 // listen passes notices to a worker, until stop is called: those of this engine directly, those of
 // other processes by a subscription. Without the permission to subscribe the worker finds the same
-// by its polls, later; so an error of the subscription is none of listen.
+// by its polls, later; so listen returns no error.
 //
 // A process may get its own notices back by the subscription. That costs a read at most, and
 // changes nothing.

@@ -303,9 +303,9 @@ func (q *quota) set(i int, s permit) {
 	}
 }
 
-// freePermit returns a permit that seems to be free and is none of chosen; -1 if there is none. A
-// limit that was lowered waits until as many have ended: permits with higher numbers count, and are
-// not given again.
+// freePermit returns a permit that seems to be free and is not chosen; -1 without one. A limit that
+// was lowered waits until as many have ended: permits with higher numbers count, and are not given
+// again.
 //
 // One of a rate alone has any number of permits, by which it is known how many run. Which of
 // several is taken is random, since others choose at the same time: two that took the first would

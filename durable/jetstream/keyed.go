@@ -47,13 +47,10 @@ func (r *keyedRecord) mayReplace() bool {
 func (is *inserts) insertKeys(ctx context.Context, recs []*keyedRecord) {
 	for len(recs) > 0 {
 		is.insertKeyed(ctx, recs)
-		var again []*keyedRecord
-		for _, r := range recs {
-			if errors.Is(r.err, held.Err) && held.MayWait(ctx) && ctx.Err() == nil {
-				again = append(again, r)
-			}
-		}
-		if recs = again; len(recs) > 0 {
+		recs = slices.DeleteFunc(slices.Clone(recs), func(r *keyedRecord) bool {
+			return !errors.Is(r.err, held.Err) || !held.MayWait(ctx) || ctx.Err() != nil
+		})
+		if len(recs) > 0 {
 			is.Wait(ctx, 20*time.Millisecond)
 		}
 	}
@@ -65,11 +62,10 @@ func (is *inserts) insertKeys(ctx context.Context, recs []*keyedRecord) {
 // A record with an error has neither a Ref nor a job that waited: a try may have set them before it
 // failed.
 func (is *inserts) insertKeyed(ctx context.Context, recs []*keyedRecord) {
-	all := keyedInserts(is, recs)
 	leave, err := is.takeTurns(ctx, recs)
 	defer leave()
 	if err == nil {
-		is.storeAll(ctx, all)
+		is.storeAll(ctx, keyedInserts(is, recs))
 	}
 	for _, r := range recs {
 		if r.err = cmp.Or(err, r.err); r.err != nil {

@@ -52,17 +52,11 @@ type keyMessage struct {
 
 // parseKey does not check the Refs: holder does, of the one that it reads. A tombstone has no text,
 // and so no Ref.
-func parseKey(m stream.Message) (k keyMessage) {
+func parseKey(m stream.Message) keyMessage {
 	text, left := strings.CutPrefix(string(m.Data), "- ")
 	f := append(strings.Split(text, " "), ".", "")
-	k = keyMessage{ref: driver.Ref(f[0]), left: left}
-	if f[1] != "." {
-		k.after = driver.Ref(f[1])
-	}
-	if n, err := parseInt(f[2]); err == nil {
-		k.until = fromMicros(n)
-	}
-	return k
+	until, _ := parseInt(f[2]) // "" is 0, which is never
+	return keyMessage{driver.Ref(f[0]), left, driver.Ref(strings.TrimPrefix(f[1], ".")), fromMicros(until)}
 }
 
 // graveTTL is how long a tombstone lasts. It is also for how long a repeated Add finds that its

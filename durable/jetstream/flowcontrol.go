@@ -43,13 +43,6 @@ type knownFlowControl struct {
 // noFlowControl is what nil stands for. It is never stored in known.
 var noFlowControl = &knownFlowControl{}
 
-// isOf reports whether the limits and pauses are those of a message. The text counts, too: in a
-// stream that went back others may have the same sequence and revision.
-func (k *knownFlowControl) isOf(m stream.Message) bool {
-	k = cmp.Or(k, noFlowControl)
-	return k.seq == m.Seq && bytes.Equal(k.text, m.Data)
-}
-
 // FlowControl asks the stream's leader. It costs one read of one message, and no parsing if nothing
 // has changed. A leader that was deposed and does not know it may show what was there before.
 func (fc *flowControl) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
@@ -76,8 +69,11 @@ func (fc *flowControl) readFlowControl(ctx context.Context) (*knownFlowControl, 
 //
 // Each change makes the workers of this engine request their deferred jobs again.
 func (fc *flowControl) learnFlowControl(known *knownFlowControl, m stream.Message, certain bool) (*knownFlowControl, error) {
-	if known.isOf(m) {
-		return cmp.Or(known, noFlowControl), nil
+	was := cmp.Or(known, noFlowControl)
+	// The text counts, too: in a stream that went back others may have the same sequence and
+	// revision.
+	if was.seq == m.Seq && bytes.Equal(was.text, m.Data) {
+		return was, nil
 	}
 	k, err := parseFlowControl(m)
 	if err != nil {

@@ -124,7 +124,9 @@ func (fc *flowControl) flowControlSince(ctx context.Context, p *buckets, w strea
 
 // lastFlowControl returns the limits and pauses that were read last. It asks no server: claims are
 // planned by it, and a plan may be wrong.
-func (fc *flowControl) lastFlowControl() *driver.FlowControl { return cmp.Or(fc.known.Load(), noFlowControl).flow }
+func (fc *flowControl) lastFlowControl() *driver.FlowControl {
+	return cmp.Or(fc.known.Load(), noFlowControl).flow
+}
 
 // SetFlowControl writes one message, on the condition that the one that was read is there still. If
 // the answer is lost it reads again: its own revision there says that it was stored.

@@ -187,8 +187,8 @@ type keyedInsert struct {
 	fills   bool           // The step fills a job that is due.
 	err     error
 	tries   int
-	lost    error  // Of a try whose answer was lost.
-	refused bool   // The last try was refused, and h is the holder as of that.
+	lost    error // Of a try whose answer was lost.
+	refused bool  // The last try was refused, and h is the holder as of that.
 
 	filled bool // An earlier step of this call has filled the job.
 }
@@ -388,7 +388,7 @@ func (c *keyedInsert) fill(waits *driver.Record, m stream.Message) stream.Group 
 	p, now := c.p, c.p.Now()
 	next, s := *c.step[len(c.step)-1].Record, c.h.s
 	next.GoInto(waits)
-	s.attempt = 0 // the record begins anew, though the job was tried
+	s.attempt = 0                                      // the record begins anew, though the job was tried
 	bucket := max(p.openFor(next.Due), p.openFor(now)) // where workers look first
 	g := p.records.versionGroup(&next, m.Data, c.h.at, s, rand.Text(), bucket, now)
 	for _, r := range c.step {

@@ -388,8 +388,9 @@ func (c *keyedInsert) fill(waits *driver.Record, m stream.Message) stream.Group 
 	p, now := c.p, c.p.Now()
 	next, s := *c.step[len(c.step)-1].Record, c.h.s
 	next.GoInto(waits)
-	s.attempt = 0                                      // the record begins anew, though the job was tried
-	bucket := max(p.openFor(next.Due), p.openFor(now)) // where workers look first
+	// The record begins anew, though the job was tried; and it is stored where workers look first.
+	s.attempt = 0
+	bucket := max(p.openFor(next.Due), p.openFor(now))
 	g := p.records.versionGroup(&next, m.Data, c.h.at, s, rand.Text(), bucket, now)
 	for _, r := range c.step {
 		r.ref, r.with = c.h.ref, c.h.ref

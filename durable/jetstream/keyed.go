@@ -318,11 +318,8 @@ func (c *keyedInsert) settleKnown(ctx context.Context) error {
 			if err != nil && !is {
 				return err
 			}
-			if is {
-				r.ref, r.settled, r.err = ref, true, err
-			}
-			if is && c.lost == nil {
-				r.with = "" // nobody knows it any more
+			if r.ref, r.settled, r.err = ref, is, err; c.lost == nil {
+				r.with = "" // nobody knows it any more, or plan sets it
 			}
 		}
 	}

@@ -153,10 +153,8 @@ func (b *buckets) leave(s status) (g stream.Group) {
 // idle limit costs nothing.
 func (qs *quotas) counterWrite(q *quota, c driver.Counter, now time.Time) stream.Write {
 	lasts := time.Unix(0, max(c.TAT, c.ReservedUntil)).Sub(now)
-	data, err := json.Marshal(wireCounter{q.key.Lane, c.TAT, c.TATBehind, c.ReservedFor, c.ReservedUntil, c.LastHolder})
-	if err != nil {
-		panic(err) // strings and numbers
-	}
+	// Strings and numbers have no error.
+	data, _ := json.Marshal(wireCounter{q.key.Lane, c.TAT, c.TATBehind, c.ReservedFor, c.ReservedUntil, c.LastHolder})
 	return stream.Write{Subject: qs.quotaSubject(quotaOf(q.key)), Data: data, Last: stream.Seq(q.seq), Rollup: true, TTL: max(0, lasts) + time.Minute}
 }
 
@@ -403,12 +401,9 @@ func (qs *quotas) usage(ctx context.Context, id int64, counted map[driver.LimitK
 // limitKeyOf returns the key under which a permit of a job of a lane is counted. The permit's name
 // says whether its limit is one for all lanes, or for each.
 func limitKeyOf(permit, lane string) (driver.LimitKey, bool) {
-	f := strings.Split(permit, ".")
-	if len(f) != 3 {
-		return driver.LimitKey{}, false
-	}
-	id, err := parseInt(f[0])
-	if f[1] == "-" {
+	limit, rest, _ := strings.Cut(permit, ".")
+	id, err := parseInt(limit)
+	if strings.HasPrefix(rest, "-.") {
 		lane = ""
 	}
 	return driver.LimitKey{Limit: id, Lane: lane}, err == nil

@@ -243,12 +243,10 @@ func (ks *keys) newest(ctx context.Context, r *driver.Record) (m stream.Message,
 func (ks *keys) retakeKey(ctx context.Context, r *driver.Record) (g stream.Group, superseded bool, err error) {
 	m, superseded, err := ks.newest(ctx, r)
 	switch k := parseKey(m); {
-	case err != nil:
+	case err != nil || !superseded && k.ref == ks.refOf(r) && !k.left:
 		return nil, false, err
 	case superseded:
 		return stream.Group{ks.unchanged(r.Key, m)}, true, nil
-	case k.ref == ks.refOf(r) && !k.left:
-		return nil, false, nil
 	}
 	return stream.Group{ks.keyWrite(r, m.Seq)}, false, nil
 }

@@ -239,12 +239,11 @@ func (t *taking) isOpen(queue string) (bool, <-chan struct{}) {
 func (t *taking) awaitOpen(ctx context.Context, queue string) bool {
 	for {
 		open, changed := t.isOpen(queue)
-		if open {
+		if open || ctx.Err() != nil {
 			return ctx.Err() == nil
 		}
 		select {
 		case <-ctx.Done():
-			return false
 		case <-changed:
 		}
 	}

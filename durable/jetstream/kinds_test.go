@@ -215,6 +215,28 @@ func TestSetAside(t *testing.T) {
 	require.Empty(t, ranB)
 }
 
+// The shared queues come first, whether a kind's hash begins with a digit or a letter: a worker with many
+// queues attends only the first ones.
+func TestOwnQueuesBeginWithTheSharedOnes(t *testing.T) {
+	tk := &taking{queues: &queues{}, kinds: map[string][]string{}}
+	fl := fleetOf(nil)
+	for i := range 50 {
+		kind := hashOf(fmt.Sprint(i))
+		tk.kinds[kind] = []string{fmt.Sprint(i)}
+		if i%2 == 0 {
+			fl.queues[kind] = "_" + kind
+		}
+	}
+	tk.queues.fleet.Store(fl)
+	own := tk.own()
+	require.Len(t, own, 50)
+	for _, queue := range own[:25] {
+		require.False(t, isOneKind(queue), own)
+	}
+	require.IsIncreasing(t, own[:25])
+	require.IsIncreasing(t, own[25:])
+}
+
 // A bucket is not closed while a job is set aside in it: a look that was taken before that has
 // seen only the queue where the job is done with.
 func TestSetAsideWhileItCloses(t *testing.T) {

@@ -13,9 +13,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// notices are messages that no stream keeps, below TWA_<queue>. They say what others should know at once: limits, freed,
-// and cancel.<worker>. All of it is found out without them, too, but later. Mu guards the listeners, who are the workers
-// of this engine whose Fetch is under way; none is called while it is held.
+// notices are messages that no stream keeps, below TWA_<queue>. They say what others should know at
+// once: limits, freed, and cancel.<worker>. A notice may be lost, doubled or late, since all of it
+// is found out without notices, too, by a poll or with a heartbeat. So nobody waits for an answer
+// to one.
+//
+// Mu guards the listeners, who are the workers of this engine whose Fetch is under way. No listener
+// is called while it is held: its functions take other locks, and ask servers.
 type notices struct {
 	nc    *stream.Conn
 	queue string
@@ -24,33 +28,40 @@ type notices struct {
 	listeners []*listener
 }
 
-// listener is a worker that hears notices.
+// listener is a worker that hears notices. Its functions are fixed, and may be called from several
+// goroutines at once, and for a moment after the Fetch has ended.
 type listener struct {
 	name     string
 	notify   func(driver.Notice)
-	recall   func()                    // has the deferred jobs handed out again
+	recall   func()                    // requests the deferred jobs again
 	canceled func(ctx context.Context) // reads the requests to cancel its claims
 	receive  func(ctx context.Context, what string, data []byte)
 }
 
-// wireFreed is the form in which freed permits are published: with the sequences of the
-// messages that free them, and the limits that they are of.
+// wireFreed is the form in which freed permits are published: with the sequences of the messages
+// that free them, and the limits that they are of. By the sequence a process that knows a later
+// taker ignores the notice.
 type wireFreed struct {
 	Part    int               `json:"part"`
 	Permits map[string]uint64 `json:"permits"`
 	Limits  []driver.LimitKey `json:"limits"`
 }
 
-// freed notifies all workers of the permits that the written groups have freed. lane
-// returns the lane of a group's job.
+// freed notifies all workers of the permits that the written groups have freed: those of other
+// processes by one message for all groups, and those of this engine directly. lane returns the lane
+// of a group's job.
+//
+// Ends without a permit publish nothing. A permit is freed by a tombstone, so a group needs no
+// other sign: the one that takes a permit has data.
 func (nt *notices) freed(qs *quotas, groups []stream.Group, results []stream.Result, lane func(i int) string) {
-	freed := wireFreed{Part: qs.number, Permits: map[string]uint64{}}
+	freed, prefix := wireFreed{Part: qs.number, Permits: map[string]uint64{}}, qs.permitSubject("")
 	for i, g := range groups {
-		if results[i].Err != nil {
-			continue
-		}
-		for name, at := range permitsLeft(&qs.subjects, g, results[i].First) {
-			freed.Permits[name] = at
+		for k, w := range g {
+			name, ok := strings.CutPrefix(w.Subject, prefix)
+			if !ok || len(w.Data) > 0 || results[i].Err != nil {
+				continue
+			}
+			freed.Permits[name] = results[i].First + uint64(k)
 			if key, ok := limitKeyOf(name, lane(i)); ok && !slices.Contains(freed.Limits, key) {
 				freed.Limits = append(freed.Limits, key)
 			}
@@ -60,15 +71,16 @@ func (nt *notices) freed(qs *quotas, groups []stream.Group, results []stream.Res
 		return
 	}
 	qs.learnFreed(freed.Permits)
-	if data, err := json.Marshal(freed); err == nil {
-		nt.publish("freed", data)
-	}
+	data, _ := json.Marshal(freed) // strings and numbers have no error
+	nt.publish("freed", data)
 	nt.notifyAll(driver.Notice{Freed: freed.Limits})
 }
 
-// noticePrefix is the prefix of the subjects of notices, which no stream stores.
+// noticePrefix is the prefix of the subjects of notices. It is not that of the streams, so that no
+// stream stores them, and a user's rights for them can be given or left out by themselves.
 func (nt *notices) noticePrefix() string { return "TWA_" + nt.queue + "." }
 
+// publish does not wait for an answer, nor for longer than a second on a connection that is stuck.
 func (nt *notices) publish(what string, data []byte) {
 	nt.nc.Post(nt.noticePrefix()+what, data)
 }
@@ -80,14 +92,8 @@ func (nt *notices) notifyAll(n driver.Notice) {
 	}
 }
 
-// recall makes the workers of this engine ask for their deferred jobs again.
-func (nt *notices) recall() {
-	for _, l := range nt.all() {
-		l.recall()
-	}
-}
-
-// notifyWorker notifies one worker of this engine of its canceled claims.
+// notifyWorker notifies one worker of this engine of its canceled claims. If the worker is another
+// process's, the published notice reaches it.
 func (nt *notices) notifyWorker(ctx context.Context, name string) {
 	for _, l := range nt.all() {
 		if l.name == name {
@@ -96,28 +102,19 @@ func (nt *notices) notifyWorker(ctx context.Context, name string) {
 	}
 }
 
-// permitsLeft returns the permits that a group leaves which was written from a sequence on.
-func permitsLeft(s *subjects, g stream.Group, first uint64) map[string]uint64 {
-	var left map[string]uint64
-	for i, w := range g {
-		if name, ok := strings.CutPrefix(w.Subject, s.permitSubject("")); ok && len(w.Data) == 0 {
-			if left == nil {
-				left = map[string]uint64{}
-			}
-			left[name] = first + uint64(i)
-		}
-	}
-	return left
-}
-
+// all returns a copy, which the caller goes through without the lock.
 func (nt *notices) all() []*listener {
 	nt.mu.Lock()
 	defer nt.mu.Unlock()
 	return slices.Clone(nt.listeners)
 }
 
-// listen passes notices of other processes to a worker, until stop is called. Without the
-// permission to subscribe the worker finds the same by its polls, later.
+// listen passes notices to a worker, until stop is called: those of this engine directly, those of
+// other processes by a subscription. Without the permission to subscribe the worker finds the same
+// by its polls, later; so listen returns no error.
+//
+// A process may get its own notices back by the subscription. That costs a read at most, and
+// changes nothing.
 func (nt *notices) listen(ctx context.Context, l *listener) (stop func()) {
 	if l.notify == nil {
 		return func() {}

@@ -215,6 +215,18 @@ func TestPermitInClosedBucket(t *testing.T) {
 	require.Equal(t, 0, l.taken())
 }
 
+// A claim without limits goes through no quotas: a quota that a claim under limits has just read is there
+// when that plans, whatever else is claimed meanwhile.
+func TestPlainClaimsForgetNoQuotas(t *testing.T) {
+	t.Parallel()
+	qs := newPart(t).quotas
+	qs.all["1.-"] = &quota{read: time.Now().Add(-2 * quotaAge)}
+	require.NoError(t, qs.readQuotasOf(t.Context(), nil, true))
+	require.Len(t, qs.all, 1)
+	require.NoError(t, qs.readQuotas(t.Context(), map[string]*driver.StoredLimit{"2.-": {}}, nil, true))
+	require.NotContains(t, qs.all, "1.-")
+}
+
 // What could not be claimed since another took the permit is given back without that permit.
 func TestPermitOfAnothersClaim(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,8 @@ import (
 //   - a consumer whose server is silent is replaced (abandon);
 //   - an answer of a leader that was deposed is not waited for (client.deposed);
 //   - a connection without an answer is checked and made anew (conn.probe).
+//
+// A write is never sent to another server beside the first: only the leader can store it.
 
 const (
 	SilentAfter = time.Second            // a question to one certain server is not waited for any longer

@@ -10,8 +10,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// records composes the messages that store a version of a job, and lead to it: where it goes, how large it may be, and
-// on which condition it is stored. It has no state, reads nothing but the watermark and the fleet, and writes nothing.
+// records composes the messages that store a version of a job, and lead to it: where it goes, how
+// large it may be, and on which condition it is stored. It has no state, reads nothing but the
+// watermark and the fleet, and writes nothing.
 type records struct {
 	*buckets
 	queues *queues

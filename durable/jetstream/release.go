@@ -17,8 +17,8 @@ import (
 // at once by other limits and pauses. The server waits for as long as it was told. So the worker keeps
 // the jobs that it has deferred, and requests them again when limits or pauses change.
 
-// releases gives claims back, and remembers the jobs that the worker has deferred. Mu guards these. It touches no claim
-// of another worker, nor of another handle.
+// releases gives claims back, and remembers the jobs that the worker has deferred. Mu guards these.
+// It touches no claim of another worker, nor of another handle.
 type releases struct {
 	*heart
 	notices *notices

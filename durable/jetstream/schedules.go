@@ -29,8 +29,8 @@ type wireSchedule struct {
 	Last       int64  `json:"last,omitempty"` // microseconds
 }
 
-// schedules are the messages of recurring jobs, and their next occurrences. It has no state of its own: a schedule, the
-// key of its occurrence and the status of that change in one commit.
+// schedules are the messages of recurring jobs, and their next occurrences. It has no state of its
+// own: a schedule, the key of its occurrence and the status of that change in one commit.
 type schedules struct {
 	*keys
 	inserts *inserts

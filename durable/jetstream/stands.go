@@ -10,10 +10,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// An answer that writes nothing, such as ErrExists or a false of Cancel, rests on what was read. A leader
-// that was deposed and does not know it reads what is old. So before the answer is given a witness is
-// written, which only a leader with a majority can commit, and what was read is compared with what a server
-// has that has the witness. On one replica nothing is old.
+// An answer that writes nothing, such as ErrExists or a false of Cancel, rests on what was read. A
+// leader that was deposed and does not know it reads what is old. So before the answer is given a
+// witness is written, which only a leader with a majority can commit, and what was read is compared
+// with what a server has that has the witness. On one replica nothing is old.
 
 // reading is subjects, and the sequence of the last message of each; 0 for none or a tombstone.
 type reading map[string]uint64
@@ -33,8 +33,8 @@ func (ks *keys) readingOf(h *holder) reading {
 	return r
 }
 
-// stands returns nil if a reading is what is stored, by a time after the call: stream.ErrBusy if not, or if
-// nobody has answered yet.
+// stands returns nil if a reading is what is stored, by a time after the call: stream.ErrBusy if
+// not, or if nobody has answered yet.
 func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Context) (stream.Witness, error)) error {
 	if b.Replicas == 1 {
 		return nil

@@ -27,8 +27,9 @@ import (
 // in the first one above it if not: with its own time, so that it is not early, and read
 // from now on, so that it is not late. It is found through its forward.
 
-// buckets are a stream's: its messages by their subjects, and the watermark. It knows no job, and no clock decides
-// here. Mu guards the watermark alone, which is one value: near, far and seq of one message.
+// buckets are a stream's: its messages by their subjects, and the watermark. It knows no job, and
+// no clock decides here. Mu guards the watermark alone, which is one value: near, far and seq of
+// one message.
 type buckets struct {
 	*stream.Stream
 	subjects
@@ -50,17 +51,17 @@ var bottom = watermark{near: math.MinInt64, far: math.MinInt64}
 
 func (f watermark) encode() []byte { return fmt.Appendf(nil, "%d %d", f.near, f.far) }
 
-// lowest returns the watermark as it is known here. It may have risen since: a
-// write on the condition that a bucket has no mark tells. It falls only when an older backup is restored.
+// lowest returns the watermark as it is known here. It may have risen since: a write on the
+// condition that a bucket has no mark tells. It falls only when an older backup is restored.
 func (b *buckets) lowest() watermark {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.watermark
 }
 
-// learn takes over what was read or written of the watermark. That may be older than what is known: then
-// the next conflict tells. A watermark that is higher than what is stored would let marks be written
-// above that, and others would try in vain to store jobs there.
+// learn takes over what was read or written of the watermark. That may be older than what is known:
+// then the next conflict tells. A watermark that is higher than what is stored would let marks be
+// written above that, and others would try in vain to store jobs there.
 func (b *buckets) learn(f watermark) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,13 +126,14 @@ func (b *buckets) toFar(bucket int64, due, now time.Time) bool {
 	return bucket == b.nearOf(due) && b.farOf(bucket) > b.lowest().far && b.isFar(bucket, now)
 }
 
-// noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
+// noteEmpty notes that a bucket was empty after its mark was written, and after which message of
+// the stream.
 func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {
 	return b.Write(ctx, stream.Write{Subject: b.emptySubject(mark), Data: []byte(strconv.FormatUint(last, 10)), Rollup: true, TTL: markTTL})
 }
 
-// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
-// that back.
+// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since
+// a server took that back.
 func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
 	note, err := b.OfLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
 	if err != nil || note.Seq == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// worker is what the Queue has of an engine to fetch, claim and end jobs. It joins the stories of which each is a type
-// of its own, and decides nothing.
+// worker is what the Queue has of an engine to fetch, claim and end jobs. It joins the stories of
+// which each is a type of its own, and decides nothing.
 type worker struct {
 	*heart
 	budgets
@@ -114,7 +114,8 @@ func (w *worker) each(f func(p *part) error) error {
 	return errors.Join(errs...)
 }
 
-// Claim claims the jobs of each partition in commits of their own, all at once: a slow partition delays only itself.
+// Claim claims the jobs of each partition in commits of their own, all at once: a slow partition
+// delays only itself.
 func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	results := make([]driver.ClaimResult, len(held))
 	spread(w.e, len(held), func(i int) *part { return w.e.parts[held[i].Claim.(*handle).p.number] }, func(p *part, indices []int) {

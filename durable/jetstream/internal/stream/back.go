@@ -13,12 +13,14 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// LookBack reads the message that was the last one of this engine's at the call before. It may have been removed
-// since, or in its place one of another history. So its subject tells, too: the last message there is no older, unless
-// the server is behind. With several replicas that is asked as of what testify writes.
+// LookBack reads the message that was the last one of this engine's at the call before. It may have
+// been removed since, or in its place one of another history. So its subject tells, too: the last
+// message there is no older, unless the server is behind. With several replicas that is asked as of
+// what testify writes.
 //
-// It costs two reads a poll, and the write of a witness only after a suspicion. The message of the call before is read,
-// and not the newest one: a server that is a moment behind has that one already, and so gives no false suspicion.
+// It costs two reads a poll, and the write of a witness only after a suspicion. The message of the
+// call before is read, and not the newest one: a server that is a moment behind has that one
+// already, and so gives no false suspicion.
 func (s *Stream) LookBack(ctx context.Context, testify func(context.Context) (Witness, error)) error {
 	h := &s.history
 	h.mu.Lock()
@@ -43,9 +45,9 @@ func (s *Stream) LookBack(ctx context.Context, testify func(context.Context) (Wi
 	return cmp.Or(err, s.compareLandmark(ctx, backs, l))
 }
 
-// compareLandmark reads whether a message is as it was written when the stream had gone back so often. Any server may
-// answer: one that is behind lacks the message, which says nothing, and no server has another message of that sequence
-// in one history.
+// compareLandmark reads whether a message is as it was written when the stream had gone back so
+// often. Any server may answer: one that is behind lacks the message, which says nothing, and no
+// server has another message of that sequence in one history.
 func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) error {
 	if l.seq == 0 {
 		return nil
@@ -58,17 +60,20 @@ func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) e
 	return nil
 }
 
-// checkPast returns ErrWentBack if the stream went back more often than backs says, and a write has a condition: it is a
-// sequence of before. It looks when the connection was lost, before the next write.
+// checkPast returns ErrWentBack if the stream went back more often than backs says, and a write has
+// a condition: it is a sequence of before. It looks when the connection was lost, before the next
+// write.
 //
-// While the stream is not there nothing is known: it may be restored soon, so that is taken for a server which does not
-// answer, and the write is tried again. Nor was anything sent after any other error. Most of those wrap
-// durable.ErrUncertain all the same: the caller finds out that nothing is stored, and tries once more.
+// While the stream is not there nothing is known: it may be restored soon, so that is taken for a
+// server which does not answer, and the write is tried again. Nor was anything sent after any other
+// error. Most of those wrap durable.ErrUncertain all the same: the caller finds out that nothing is
+// stored, and tries once more.
 //
-// A server loses what it had by a restart, which ends its connections. So a write on a connection that has lasted costs a
-// comparison of two numbers, and no request; a client of another server finds out by LookBack, or by its next answers.
-// If two writes find a loss at one time, both read. None is sent before that has succeeded once. Writes without a
-// condition are sent to a stream that went back, too: they rest on nothing that was read.
+// A server loses what it had by a restart, which ends its connections. So a write on a connection
+// that has lasted costs a comparison of two numbers, and no request; a client of another server
+// finds out by LookBack, or by its next answers. If two writes find a loss at one time, both read.
+// None is sent before that has succeeded once. Writes without a condition are sent to a stream that
+// went back, too: they rest on nothing that was read.
 func (s *Stream) checkPast(ctx context.Context, backs int64, groups []Group) error {
 	if losses := s.Conn.losses.Load(); s.checked.Load() != losses {
 		s.history.mu.Lock()
@@ -95,9 +100,9 @@ func (s *Stream) checkPast(ctx context.Context, backs int64, groups []Group) err
 	return nil
 }
 
-// wrote learns from a write that was stored, and whose last message has a sequence. The messages of a batch
-// follow one another, so that the stream had the sequence before the first of them when the write came. Bytes are
-// estimated (Group.size): the next answer of Info replaces the sum.
+// wrote learns from a write that was stored, and whose last message has a sequence. The messages of
+// a batch follow one another, so that the stream had the sequence before the first of them when the
+// write came. Bytes are estimated (Group.size): the next answer of Info replaces the sum.
 func (s *Stream) wrote(was moment, groups []Group, last uint64) {
 	writes, bytes := 0, 0
 	for _, g := range groups {

@@ -90,8 +90,8 @@ func (c *Conn) MaxPayload() int { return int(c.payload.Load()) }
 // lost returns a channel that is closed when no answer can come any more to what is asked now.
 func (c *Conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
 
-// Call calls f, and returns what it returns, or the reason why it was left behind. It also ends when unanswerable
-// is closed, which may be nil.
+// Call calls f, and returns what it returns, or the reason why it was left behind. It also ends
+// when unanswerable is closed, which may be nil.
 //
 // An f that is left behind runs on, maybe for a minute: so it must not touch anything that the caller
 // uses again, and if it makes something that lasts, it has to undo that itself, as ask does. Its result
@@ -183,13 +183,14 @@ func (c *Conn) Post(subject string, data []byte) {
 	}
 }
 
-// doubtAfter is how long a call may take until the server is pinged, and how long the server has to answer the ping.
+// doubtAfter is how long a call may take until the server is pinged, and how long the server has to
+// answer the ping.
 const doubtAfter = 2 * time.Second
 
-// probe makes the connection anew if the server does not answer a ping. A connection may be half open: the machine
-// at its other end is gone, or its server is frozen, and nobody has said so. Package nats finds that out by
-// itself after four minutes. A server that is busy answers pings all the same. Any number of calls may
-// doubt at a time, and one of them pings.
+// probe makes the connection anew if the server does not answer a ping. A connection may be half
+// open: the machine at its other end is gone, or its server is frozen, and nobody has said so.
+// Package nats finds that out by itself after four minutes. A server that is busy answers pings all
+// the same. Any number of calls may doubt at a time, and one of them pings.
 func (c *Conn) probe() {
 	if !c.probing.CompareAndSwap(false, true) {
 		return

@@ -20,12 +20,12 @@ import (
 //     at the poll before. That tells of a stream that went back and has grown since, by the writes
 //     of others, beyond where it had been.
 //
-// From then on history.backs is another. All that is cached is dropped (Stream.Drop). A caller that keeps
-// more than that compares it with what is stored, when Backs has another value.
+// From then on history.backs is another. All that is cached is dropped (Stream.Drop). A caller that
+// keeps more than that compares it with what is stored, when Backs has another value.
 
 // history is what is known of the past of a stream. The sequences of several replicas are only
-// those of writes, which a majority has: a server that says what it has may be behind. Mu guards all of it, and is held
-// for no request.
+// those of writes, which a majority has: a server that says what it has may be behind. Mu guards
+// all of it, and is held for no request.
 //
 // backs only grows, so a caller that has noted it knows later whether what it read before is still
 // true of the stream. It is of this process: others notice by themselves, and count by themselves.
@@ -38,20 +38,22 @@ type history struct {
 	prev  landmark // what last was when LookBack was called last
 }
 
-// ErrWentBack is that of what was to be written or removed by sequences of before the stream went back. Nothing
-// was sent then. It wraps ErrConflict, after which a caller reads again what its write is based on.
+// ErrWentBack is that of what was to be written or removed by sequences of before the stream went
+// back. Nothing was sent then. It wraps ErrConflict, after which a caller reads again what its
+// write is based on.
 var ErrWentBack = fmt.Errorf("%w: the stream went back meanwhile", ErrConflict)
 
-// landmark is a message that was written. Its data is compared as a whole, so it costs the memory of one
-// message: a status, mostly.
+// landmark is a message that was written. Its data is compared as a whole, so it costs the memory
+// of one message: a status, mostly.
 type landmark struct {
 	seq     uint64
 	subject string
 	data    []byte
 }
 
-// moment is what was known when a question or a write was sent. An answer is compared with that, and not
-// with what is known when it comes: answers pass one another, and an earlier one with a lower sequence is no sign.
+// moment is what was known when a question or a write was sent. An answer is compared with that,
+// and not with what is known when it comes: answers pass one another, and an earlier one with a
+// lower sequence is no sign.
 type moment struct {
 	backs int64
 	high  uint64
@@ -63,10 +65,10 @@ func (h *history) now() moment {
 	return moment{h.backs, h.high}
 }
 
-// note keeps a message that was written as a landmark: the last status of a commit, by which it is found that
-// claims have ended; before there is one, any message with data, since tombstones are all alike. Of commits that
-// overlap the one with the highest sequence counts, in whichever order their answers come; and one of before the stream
-// went back does not count.
+// note keeps a message that was written as a landmark: the last status of a commit, by which it is
+// found that claims have ended; before there is one, any message with data, since tombstones are
+// all alike. Of commits that overlap the one with the highest sequence counts, in whichever order
+// their answers come; and one of before the stream went back does not count.
 func (h *history) note(backs int64, first uint64, groups []Group, status string) {
 	n := first
 	l := landmark{}

@@ -18,9 +18,9 @@ import (
 // change a stream at any time. So what counts is the stream as the server describes it: at Connect, and
 // with each poll.
 
-// The servers that the engine works with. Older ones than 2.12 know no atomic batches, and 2.12.7 has fixes
-// of security. Only the server of this connection is looked at. Others of a cluster may be older: then the stream lacks
-// what they passed over, and CheckSettings says so.
+// The servers that the engine works with. Older ones than 2.12 know no atomic batches, and 2.12.7
+// has fixes of security. Only the server of this connection is looked at. Others of a cluster may
+// be older: then the stream lacks what they passed over, and CheckSettings says so.
 var (
 	LeastServer  = [3]int{2, 12, 7}
 	LeastRestore = [3]int{2, 15, 0}
@@ -45,8 +45,9 @@ func CheckServer(nc *nats.Conn, least [3]int) error {
 	return nil
 }
 
-// AllowAll asks for all that the engine uses of a stream, and reports whether that changes something. A stream that
-// an older server made lacks some of it, and an update by a newer one adds that.
+// AllowAll asks for all that the engine uses of a stream, and reports whether that changes
+// something. A stream that an older server made lacks some of it, and an update by a newer one adds
+// that.
 func AllowAll(s *natsjs.StreamConfig) (changed bool) {
 	for _, allow := range []*bool{&s.AllowDirect, &s.AllowMsgTTL, &s.AllowAtomicPublish, &s.AllowRollup} {
 		changed = changed || !*allow
@@ -63,8 +64,9 @@ const leastConsumers = 16
 var errSettings = errors.New("jetstream: the stream's settings were changed")
 
 // CheckSettings returns an error that names all settings of a stream with which jobs are lost, or
-// do not run. It changes none: an operator who has changed one may have a reason, and finds the error of Add and Health.
-// Settings that are not here, such as placement and compression, are the operator's.
+// do not run. It changes none: an operator who has changed one may have a reason, and finds the
+// error of Add and Health. Settings that are not here, such as placement and compression, are the
+// operator's.
 func CheckSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
 	var wrong []string
 	check := func(is bool, name string, value any, want string) {
@@ -101,16 +103,17 @@ func CheckSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
 // troubleLasts is for how long a refused consumer is a trouble.
 const troubleLasts = 15 * time.Second
 
-// trouble is what keeps jobs from running, or loses them, while the engine goes on. Stream.mu guards it. That a consumer
-// was made is not noted, so its error ends by time: a worker that has no other queue to make would keep it for ever.
+// trouble is what keeps jobs from running, or loses them, while the engine goes on. Stream.mu
+// guards it. That a consumer was made is not noted, so its error ends by time: a worker that has no
+// other queue to make would keep it for ever.
 type trouble struct {
 	settings error // nil: they are right
 	consumer error // that could not be made
 	at       time.Time
 }
 
-// LimitConsumers returns an error if the account may not have enough consumers. The limit of a stream is one of its
-// settings; both count.
+// LimitConsumers returns an error if the account may not have enough consumers. The limit of a
+// stream is one of its settings; both count.
 func LimitConsumers(most int) error {
 	if most > 0 && most < leastConsumers {
 		return fmt.Errorf("%w: the account's max_consumers is %d, a queue needs %d at least", driver.ErrInvalid, most, leastConsumers)
@@ -125,8 +128,9 @@ const MetaVersion = "tickwheel-version"
 // poll more often.
 const versionAge = time.Second
 
-// VersionOf reads a stream's version. It returns ErrVersion for one that is higher than known, and ErrStorage for one that
-// it cannot read: to go on would be to write into the data of somebody else.
+// VersionOf reads a stream's version. It returns ErrVersion for one that is higher than known, and
+// ErrStorage for one that it cannot read: to go on would be to write into the data of somebody
+// else.
 func VersionOf(text string, known int) (int, error) {
 	v, err := strconv.Atoi(text)
 	if err != nil || v < 1 {

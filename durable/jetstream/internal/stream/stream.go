@@ -1,9 +1,10 @@
-// Package stream is a client of one stream of a NATS server: it asks, reads, writes on conditions, removes, and pulls from
-// consumers. It knows servers that are silent, behind, full or deposed, denials, and streams that went back, were changed or
-// have a newer version. It knows no job, no bucket, and no subject but those of the server's API.
+// Package stream is a client of one stream of a NATS server: it asks, reads, writes on conditions,
+// removes, and pulls from consumers. It knows servers that are silent, behind, full or deposed,
+// denials, and streams that went back, were changed or have a newer version. It knows no job, no
+// bucket, and no subject but those of the server's API.
 //
-// A server may be slow, silent, deposed, or gone between a question and its answer, and without the answer these
-// are all the same. So all files here keep three rules:
+// A server may be slow, silent, deposed, or gone between a question and its answer, and without the
+// answer these are all the same. So all files here keep three rules:
 //
 //   - A read says from whom it may come: from any server, which may be behind; from the leader, which may
 //     be deposed without knowing it; or from one that has a certain write (LastSince).
@@ -38,15 +39,15 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 )
 
-// Stream is a client that writes, and knows of its stream what answers have shown: whether it went back, has the
-// version and the settings that it must have, and how large it is. It knows no job.
+// Stream is a client that writes, and knows of its stream what answers have shown: whether it went
+// back, has the version and the settings that it must have, and how large it is. It knows no job.
 //
-// A write has no effect, or all of it: never a part, but in a server that is full and alone. Mu guards the fields
-// that answers set; those that are one number are atomic instead. Room and drop are set before the stream is
-// shared, and called without a lock.
+// A write has no effect, or all of it: never a part, but in a server that is full and alone. Mu
+// guards the fields that answers set; those that are one number are atomic instead. Room and drop
+// are set before the stream is shared, and called without a lock.
 //
-// What answers have shown is old by up to a poll. No write is refused here because of it, except for a newer version. The
-// history has a lock of its own, which is never held together with mu.
+// What answers have shown is old by up to a poll. No write is refused here because of it, except
+// for a newer version. The history has a lock of its own, which is never held together with mu.
 type Stream struct {
 	*client
 	Clock   *clock.Clock
@@ -73,18 +74,20 @@ type Stream struct {
 	trouble trouble
 }
 
-// maxBatches are under way at once; the server takes 50 for a stream, from all clients together, and is busy for the rest.
+// maxBatches are under way at once; the server takes 50 for a stream, from all clients together,
+// and is busy for the rest.
 const maxBatches = 8
 
-// New returns a stream of which nothing is known yet, also not its replicas. Version is the newest that the caller knows.
-// Until Info has succeeded once each write asks for the version first.
+// New returns a stream of which nothing is known yet, also not its replicas. Version is the newest
+// that the caller knows. Until Info has succeeded once each write asks for the version first.
 func New(nc *Conn, d *Denials, api, name string, version int) *Stream {
 	return &Stream{client: &client{Conn: nc, API: api, Denials: d, Name: name}, batches: make(chan struct{}, maxBatches), Version: version}
 }
 
-// Info asks the stream's leader. It returns ErrVersion if the stream has a newer version. With a filter it also counts the
-// messages of each subject, in as many requests as the server makes pages of them: these are of different moments, so a
-// subject that is new may be missing, and one that is listed may be gone. An empty filter costs one request.
+// Info asks the stream's leader. It returns ErrVersion if the stream has a newer version. With a
+// filter it also counts the messages of each subject, in as many requests as the server makes pages
+// of them: these are of different moments, so a subject that is new may be missing, and one that is
+// listed may be gone. An empty filter costs one request.
 func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 	total := Info{Subjects: map[string]uint64{}}
 	for {
@@ -148,8 +151,9 @@ func (s *Stream) Age() time.Duration {
 // checkVersion returns an error before a write if the stream has a version that is newer
 // than the one known. A server that does not answer does not take the write either.
 //
-// It asks only if nothing else has for versionAge. So a raised version stops all older programs within that time, and a
-// busy one pays nothing for it: its polls and adds have read the stream's description already.
+// It asks only if nothing else has for versionAge. So a raised version stops all older programs
+// within that time, and a busy one pays nothing for it: its polls and adds have read the stream's
+// description already.
 func (s *Stream) checkVersion(ctx context.Context) error {
 	s.mu.Lock()
 	refusal, old := s.refusal, time.Since(s.synced) > versionAge
@@ -172,8 +176,8 @@ func (s *Stream) WrongSettings() error {
 	return s.trouble.settings
 }
 
-// Troubled returns what keeps jobs from running, or loses them. Wrong settings come first: they last until somebody changes
-// them, while a consumer may be made at the next try.
+// Troubled returns what keeps jobs from running, or loses them. Wrong settings come first: they
+// last until somebody changes them, while a consumer may be made at the next try.
 func (s *Stream) Troubled() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +193,8 @@ func (s *Stream) Now() time.Time {
 	return t
 }
 
-// ServerTime is the time of a message of the stream, by the clock of the server that led it then. Tests set that clock by
-// Shift.
+// ServerTime is the time of a message of the stream, by the clock of the server that led it then.
+// Tests set that clock by Shift.
 func (s *Stream) ServerTime(t time.Time) time.Time {
 	if s.Shift != nil {
 		return s.Shift("", t)
@@ -199,8 +203,8 @@ func (s *Stream) ServerTime(t time.Time) time.Time {
 }
 
 // CheckDisk returns ErrFull while the disk has no room. The server must not be asked for a write
-// then: one that fails for want of room is the last that the stream takes. Only a server in this process has a disk that
-// can be looked at; elsewhere this costs nothing.
+// then: one that fails for want of room is the last that the stream takes. Only a server in this
+// process has a disk that can be looked at; elsewhere this costs nothing.
 func (s *Stream) CheckDisk() error {
 	if s.Free == nil {
 		return nil
@@ -211,8 +215,9 @@ func (s *Stream) CheckDisk() error {
 	return nil
 }
 
-// LastsOf returns the last message of each subject that a filter selects, however many. One read with the filter would do
-// for up to maxAnswer of them; here the leader lists the subjects first, and they are read in pages.
+// LastsOf returns the last message of each subject that a filter selects, however many. One read
+// with the filter would do for up to maxAnswer of them; here the leader lists the subjects first,
+// and they are read in pages.
 func (s *Stream) LastsOf(ctx context.Context, filter string) (map[string]Message, error) {
 	info, err := s.Info(ctx, filter)
 	if err != nil {
@@ -231,8 +236,8 @@ func (s *Stream) Past() (backs int64, how string) {
 // Backs returns how often the stream went back.
 func (s *Stream) Backs() int64 { return s.history.now().backs }
 
-// learnSequence takes over what an answer says: that the stream had the sequence before at least when the question
-// came, and now has the sequence now.
+// learnSequence takes over what an answer says: that the stream had the sequence before at least
+// when the question came, and now has the sequence now.
 func (s *Stream) learnSequence(was moment, before, now uint64) {
 	if before < was.high {
 		s.WentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.Name, was.high, now))
@@ -246,9 +251,9 @@ func (s *Stream) learnSequence(was moment, before, now uint64) {
 	}
 }
 
-// WentBack notes that the stream went back, and drops what is cached, unless that was done since backs: several answers
-// may show it at one time, and the first one counts. The sequence now is the highest that is known of the stream as it is,
-// 0 if none is.
+// WentBack notes that the stream went back, and drops what is cached, unless that was done since
+// backs: several answers may show it at one time, and the first one counts. The sequence now is the
+// highest that is known of the stream as it is, 0 if none is.
 func (s *Stream) WentBack(backs int64, now uint64, how string) {
 	h := &s.history
 	h.mu.Lock()
@@ -268,8 +273,9 @@ func (s *Stream) WentBack(backs int64, now uint64, how string) {
 	}
 }
 
-// saw learns from what the server says of the stream: when it was made, and its last sequence. The latter counts on one
-// replica only: of several servers one that was deposed may answer, which has less than was written since.
+// saw learns from what the server says of the stream: when it was made, and its last sequence. The
+// latter counts on one replica only: of several servers one that was deposed may answer, which has
+// less than was written since.
 func (s *Stream) saw(was moment, created int64, last uint64) {
 	if before := s.created.Swap(created); before != 0 && before != created {
 		s.WentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.Name))

@@ -16,7 +16,7 @@ import (
 )
 
 // A worker knows its claims, and so does the stream. The two agree until the stream goes back
-// (back.go): then it has claims again that the worker has ended, and lacks others that the worker
+// (history.go): then it has claims again that the worker has ended, and lacks others that the worker
 // has made since. Nobody takes over a claim whose worker lives, so its permits would not be free, and
 // its job would not run. A heartbeat says that the worker lives, not that it knows.
 //
@@ -38,6 +38,9 @@ type claims struct {
 	all map[uint64]ownClaim
 }
 
+// ownClaim is what a comparison has to know of a claim: where its status is, which one it is, and the
+// Ref by which a handler that lost it is found. The handle itself is not here: calls of the Worker
+// change it, without a lock.
 type ownClaim struct {
 	at  location
 	seq uint64 // of the status; 0 until the claim is known to be written

@@ -135,8 +135,9 @@ func (c *claims) knows(s status) bool {
 	return err == nil && ok && (own.seq == 0 || own.seq == s.seq)
 }
 
-// reconciling is how far a worker has compared its claims in a partition. Mu guards all of it;
-// while busy is set, one goroutine compares, and it alone sets backs.
+// reconciling is how far a worker has compared its claims in a partition. Mu guards all of it; while
+// busy is set, one goroutine compares, and it alone sets backs. It does so before it reads the claims:
+// if the stream goes back while they are read, they are read once more.
 type reconciling struct {
 	mu    sync.Mutex
 	backs int64 // of the history, up to which the claims agree

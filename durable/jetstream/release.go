@@ -156,6 +156,7 @@ func (rl *releases) gone(ctx context.Context, p *part, h *driver.Delivery) drive
 // original delay.
 const maxDeferred = 1 << 15
 
+// deferred is a job that was given back with a delay, and when that ends by this machine's clock.
 type deferred struct {
 	hd    *handle
 	until time.Time

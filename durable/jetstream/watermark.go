@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -40,7 +41,8 @@ type buckets struct {
 	watermark watermark
 }
 
-// watermark is what such a message says.
+// watermark is what such a message says. Both numbers only rise, so of two commits that raise it
+// the one that comes second is refused by the sequence, and raises what the first one has left.
 type watermark struct {
 	near, far int64
 	seq       uint64 // of the message; 0 for none
@@ -76,17 +78,18 @@ func (b *buckets) sync(ctx context.Context) error {
 	return b.Clock.Sync(ctx)
 }
 
+// readWatermark takes over a lower one, too, or that there is none: the queue was restored from a
+// backup. Or the server is behind, and the next conflict tells.
 func (b *buckets) readWatermark(ctx context.Context) error {
 	m, err := b.Last(ctx, b.watermarkSubject())
-	if err == nil && m.Seq == 0 {
-		b.learn(bottom)
-	}
-	if err != nil || m.Seq == 0 {
+	if err != nil {
 		return err
 	}
-	f := watermark{seq: m.Seq}
-	if _, err := fmt.Sscanf(string(m.Data), "%d %d", &f.near, &f.far); err != nil {
-		return fmt.Errorf("%w: cannot read how far buckets were closed: %q", driver.ErrStorage, m.Data)
+	f := bottom
+	if f.seq = m.Seq; m.Seq > 0 {
+		if _, err := fmt.Sscanf(string(m.Data), "%d %d", &f.near, &f.far); err != nil {
+			return fmt.Errorf("%w: cannot read how far buckets were closed: %q", driver.ErrStorage, m.Data)
+		}
 	}
 	b.learn(f)
 	return nil
@@ -154,7 +157,9 @@ func (b *buckets) mark(subject string) stream.Write {
 // markTTL is for how long it is remembered that a bucket was closed.
 const markTTL = 24 * time.Hour
 
-// bucketsOf returns the numbers of the buckets of a level that have something.
+// bucketsOf returns the numbers of the buckets of a level that have something, and of how many
+// messages. It costs one request for each page of subjects, and no message is read. A subject that
+// is no bucket is passed over: a newer build may have stored it.
 func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64, error) {
 	prefix := b.subject(level) + "."
 	info, err := b.Info(ctx, prefix+"*")
@@ -163,8 +168,7 @@ func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64
 	}
 	found := make(map[int64]uint64, len(info.Subjects))
 	for s, n := range info.Subjects {
-		number, err := strconv.ParseInt(strings.TrimPrefix(s, prefix), 10, 64)
-		if err == nil {
+		if number, err := parseInt(strings.TrimPrefix(s, prefix)); err == nil {
 			found[number] = n
 		}
 	}
@@ -191,14 +195,7 @@ func (b *buckets) contents(ctx context.Context, filter string) (map[int64]map[st
 	return found, nil
 }
 
-func sorted[V any](m map[int64]V) []int64 {
-	keys := make([]int64, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sorted[V any](m map[int64]V) []int64 { return slices.Sorted(maps.Keys(m)) }
 
 // backupTTL is the time that statuses stay after the last message b of a backup. No message
 // tells the end of a backup, since another one may be under way.

@@ -98,10 +98,9 @@ func (c *claims) answered(held []*driver.Delivery, results []driver.ClaimResult)
 	for i, d := range held {
 		hd := d.Claim.(*handle)
 		written := hd.status.fate == claimed && hd.status.seq > 0
-		switch granted := results[i].Status == driver.Granted; {
-		case granted:
+		if results[i].Status == driver.Granted {
 			c.all[hd.number] = ownClaim{hd.at, hd.status.seq, d.Ref}
-		case results[i].Status == driver.Gone || !hd.unsure && !written:
+		} else if results[i].Status == driver.Gone || !hd.unsure && !written {
 			delete(c.all, hd.number)
 		}
 	}
@@ -190,7 +189,7 @@ func (rc *reconciler) compareNoMore() {
 // claims of this worker but itself. An error is no reason to end: the permits of forgotten claims
 // wait for this.
 func (rc *reconciler) agree(ctx context.Context, p *part, r *reconciling) {
-	for agreed, all := 0, true; agreed < 2; {
+	for agreed, all := 0, true; agreed < 2 && ctx.Err() == nil; {
 		backs, how := p.Past()
 		r.mu.Lock()
 		back := r.backs != backs
@@ -209,9 +208,6 @@ func (rc *reconciler) agree(ctx context.Context, p *part, r *reconciling) {
 		all = err != nil || p.Replicas > 1 // another server may have been behind
 		if agreed < 2 {
 			p.Wait(ctx, rc.soon())
-		}
-		if ctx.Err() != nil {
-			return
 		}
 	}
 }

@@ -156,15 +156,12 @@ func revised(there, was, next int64) (done bool, err error) {
 func (sc *schedules) replaceOccurrence(ctx context.Context, there driver.Schedule, replace driver.Replace) (stream.Group, error) {
 	key := driver.OccurrenceKey(there.Name)
 	h, err := sc.keyHolder(ctx, key)
-	if err != nil {
+	if err != nil || h.alive && h.s.fate == claimed {
 		return nil, err
 	}
 	var waits, next *driver.Record
 	var g stream.Group
 	if h.alive {
-		if h.s.fate == claimed {
-			return nil, nil
-		}
 		r, _, cancels, err := sc.cancelGroup(ctx, &h)
 		if err != nil || r.Attempt > 0 {
 			return nil, err

@@ -141,7 +141,9 @@ func (a address) ref(salt string) driver.Ref {
 	return driver.Ref(s + "." + checksum(salt, s))
 }
 
-// checksum is a CRC: it finds a Ref that was mistyped or is of another queue, and signs nothing.
+// checksum is a CRC: it finds a Ref that was mistyped, or that is of another queue, and it signs
+// nothing. To the engine a Ref is an address, and the right to use it is that of the connection's
+// user.
 func checksum(salt, s string) string {
 	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(salt+s))), 36)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -129,12 +128,7 @@ func (w *worker) Close(ctx context.Context) error {
 // starts no goroutine.
 func (w *worker) each(f func(p *part) error) error {
 	errs := make([]error, len(w.e.parts))
-	var wg sync.WaitGroup
-	for i, p := range w.e.parts[1:] {
-		wg.Go(func() { errs[i+1] = f(p) })
-	}
-	errs[0] = f(w.e.parts[0])
-	wg.Wait()
+	spread(w.e, len(errs), func(i int) *part { return w.e.parts[i] }, func(p *part, _ []int) { errs[p.number] = f(p) })
 	return errors.Join(errs...)
 }
 

@@ -93,8 +93,7 @@ func (s *Stream) checkPast(ctx context.Context, backs int64, groups []Group) err
 		}
 		s.checked.Store(losses)
 	}
-	conditional := func(w Write) bool { return w.Last != nil }
-	if s.Backs() != backs && slices.ContainsFunc(groups, func(g Group) bool { return slices.ContainsFunc(g, conditional) }) {
+	if s.Backs() != backs && slices.ContainsFunc(slices.Concat(groups...), func(w Write) bool { return w.Last != nil }) {
 		return ErrWentBack
 	}
 	return nil

@@ -410,10 +410,6 @@ var noLeader = []byte(`"err_code":10008,`)
 // or since a message ended while the server was reading it. All tries together have four times the
 // AnswerTimeout: an answer of many large messages takes longer than one, though each comes soon.
 func (c *client) direct(ctx context.Context, request map[string]any) (all []Message, err error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
 	if c.Conn.Ended.Err() != nil {
 		return nil, c.ClosedBy()
 	}
@@ -422,10 +418,9 @@ func (c *client) direct(ctx context.Context, request map[string]any) (all []Mess
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 4*AnswerTimeout)
 	defer cancel()
-	_, several := request["multi_last"]
 	for {
 		all, err = soonest(ctx, c.Replicas, func(ctx context.Context, heard *atomic.Bool) ([]Message, error) {
-			return c.answers(ctx, api, body, several, heard)
+			return c.answers(ctx, api, request, heard)
 		})
 		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.Conn.Ended.Err() != nil {
 			return all, err
@@ -441,13 +436,14 @@ var errIncomplete = errors.New("jetstream: a part of an answer is missing")
 // each message, and the end of all, names the one before. It sets heard with each message, so that
 // a long answer that has begun is not asked for beside it. A part of an answer is never returned: a
 // subject that is missing would look as if it had no message.
-func (c *client) answers(ctx context.Context, api string, body []byte, several bool, heard *atomic.Bool) (all []Message, err error) {
+func (c *client) answers(ctx context.Context, api string, request map[string]any, heard *atomic.Bool) (all []Message, err error) {
 	msgs, lost := make(chan *nats.Msg, maxAnswer+1), c.Conn.lost() // one says that these are all
-	sub, err := c.Conn.ask(ctx, api, body, msgs)
+	sub, err := c.Conn.ask(ctx, api, request, msgs)
 	if err != nil {
 		return nil, err
 	}
 	defer Unsubscribe(sub)
+	_, several := request["multi_last"]
 	before := "0"
 	for {
 		select {

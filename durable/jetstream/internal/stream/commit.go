@@ -64,13 +64,17 @@ func (s *Stream) WriteSeq(ctx context.Context, g ...Write) (uint64, error) {
 // its halves. Commit repeats no group whose answer was lost. To find out what became of it is the
 // caller's, who knows by what it would be recognized.
 func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
-	if slices.ContainsFunc(groups, func(g Group) bool { return s.checkSize(g) != nil }) {
-		return s.commitFitting(ctx, groups)
-	}
 	results, backs := make([]Result, len(groups)), s.Backs()
 	for from := 0; from < len(groups); {
+		if results[from].Err = s.checkSize(groups[from]); results[from].Err != nil {
+			from++
+			continue
+		}
 		to, writes, bytes := from, 0, 0
-		for to < len(groups) && (to == from || writes+len(groups[to]) <= MaxWrites && bytes+groups[to].size() <= maxWriteBytes) {
+		fits := func(g Group) bool {
+			return writes+len(g) <= MaxWrites && bytes+g.size() <= maxWriteBytes && s.checkSize(g) == nil
+		}
+		for to < len(groups) && (to == from || fits(groups[to])) {
 			writes += len(groups[to])
 			bytes += groups[to].size()
 			to++
@@ -292,19 +296,4 @@ func (s *Stream) checkSize(g Group) error {
 		}
 	}
 	return nil
-}
-
-// commitFitting commits those groups that are not too large. It is apart from Commit, since it
-// needs a copy of the groups, and almost no call has one that is too large.
-func (s *Stream) commitFitting(ctx context.Context, groups []Group) []Result {
-	results, fit, at := make([]Result, len(groups)), []Group(nil), []int(nil)
-	for i, g := range groups {
-		if results[i].Err = s.checkSize(g); results[i].Err == nil {
-			fit, at = append(fit, g), append(at, i)
-		}
-	}
-	for k, res := range s.Commit(ctx, fit) {
-		results[at[k]] = res
-	}
-	return results
 }

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -146,7 +147,11 @@ func (c *Conn) Request(ctx context.Context, unanswerable <-chan struct{}, m *nat
 // whose capacity is for all of them: the client drops a message for which a channel has no room. An
 // inbox of its own costs two messages to the server. The one that the client shares among its requests
 // would do for none of these: it takes one message for each.
-func (c *Conn) ask(ctx context.Context, api string, body []byte, msgs chan *nats.Msg) (*nats.Subscription, error) {
+func (c *Conn) ask(ctx context.Context, api string, request any, msgs chan *nats.Msg) (*nats.Subscription, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
 	return Call(ctx, c, nil, func() (*nats.Subscription, error) {
 		inbox := c.NC.NewInbox()
 		sub, err := c.NC.ChanSubscribe(inbox, msgs)

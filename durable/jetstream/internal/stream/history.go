@@ -65,6 +65,19 @@ func (h *history) now() moment {
 	return moment{h.backs, h.high}
 }
 
+// restart begins the next history, and reports whether backs was that of the last one: of several
+// callers one does it.
+func (h *history) restart(backs int64, now uint64, how string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.backs != backs {
+		return false
+	}
+	h.backs++
+	h.how, h.high, h.last, h.prev = how, now, landmark{}, landmark{}
+	return true
+}
+
 // note keeps a message that was written as a landmark: the last status of a commit, by which it is
 // found that claims have ended; before there is one, any message with data, since tombstones are
 // all alike. Of commits that overlap the one with the highest sequence counts, in whichever order
@@ -82,10 +95,8 @@ func (h *history) note(backs int64, first uint64, groups []Group, status string)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if strings.HasPrefix(h.last.subject, status) && !strings.HasPrefix(l.subject, status) {
-		return
-	}
-	if backs == h.backs && l.seq > h.last.seq {
+	better := strings.HasPrefix(l.subject, status) || !strings.HasPrefix(h.last.subject, status)
+	if better && backs == h.backs && l.seq > h.last.seq {
 		h.last = l
 	}
 }

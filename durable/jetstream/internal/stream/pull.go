@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,15 +37,11 @@ type PullRequest struct {
 // looked after by another goroutine, while this one goes on to wait: a server that is slow is
 // usual, and its messages are on their way.
 func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (got int, err error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return 0, err
-	}
 	msgs := make(chan *nats.Msg, r.Batch+8) // room for all that the server sends: the batch, and the messages that end it
 	lost, backs := s.Conn.lost(), s.Backs()
 	ctx, cancel := context.WithTimeout(s.Conn.Ended, r.Expires+AnswerTimeout)
 	defer cancel()
-	sub, err := s.Conn.ask(ctx, s.API+"CONSUMER.MSG.NEXT."+s.Name+"."+consumer, body, msgs)
+	sub, err := s.Conn.ask(ctx, s.API+"CONSUMER.MSG.NEXT."+s.Name+"."+consumer, r, msgs)
 	if err != nil {
 		return 0, err
 	}
@@ -144,7 +139,7 @@ func (s *Stream) RefusedConsumer(err error) {
 		return
 	}
 	s.mu.Lock()
-	s.trouble.consumer, s.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.Name, err), time.Now()
+	s.consumer, s.failed = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.Name, err), time.Now()
 	s.mu.Unlock()
 }
 

@@ -103,15 +103,6 @@ func CheckSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
 // troubleLasts is for how long a refused consumer is a trouble.
 const troubleLasts = 15 * time.Second
 
-// trouble is what keeps jobs from running, or loses them, while the engine goes on. Stream.mu
-// guards it. That a consumer was made is not noted, so its error ends by time: a worker that has no
-// other queue to make would keep it for ever.
-type trouble struct {
-	settings error // nil: they are right
-	consumer error // that could not be made
-	at       time.Time
-}
-
 // LimitConsumers returns an error if the account may not have enough consumers. The limit of a
 // stream is one of its settings; both count.
 func LimitConsumers(most int) error {

@@ -68,10 +68,15 @@ type Stream struct {
 	Bytes   atomic.Uint64 // as the last answer has said, and what was written from here since
 	Written atomic.Uint64 // bytes from here, in all
 
-	mu      sync.Mutex
-	synced  time.Time // when an answer has shown the rest
-	refusal error     // nil: the stream has a version that this engine knows
-	trouble trouble
+	mu       sync.Mutex
+	synced   time.Time // when an answer has shown the next two
+	refusal  error     // nil: the stream has a version that this engine knows
+	settings error     // nil: they are right
+
+	// A consumer could not be made, and when that was. That one was made later is not noted, so the
+	// error ends by time: a worker that has no other queue to make would keep it for ever.
+	consumer error
+	failed   time.Time
 }
 
 // maxBatches are under way at once; the server takes 50 for a stream, from all clients together,
@@ -92,19 +97,12 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 	total := Info{Subjects: map[string]uint64{}}
 	for {
 		var answer struct {
-			Total   int       `json:"total"`
-			Now     time.Time `json:"ts"`
-			Created time.Time `json:"created"`
+			natsjs.StreamInfo
+			Total   int `json:"total"` // subjects
 			Cluster struct {
 				Leader string `json:"leader"`
 				Since  string `json:"leader_since"`
 			} `json:"cluster"`
-			Config natsjs.StreamConfig `json:"config"`
-			State  struct {
-				Bytes    uint64            `json:"bytes"`
-				LastSeq  uint64            `json:"last_seq"`
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
 		}
 		request := map[string]any{}
 		if filter != "" {
@@ -120,12 +118,12 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		_, refusal := VersionOf(answer.Config.Metadata[MetaVersion], s.Version)
 		wrong := CheckSettings(&answer.Config, s.Name, s.Conn.MaxPayload())
 		s.mu.Lock()
-		s.synced, s.refusal, s.trouble.settings = time.Now(), refusal, wrong
+		s.synced, s.refusal, s.settings = time.Now(), refusal, wrong
 		s.mu.Unlock()
 		if refusal != nil {
 			return total, refusal
 		}
-		total.Now, total.Leader, total.Last = answer.Now, answer.Cluster.Leader, answer.State.LastSeq
+		total.Now, total.Leader, total.Last = answer.TimeStamp, answer.Cluster.Leader, answer.State.LastSeq
 		maps.Copy(total.Subjects, answer.State.Subjects)
 		if len(answer.State.Subjects) == 0 || len(total.Subjects) >= answer.Total {
 			return total, nil
@@ -173,7 +171,7 @@ func (s *Stream) checkVersion(ctx context.Context) error {
 func (s *Stream) WrongSettings() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.trouble.settings
+	return s.settings
 }
 
 // Troubled returns what keeps jobs from running, or loses them. Wrong settings come first: they
@@ -181,10 +179,10 @@ func (s *Stream) WrongSettings() error {
 func (s *Stream) Troubled() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.trouble.settings == nil && time.Since(s.trouble.at) < troubleLasts {
-		return s.trouble.consumer
+	if s.settings == nil && time.Since(s.failed) < troubleLasts {
+		return s.consumer
 	}
-	return s.trouble.settings
+	return s.settings
 }
 
 // Now returns the server's time, as it was measured last and has gone on since: it asks nobody.
@@ -206,11 +204,10 @@ func (s *Stream) ServerTime(t time.Time) time.Time {
 // then: one that fails for want of room is the last that the stream takes. Only a server in this
 // process has a disk that can be looked at; elsewhere this costs nothing.
 func (s *Stream) CheckDisk() error {
-	if s.Free == nil {
-		return nil
-	}
-	if _, err := s.Free(); errors.Is(err, driver.ErrFull) {
-		return err
+	if s.Free != nil {
+		if _, err := s.Free(); errors.Is(err, driver.ErrFull) {
+			return err
+		}
 	}
 	return nil
 }
@@ -255,21 +252,14 @@ func (s *Stream) learnSequence(was moment, before, now uint64) {
 // backs: several answers may show it at one time, and the first one counts. The sequence now is the
 // highest that is known of the stream as it is, 0 if none is.
 func (s *Stream) WentBack(backs int64, now uint64, how string) {
-	h := &s.history
-	h.mu.Lock()
-	first := h.backs == backs
-	if first {
-		h.backs++
-		h.how, h.high, h.last, h.prev = how, now, landmark{}, landmark{}
+	if !s.history.restart(backs, now, how) {
+		return
 	}
-	h.mu.Unlock()
-	if first {
-		s.mu.Lock()
-		s.synced = time.Time{} // read before the next poll, or job that is added
-		s.mu.Unlock()
-		for _, f := range s.Drop {
-			f()
-		}
+	s.mu.Lock()
+	s.synced = time.Time{} // read before the next poll, or job that is added
+	s.mu.Unlock()
+	for _, f := range s.Drop {
+		f()
 	}
 }
 

@@ -18,13 +18,16 @@ type records struct {
 	queues *queues
 }
 
-// recordWrite is the message that stores a version of a job. Was is that of the version
-// before, nil for the first. On a stream of one replica it is refused once the bucket is closed, so
-// that a late copy does not come back to life when nobody remembers that it ran. On several
-// replicas writers would wait for one another by such a condition, so only what may be a copy has
-// it; what comes late is found by the scan for old buckets.
+// recordWrite is the message that stores a version of a job. Was is that of the version before, nil for
+// the first. It goes to the coarser level if that is not moved yet; a version that was deferred to the
+// first open bucket does not, since it may be due at once.
+//
+// On a stream of one replica it is refused once the bucket is closed, so that a late copy does not come
+// back to life when nobody remembers that it ran. On several replicas such a condition makes writers
+// wait for one another, so only a write that may be a copy has it; a late one is found by the scan for
+// old buckets.
 func (rs *records) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) stream.Write {
-	far := rs.toFar(bucket, r.Due, now)
+	far := bucket == rs.nearOf(r.Due) && rs.farOf(bucket) > rs.lowest().far && rs.isFar(bucket, now)
 	w := stream.Write{Subject: rs.queues.nearSubject(bucket, r.Kind), Data: rs.encodeFitting(r, was)}
 	if far {
 		w.Subject = rs.farSubject(rs.farOf(bucket))

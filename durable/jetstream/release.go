@@ -37,31 +37,25 @@ type releases struct {
 // they are few, since the answer to a claim is seldom lost. One that is refused is among them too: a
 // comparison or another worker may have freed it, or a stream that went back has it no more.
 func (rl *releases) freeAll(ctx context.Context, p *part, handles []*handle) error {
-	var known, unknown []*handle
-	for _, hd := range handles {
+	errs := make([]error, len(handles))
+	var known, unknown []int
+	for i, hd := range handles {
 		switch {
 		case hd.status.fate != claimed:
 		case hd.status.seq == 0, hd.of != p.Backs():
-			unknown = append(unknown, hd)
+			unknown = append(unknown, i)
 		default:
-			known = append(known, hd)
+			known = append(known, i)
 		}
 	}
-	var errs []error
-	for k, res := range rl.free(ctx, p, known) {
-		if errors.Is(res.Err, stream.ErrConflict) {
-			unknown = append(unknown, known[k])
-			continue
+	for k, res := range rl.free(ctx, p, pick(handles, known)) {
+		if i := known[k]; errors.Is(res.Err, stream.ErrConflict) {
+			unknown = append(unknown, i)
+		} else {
+			errs[i] = res.Err
 		}
-		errs = append(errs, res.Err)
 	}
-	var mu sync.Mutex
-	inParallel(unknown, func(hd *handle) {
-		err := rl.freeOwn(ctx, p, hd)
-		mu.Lock()
-		defer mu.Unlock()
-		errs = append(errs, err)
-	})
+	inParallel(unknown, func(i int) { errs[i] = rl.freeOwn(ctx, p, handles[i]) })
 	return errors.Join(errs...)
 }
 

@@ -84,12 +84,6 @@ func (b *buckets) ifStands(ctx context.Context, r reading, answer error) (done b
 	return true, answer
 }
 
-// ifHeld is ifStands of ErrExists, of a key that a job has.
-func (ks *keys) ifHeld(ctx context.Context, h *holder) error {
-	_, err := ks.ifStands(ctx, ks.readingOf(h), driver.ErrExists)
-	return err
-}
-
 // maxTries bounds how often a change is tried anew because others update the same meanwhile.
 const maxTries = 100
 

@@ -123,12 +123,6 @@ func (b *buckets) openFor(due time.Time) int64 {
 	return max(b.nearOf(due), b.lowest().near+1)
 }
 
-// toFar reports whether a version that is stored in a bucket now goes to the coarser
-// level. One that is put off to the first open bucket does not: it may be due at once.
-func (b *buckets) toFar(bucket int64, due, now time.Time) bool {
-	return bucket == b.nearOf(due) && b.farOf(bucket) > b.lowest().far && b.isFar(bucket, now)
-}
-
 // noteEmpty notes that a bucket was empty after its mark was written, and after which message of
 // the stream.
 func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {

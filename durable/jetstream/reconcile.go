@@ -274,9 +274,8 @@ func (rc *reconciler) freeForgotten(ctx context.Context, p *part, all map[locati
 	return err
 }
 
-// disown frees a claim that a job was found to have, and that is of this worker and unknown. It is
-// no stray: where one is, there are others whose jobs nobody asks for, so it also begins a
-// comparison.
+// disown frees a claim that a job was found to have, and that is of this worker and unknown. Where one
+// is, there may be others whose jobs nobody asks for, so it also begins a comparison.
 func (rc *reconciler) disown(ctx context.Context, p *part, at location, s status) error {
 	r := &rc.reconciling[p.number]
 	r.mu.Lock()

@@ -72,7 +72,7 @@ func encode(r *driver.Record, was []byte) []byte {
 }
 
 // toMicros and fromMicros have 0 for the zero time, which is left out as a field. So the begin of
-// 1970 is no time of an expiry or a wait.
+// 1970 is no time at which a job expires, or begins to wait.
 func toMicros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -116,8 +116,7 @@ func decode(data []byte) (driver.Record, error) {
 }
 
 // address is what a Ref says: where a job was stored first. It never changes, so a Ref can be had
-// from any version of the record. Programs store Refs, so their form has no version, and never
-// changes either.
+// from any version of the record. Programs store Refs, so no version of the data changes their form.
 type address struct {
 	part   int
 	bucket int64

@@ -214,7 +214,8 @@ func (rc *reconciler) agree(ctx context.Context, p *part, r *reconciling) {
 
 // compare frees the claims of this worker that are in the stream and not known here, and reports those
 // that are known here and not there: of all in the stream, or of those that are known here. First it
-// writes a heartbeat: the one that was there may be old.
+// writes a heartbeat: the one that was there may be old. Lost claims that were found before an error
+// are reported all the same: they are known no more, so the next comparison does not find them.
 func (rc *reconciler) compare(ctx context.Context, p *part, all bool) (same bool, err error) {
 	if _, err := rc.writeHeartbeat(ctx, p.buckets); err != nil {
 		return false, err
@@ -230,9 +231,9 @@ func (rc *reconciler) compare(ctx context.Context, p *part, all bool) (same bool
 		if c.seq == 0 || stored[c.at].seq == c.seq {
 			continue
 		}
-		s, err := p.status(ctx, c.at) // it may have been made after it was looked for
-		if err != nil {
-			return false, err
+		var s status
+		if s, err = p.status(ctx, c.at); err != nil { // it may have been made after it was looked for
+			break
 		}
 		if (s.seq != c.seq || s.worker != rc.c.Name) && own.end(n) {
 			lost = append(lost, c.ref)
@@ -240,6 +241,9 @@ func (rc *reconciler) compare(ctx context.Context, p *part, all bool) (same bool
 	}
 	if len(lost) > 0 {
 		rc.report(driver.Notice{Lost: lost})
+	}
+	if err != nil {
+		return false, err
 	}
 	// What is known is asked after the stream was read: a claim is known before it is written.
 	maps.DeleteFunc(stored, func(_ location, s status) bool { return own.knows(s) })

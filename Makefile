@@ -196,7 +196,7 @@ bench-postgres: # seven minutes
 	cd durable/trials && go run . beside/insert,late,overdue
 
 .PHONY: bench-peers
-bench-peers: ## the wheel beside the timers of Java and C: seven minutes (make install-peers installs them)
+bench-peers: ## the wheel beside the timers of Java and C: twelve minutes (make install-peers installs them)
 	cd benchmarks && GOTOOLCHAIN=$(firstword $(RELEASES)) go run ./peers
 	cd benchmarks && go run . -report
 

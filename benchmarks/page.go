@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -136,7 +137,7 @@ subject is set up. The folder results/ has all measurements, which benchstat rea
 
 // writeTables writes a table for each unit, of subjects and configurations; or, where there
 // are more units than configurations, a table for each configuration. The longer axis goes
-// down the page.
+// down the page. What no subject was measured for is left out.
 func (b *benchmark) writeTables(page *strings.Builder) {
 	if len(b.units) > len(b.configs) {
 		for _, config := range b.configs {
@@ -156,6 +157,9 @@ func (b *benchmark) writeTables(page *strings.Builder) {
 }
 
 func (b *benchmark) writeTable(page *strings.Builder, caption string, others []string, at func(subject, other string) figure) {
+	others = slices.DeleteFunc(slices.Clone(others), func(other string) bool {
+		return !slices.ContainsFunc(b.subjects, func(subject string) bool { return len(b.values[at(subject, other)]) > 0 })
+	})
 	down, across := b.subjects, others
 	turned := len(others) > len(b.subjects)
 	if turned {

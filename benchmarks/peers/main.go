@@ -33,7 +33,7 @@ const jars = "/usr/share/java/netty-common.jar:/usr/share/java/jctools-core.jar"
 var needed = []string{"/usr/bin/javac", "/usr/bin/cc", "/usr/include/uv.h", "/usr/include/event2/event.h", "/usr/share/java/netty-common.jar"}
 
 func main() {
-	rounds := flag.Int("rounds", 3, "rounds in which the systems follow each other")
+	rounds := flag.Int("rounds", 5, "rounds in which the systems follow each other")
 	out := flag.String("out", "peers/results.txt", "the `file` of the results")
 	flag.Parse()
 	if flag.NArg() == 2 { // one of the processes

@@ -203,7 +203,8 @@ type WorkConfig struct {
 	Revision func(int64)
 
 	// Time, if not nil, receives the engine's time as a poll has read it, and by how much that may be off. An
-	// engine that calls it about once a second spares the Queue the call of Now. It does not block.
+	// engine that calls it about once a second spares the Queue the call of Now. It does not block. An
+	// engine that wraps another one and changes Now changes this time, too.
 	Time func(time.Time, time.Duration)
 
 	// Trouble, if not nil, receives an error that keeps some jobs from running, or that may

@@ -52,8 +52,9 @@ func addedWithoutPause(t *testing.T, s Store) {
 			until(func(n int) {
 				j := job
 				j.Kind, j.Key, j.Payload = kind, key, strconv.AppendInt(nil, int64(n), 10)
-				if _, err := rigs[i%2].Add(within(t), j); !errors.Is(err, durable.ErrExists) {
-					assert.NoError(t, err)
+				_, err := rigs[i%2].Add(within(t), j)
+				if !errors.Is(err, durable.ErrExists) && !errors.Is(err, durable.ErrUncertain) {
+					assert.NoError(t, err) // uncertain: a busy machine stood still between the Add's clock and the store's
 				}
 			})
 		}

@@ -268,14 +268,16 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts",
 		"OnKey", "PushedBack", "FreeWhenBegun", "Signal", "ReplaceAgainstClaim", "SignalAgainstDeadline", "LastValue", "KeyLeftByTheDead", "KeyAfterGrace",
 		"AddedWithoutPause", "DueKeepsItsTurn", "DueTakesManyValues",
-		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "ScheduleEditedLate", "Confirms", "LimitClaims", "LimitDeath", "CancelRunning", "Await")
+		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "ScheduleEditedLate", "Confirms", "LimitClaims", "LimitDeath", "CancelRunning", "Await",
+		"AwaitRetained", "Retain", "RetainCancel", "RetainKey")
 }
 
 // A queue over several streams is one queue.
 func TestConformanceOfPartitions(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.WithPartitions(3)) },
-		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "OnKey", "Signal", "ScheduleShared", "Accounts", "Pauses", "PauseForClaims", "Cooldown", "CancelRunning", "Await")
+		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "OnKey", "Signal", "ScheduleShared", "Accounts", "Pauses", "PauseForClaims", "Cooldown", "CancelRunning",
+		"Await", "AwaitRetained", "Retain", "RetainCancel", "RetainKey", "RetainSchedule")
 	q, err := durable.Open(t.Context(), newStore(t, jetstream.WithPartitions(2)).Open(t))
 	require.NoError(t, err)
 	defer q.Close()

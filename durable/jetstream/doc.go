@@ -119,6 +119,12 @@ package jetstream
 //     condition that it is as it was read. So if a claim, a cancel and a move overlap,
 //     one wins. The condition is always on one literal subject: the server does not check
 //     wildcards against what is under way.
+//   - A status is deleted only by forget (close.go), with all others of its closed bucket, and by the claim
+//     that has just created it and finds the bucket closed (takeBack in release.go). All else replaces it.
+//   - A write whose answer was lost is not sent again before its outcome is read: by the token in a status
+//     (change, in retry.go; standing, in claim.go; checkEnd, in finish.go), or by the id of a job that is added
+//     (insertGroups, in insert.go; afterFailures, in keyed.go). If that cannot be read, the caller gets
+//     ErrUncertain.
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A job that replaces another is stored in the commit that cancels the other, which
@@ -126,6 +132,8 @@ package jetstream
 //     version, in the commit that ends the version before. A claim that frees the key writes so
 //     in the key's message, in its commit. So a key names a job that waits, or that runs and keeps it: if the job is
 //     claimed, the key is read once more after that.
+//   - Nothing waits behind a key. While its job runs and keeps the key, an Add is refused, and the end leaves
+//     a tombstone, names the schedule's next occurrence, or leaves the key to a newer job that has it (leaveKey).
 //   - An insert that finds the key with another job may be a repeat: it looks for the forward
 //     and the status of its own record first, and ends no other job then.
 //   - Each end of an occurrence, and each change of its schedule, writes the schedule anew,
@@ -162,7 +170,7 @@ package jetstream
 //   - A claim, a cancel and a takeover read their conditions as of their own write: a
 //     deposed leader that does not know it answers with old data (LastSince in internal/stream). An
 //     answer that writes nothing rests on what was read before, and a witness confirms it
-//     (stands.go).
+//     (ifStands, in stands.go).
 //   - A sequence that was read before the stream went back is no condition of a write after that, and nothing
 //     is acknowledged or removed by it: it may be another message's. So the past is looked at when the
 //     connection was lost, before the next write (checkPast in internal/stream).
@@ -205,7 +213,8 @@ package jetstream
 //	inserting.go, change.go                   a job on its way; cancels and moves
 //	inspect.go, progress.go                   listings; how far many jobs are
 //	record.go, permits.go, stands.go          the messages of a version, of a limit; answers that write nothing
-//	keys.go, handle.go, find.go               the messages of a key; a claim; where a job is
+//	retry.go, keys.go                         writes after conflicts and lost answers; which job has a key, and which after it
+//	handle.go, find.go                        a job that is handed out; where a job is
 //	kinds.go, lease.go                        which queue a kind has; whose lease is over
 //	admission.go, watermark.go                whether a job still fits; which buckets are closed
 //	subjects.go, wire.go, geometry.go         what is stored, and under which subjects; version.go

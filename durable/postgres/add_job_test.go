@@ -40,8 +40,8 @@ func (s *store) addJob(t testing.TB, pool *pgxpool.Pool, j durable.Job) (durable
 		timeout = j.Timeout
 	}
 	var ref *string
-	err := pool.QueryRow(t.Context(), "select "+s.schema+".add_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		j.Kind, j.Payload, due, j.Key, j.Lane, int(j.Priority), meta, j.MaxAttempts, timeout, expires).Scan(&ref)
+	err := pool.QueryRow(t.Context(), "select "+s.schema+".add_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, retain => $11, retain_payload => $12)",
+		j.Kind, j.Payload, due, j.Key, j.Lane, int(j.Priority), meta, j.MaxAttempts, timeout, expires, j.Retain, j.RetainPayload).Scan(&ref)
 	if ref == nil {
 		return "", err
 	}
@@ -137,6 +137,8 @@ func TestAddJobChecks(t *testing.T) {
 		{Kind: "k", Payload: make([]byte, durable.MaxPayload)}, {Kind: "k", Payload: make([]byte, durable.MaxPayload+1)},
 		{Kind: "k", MaxAttempts: -1}, {Kind: "k", MaxAttempts: 1}, {Kind: "k", Priority: 2}, {Kind: "k", Priority: -2}, {Kind: "k", Priority: -1},
 		{Kind: "k", Timeout: -1 * time.Microsecond}, {Kind: "k", Timeout: 90 * time.Hour},
+		{Kind: "k", Retain: -time.Microsecond}, {Kind: "k", Retain: 36500 * 24 * time.Hour}, {Kind: "k", Retain: 36500*24*time.Hour + time.Second},
+		{Kind: "k", RetainPayload: true}, {Kind: "k", Retain: time.Hour, RetainPayload: true},
 		{Kind: "k", At: far}, {Kind: "k", At: far.Add(time.Second)}, {Kind: "k", At: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)},
 		{Kind: "k", At: far.Add(-time.Hour), Expires: far}, {Kind: "k", At: far, Expires: far}, {Kind: "k", At: far, Expires: far.Add(time.Second)},
 		{Kind: "k", Expires: time.Unix(1, 0)}, {Kind: "k", At: time.Unix(1, 0), Expires: time.Unix(2, 0)},
@@ -153,12 +155,12 @@ func TestAddJobChecks(t *testing.T) {
 		require.ErrorContains(t, err, "SQLSTATE 22023", "%.200v", j)
 		if !strings.ContainsAny(bad.Error(), `"`) && j.At.IsZero() && j.Expires.IsZero() { // no values, which look different
 			bare := func(text string) string { return strings.ToLower(strings.TrimPrefix(text, "durable: invalid: ")) }
-			require.ErrorContains(t, lower{err}, strings.NewReplacer("maxattempts", "max_attempts", "-1µs", "-00:00:00.000001", "priority 2 is not from -1 to 1", "there is no priority 2", "priority -2 is not from -1 to 1", "there is no priority -2").Replace(bare(bad.Error())))
+			require.ErrorContains(t, lower{err}, strings.NewReplacer("maxattempts", "max_attempts", "retainpayload", "retain_payload", "-1µs", "-00:00:00.000001", "876000h0m1s", "876000:00:01", "a hundred years", "36500 days", "priority 2 is not from -1 to 1", "there is no priority 2", "priority -2 is not from -1 to 1", "there is no priority -2").Replace(bare(bad.Error())))
 		}
 	}
 	for _, args := range []string{
 		"'k', meta => '[]'", `'k', meta => '"x"'`, `'k', meta => '{"a": 1}'`, `'k', meta => '{"a": null}'`, "'k', due => 'infinity'",
-		"'k', expires => 'infinity'", "'k', timeout => '300 years'", "'k', timeout => '296 years'", "null",
+		"'k', expires => 'infinity'", "'k', timeout => '300 years'", "'k', timeout => '296 years'", "'k', retain => '100 years'", "'k', retain_payload => true, retain => '0'", "null",
 	} {
 		_, err := pool.Exec(t.Context(), "select "+s.schema+".add_job("+args+")")
 		require.ErrorContains(t, err, "SQLSTATE 22023", args)

@@ -21,7 +21,7 @@ func full(due time.Time) durable.Job {
 	return durable.Job{
 		Kind: `k "x" \ {a,b} 'é' null`, Payload: all, At: due, MaxAttempts: 7, Lane: `"lane" \\ NULL`, Priority: durable.High,
 		Meta: map[string]string{`na"me\`: "val\"ue\\ \t {}", "empty": "", "ü": "\u2028"}, Timeout: 1500 * time.Millisecond,
-		Expires: due.Add(time.Hour), Key: `key "of", {it} \`,
+		Expires: due.Add(time.Hour), Key: `key "of", {it} \`, Retain: time.Hour + time.Microsecond, RetainPayload: true,
 	}
 }
 

@@ -287,13 +287,14 @@ $$;
 -- Adds a job, in the transaction that calls it, and returns its Ref. Null: another job has the key. With on_key
 -- 'keep' it returns the Ref of the job that waits under the key. The parameters are the fields of
 -- durable.Job. One that is null, or left out, is not set: no payload, due now, no key and no lane,
--- priority 0, no meta, 25 attempts, no timeout, never expires, on_key 'refuse', no max_wait. It makes
+-- priority 0, no meta, 25 attempts, no timeout, never expires, on_key 'refuse', no max_wait, no retain. It makes
 -- the checks of durable: an invalid job is an error with code 22023.
 create function tickwheel.add_job(
     kind text, payload bytea default null, due timestamptz default null, key text default null,
     lane text default null, priority int4 default null, meta jsonb default null,
     max_attempts int4 default null, timeout interval default null, expires timestamptz default null,
-    on_key text default null, max_wait interval default null, free_when_begun bool default null, signals bool default null
+    on_key text default null, max_wait interval default null, free_when_begun bool default null, signals bool default null,
+    retain interval default null, retain_payload bool default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -327,6 +328,8 @@ begin
         -- In seconds: a comparison of intervals counts 30 days for a month, while extract counts
         -- 365.25 days for a year, so 296 years would pass, more nanoseconds than an int8 holds.
         when extract(epoch from timeout) > 106751 * 86400.0 then format('the timeout %s is longer than 106751 days', timeout)
+        when retain < interval '0' or extract(epoch from retain) > 36500 * 86400.0 then format('retain %s is negative, or more than 36500 days', retain)
+        when retain_payload and coalesce(retain, interval '0') = interval '0' then 'retain_payload needs a retain'
         when expires <= asked then format('it expires at %s, and is due at %s', expires, asked)
         when asked >= '10000-01-01 00:00:00+00' then format('the time %s is beyond the year 9999', asked)
         when expires >= '10000-01-01 00:00:00+00' then format('the time %s is beyond the year 9999', expires)
@@ -364,7 +367,8 @@ begin
                 set kind = add_job.kind, payload = coalesce(add_job.payload, ''), max_attempts = coalesce(nullif(add_job.max_attempts, 0), 25),
                     lane = nullif(add_job.lane, ''), priority = nullif(add_job.priority, 0), meta = nullif(add_job.meta, '{}'),
                     timeout = nullif((extract(epoch from add_job.timeout) * 1000000)::int8, 0), expires = add_job.expires,
-                    flags = nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0), retain = null,
+                    flags = nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end + case when retain_payload then 4 else 0 end, 0),
+                    retain = nullif((extract(epoch from add_job.retain) * 1000000)::int8, 0),
                     version = j.version + 1, attempt = 0, last_error = '', errors = null, holder = null, held_until = null,
                     signal = case when signals then j.signal end, filled = clock_timestamp()
                 where j.id = waits.id;
@@ -390,12 +394,13 @@ begin
         end if;
         insert into tickwheel.job (
             id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
-            lane, priority, meta, timeout, expires, flags, first_born, signal, ord)
+            lane, priority, meta, timeout, expires, flags, retain, first_born, signal, ord)
         values (
-            lpad(tickwheel.base36(micros), 11, '0') || '.' || replace(gen_random_uuid()::text, '-', ''),
+            lpad(tickwheel.base36(micros), 11, '0') || '.' || replace(gen_random_uuid()::text, '-', '') || case when retain > interval '0' then '-kept' else '' end,
             given_key, given_key, kind, coalesce(payload, ''), first, soonest, born, coalesce(nullif(max_attempts, 0), 25), 0, 0, '', '',
             nullif(lane, ''), nullif(priority, 0), nullif(meta, '{}'), nullif((extract(epoch from timeout) * 1000000)::int8, 0), expires,
-            nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0), since, told,
+            nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end + case when retain_payload then 4 else 0 end, 0),
+            nullif((extract(epoch from retain) * 1000000)::int8, 0), since, told,
             case when given_key is not null then 1 + coalesce((select max(o.ord) from tickwheel.job o where o.given_key = add_job.key), 0) end)
         on conflict do nothing
         returning job.id into stored;

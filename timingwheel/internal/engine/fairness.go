@@ -11,8 +11,9 @@ import (
 // fairness arranges who gets a shard's lock next: any number of callers, and the driver,
 // which takes the lock again and again while a cascade goes on.
 //
-//   - Callers that find the lock taken line up at the turnstile. One of them at a time waits
-//     for the lock itself, so the driver has at most one rival.
+//   - A caller that finds the lock taken tries again for about 2 us, since it is mostly held
+//     for less. Then it lines up at the turnstile. One caller at a time sleeps at the lock
+//     itself, so the driver has at most one rival that sleeps there.
 //   - While the driver wants the lock, no caller takes it in passing.
 //   - The driver lets the caller at the turnstile in before it goes on with a cascade. It
 //     does so only after it has had the lock, on and off, for as long as it waited the last
@@ -58,9 +59,29 @@ const (
 
 // lock locks s.mu for a caller.
 func (s *shard) lock() {
-	if !s.tryLock() {
+	if !s.tryLock() && !s.spin() {
 		s.waitForLock()
 	}
+}
+
+// spin tries to lock s.mu for about 2 us, or until the driver wants the lock. A caller that
+// sleeps instead costs some microseconds, in which its processor may have nothing to do: of
+// 2 goroutines on 2 processors that add, and cancel at random among 1 M, each operation took
+// 498 ns by the wall for 334 with spin, and 732 ns of processor time for 621 (medians of 5 by
+// turns; 8 goroutines: 572 for 351, and 733 for 652). A third of the tries gave 411 ns.
+// sync.Mutex spins only if no other goroutine is runnable on its processor.
+func (s *shard) spin() bool {
+	for range 100 {
+		for range 50 { // leaves the lock's cache line to its holder for some 20 ns
+			if s.fairness.wanted.Load() {
+				return false
+			}
+		}
+		if s.tryLock() {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *shard) unlock() { s.mu.Unlock() }

@@ -19,8 +19,8 @@ const maxTries = 100
 // was written. If a later try fails, the lost answer is the error, since its outcome is unknown.
 //
 // Between two tries after a conflict it reads the watermark and the clock: a bucket that was closed
-// is a conflict, too, and no other read of a try would show it. It waits for nobody, as a conflict
-// says that another write has succeeded. A try holds no lock.
+// is a conflict, too, and the next try stores its version in another. There is no pause but these
+// two questions. A try holds no lock.
 func (b *buckets) change(ctx context.Context, what string, try func(lost error) (done bool, err error)) error {
 	var lost error
 	for range maxTries {

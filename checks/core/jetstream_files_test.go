@@ -16,14 +16,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The list of files in jetstream/doc.go names each file once, and a file uses only those that come after it. A name that
-// a file uses counts, of a type, a function, a method, a field, a variable or a constant.
+// The lists of files of package jetstream and of its client of a stream name each file once, and a file uses only those
+// that come after it.
 func TestFilesOfJetStreamPointOneWay(t *testing.T) {
-	dir := filepath.Join(root, "durable/jetstream")
-	doc, err := os.ReadFile(filepath.Join(dir, "doc.go"))
+	filesPointOneWay(t, "durable/jetstream", "doc.go", 200)
+	filesPointOneWay(t, "durable/jetstream/internal/stream", "stream.go", 25)
+}
+
+// filesPointOneWay checks a package by the list in one of its files. A name that a file uses counts, of a type, a
+// function, a method, a field, a variable or a constant. There are more than least pairs of files of which one uses the
+// other.
+func filesPointOneWay(t *testing.T, folder, listed string, least int) {
+	dir := filepath.Join(root, folder)
+	doc, err := os.ReadFile(filepath.Join(dir, listed))
 	require.NoError(t, err)
 	_, list, found := strings.Cut(string(doc), "\n// The files.")
 	require.True(t, found)
+	list, _, _ = strings.Cut(list, "\npackage ")
 	order := regexp.MustCompile(`\b\w+\.go\b`).FindAllString(list, -1)
 
 	fset, files := token.NewFileSet(), []*ast.File(nil)
@@ -34,16 +43,16 @@ func TestFilesOfJetStreamPointOneWay(t *testing.T) {
 		if strings.HasSuffix(base, "_test.go") || base == "doc.go" {
 			continue
 		}
-		require.Contains(t, order, base, "the list in doc.go does not name it")
+		require.Contains(t, order, base, "the list in %s does not name it", listed)
 		file, err := parser.ParseFile(fset, name, nil, 0)
 		require.NoError(t, err)
 		files = append(files, file)
 	}
-	require.Len(t, order, len(files), "the list in doc.go names one twice, or one that is gone")
+	require.Len(t, order, len(files), "the list in %s names one twice, or one that is gone", listed)
 
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	checker := types.Config{Importer: nothing{}, Error: func(error) {}} // what other packages have is unknown, and does not count
-	pkg, _ := checker.Check("jetstream", fset, files, info)
+	pkg, _ := checker.Check(folder, fset, files, info)
 	fileOf := func(p token.Pos) string { return filepath.Base(fset.Position(p).Filename) }
 	arrows, back := map[[2]string]bool{}, map[string]bool{}
 	for id, o := range info.Uses {
@@ -58,7 +67,7 @@ func TestFilesOfJetStreamPointOneWay(t *testing.T) {
 		}
 	}
 	require.Empty(t, back)
-	require.Greater(t, len(arrows), 200, "the test finds no uses any more")
+	require.Greater(t, len(arrows), least, "the test finds no uses any more")
 }
 
 // nothing imports packages without their names.

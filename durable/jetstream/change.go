@@ -246,7 +246,7 @@ func (c *changes) redrive(ctx context.Context, a address, at time.Time) error {
 			aside, err = c.asideGroup(ctx, &h)
 			g = append(g, aside...)
 		} else if err == nil && h.alive {
-			err = c.ifHeld(ctx, &h)
+			_, err = c.ifStands(ctx, c.readingOf(&h), driver.ErrExists)
 		}
 		return append(g, c.keyWriteAfter(&r, h.seq, h.after)), err
 	})

@@ -10,21 +10,24 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// records composes the messages that store a version of a job, and lead to it: where it goes, how large it may be, and
-// on which condition it is stored. It has no state, reads nothing but the watermark and the fleet, and writes nothing.
+// records composes the messages that store a version of a job, and lead to it: where it goes, how
+// large it may be, and on which condition it is stored. It has no state, reads nothing but the
+// watermark and the fleet, and writes nothing.
 type records struct {
 	*buckets
 	queues *queues
 }
 
-// recordWrite is the message that stores a version of a job. Was is that of the version
-// before, nil for the first. On a stream of one replica
-// it is refused once the bucket is closed, so that a late copy does not come back to life
-// when nobody remembers that it ran. On several replicas such a condition would have
-// writers wait for one another, so only what may be a copy has it; what comes late is
-// found by the scan for old buckets.
+// recordWrite is the message that stores a version of a job. Was is that of the version before, nil for
+// the first. It goes to the coarser level if that is not moved yet; a version that was deferred to the
+// first open bucket does not, since it may be due at once.
+//
+// On a stream of one replica it is refused once the bucket is closed, so that a late copy does not come
+// back to life when nobody remembers that it ran. On several replicas such a condition makes writers
+// wait for one another, so only a write that may be a copy has it; a late one is found by the scan for
+// old buckets.
 func (rs *records) recordWrite(r *driver.Record, was []byte, bucket int64, now time.Time, guarded bool) stream.Write {
-	far := rs.toFar(bucket, r.Due, now)
+	far := bucket == rs.nearOf(r.Due) && rs.farOf(bucket) > rs.lowest().far && rs.isFar(bucket, now)
 	w := stream.Write{Subject: rs.queues.nearSubject(bucket, r.Kind), Data: rs.encodeFitting(r, was)}
 	if far {
 		w.Subject = rs.farSubject(rs.farOf(bucket))
@@ -48,6 +51,8 @@ func (rs *records) endedWrite(r *driver.Record, was []byte, ttl time.Duration) s
 	return stream.Write{Subject: rs.deadSubject(r.ID), Data: rs.encodeFitting(r, was), Rollup: true, TTL: ttl}
 }
 
+// forwardWrite leads from a job's Ref to its newest version. It has no condition of its own where the
+// status of the version before is in the same commit: of two moves that is what lets one win.
 func (rs *records) forwardWrite(r *driver.Record, bucket int64) stream.Write {
 	return stream.Write{Subject: rs.forward(r.ID), Data: fmt.Appendf(nil, "%d %d", bucket, r.Version), Rollup: true}
 }
@@ -85,7 +90,8 @@ func (rs *records) versionGroup(next *driver.Record, was []byte, at location, s 
 // batch meets the limit in its middle the claim is there still, and the end is written once more.
 func statusLast(end stream.Group) stream.Group { return append(slices.Clone(end[1:]), end[0]) }
 
-// checkRecord returns an error if a record is too large to be added.
+// checkRecord returns an error if a record is too large to be added. Most records are so small that their
+// payload alone tells, and only the others are encoded for it.
 func (rs *records) checkRecord(r *driver.Record) error {
 	most := rs.mostRecord()
 	if len(r.Payload)+6*len(r.Occurrence)+mostHead <= most {
@@ -104,7 +110,8 @@ func (rs *records) mostRecord() int {
 const mostHead = 6*(driver.MaxKind+driver.MaxKey+driver.MaxLane+driver.MaxMeta) + stream.Growth
 
 // encodeFitting is encode, of a record that has been tried. If it grew too large, the errors of its
-// attempts are cut, the oldest first.
+// attempts are cut, the oldest first. A job that was stored once must not get stuck because its end
+// cannot be: an error that is cut costs less than that.
 func (rs *records) encodeFitting(r *driver.Record, was []byte) []byte {
 	data := encode(r, was)
 	if most := rs.mostRecord() + stream.Growth/2; len(data) > most {

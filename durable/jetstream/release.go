@@ -17,8 +17,11 @@ import (
 // at once by other limits and pauses. The server waits for as long as it was told. So the worker keeps
 // the jobs that it has deferred, and requests them again when limits or pauses change.
 
-// releases gives claims back, and remembers the jobs that the worker has deferred. Mu guards these. It touches no claim
-// of another worker, nor of another handle.
+// releases gives claims back, and remembers the jobs that the worker has deferred. Mu guards these.
+// It touches no claim of another worker, nor of another handle.
+//
+// A claim is given back by a status that anyone may replace, and never by removing its own: the status
+// says how many attempts and crashes there were, and a version without one has had none.
 type releases struct {
 	*heart
 	notices *notices
@@ -29,37 +32,36 @@ type releases struct {
 
 // freeAll gives back those that are claimed. It looks for a claim that is not known to be
 // written: most were refused, and the permits that they name are others'.
+//
+// Those that are known share a commit. Each of the others costs a read at least, maxReads at a time:
+// they are few, since the answer to a claim is seldom lost. One that is refused is among them too: a
+// comparison or another worker may have freed it, or a stream that went back has it no more.
 func (rl *releases) freeAll(ctx context.Context, p *part, handles []*handle) error {
-	var known, unknown []*handle
-	for _, hd := range handles {
+	errs := make([]error, len(handles))
+	var known, unknown []int
+	for i, hd := range handles {
 		switch {
 		case hd.status.fate != claimed:
 		case hd.status.seq == 0, hd.of != p.Backs():
-			unknown = append(unknown, hd)
+			unknown = append(unknown, i)
 		default:
-			known = append(known, hd)
+			known = append(known, i)
 		}
 	}
-	var errs []error
-	for k, res := range rl.free(ctx, p, known) {
-		if errors.Is(res.Err, stream.ErrConflict) {
-			unknown = append(unknown, known[k])
-			continue
+	for k, res := range rl.free(ctx, p, pick(handles, known)) {
+		if i := known[k]; errors.Is(res.Err, stream.ErrConflict) {
+			unknown = append(unknown, i)
+		} else {
+			errs[i] = res.Err
 		}
-		errs = append(errs, res.Err)
 	}
-	var mu sync.Mutex
-	inParallel(unknown, func(hd *handle) {
-		err := rl.freeOwn(ctx, p, hd)
-		mu.Lock()
-		defer mu.Unlock()
-		errs = append(errs, err)
-	})
+	inParallel(unknown, func(i int) { errs[i] = rl.freeOwn(ctx, p, handles[i]) })
 	return errors.Join(errs...)
 }
 
 // free gives claims back, with their permits. A job that has left its key takes it again, if no
-// other has it by now: it has not begun.
+// other has it by now: it has not begun. One whose key cannot be read stays claimed, with the error,
+// and the rest is committed. Workers that wait for a permit hear of it in one notice for all.
 func (rl *releases) free(ctx context.Context, p *part, handles []*handle) []stream.Result {
 	results, groups := make([]stream.Result, len(handles)), make([]stream.Group, len(handles))
 	var of []int // which claim a group is of
@@ -85,7 +87,9 @@ func (rl *releases) free(ctx context.Context, p *part, handles []*handle) []stre
 }
 
 // freeOwn gives back a claim whose sequence is not known, if it was written and the answer was
-// lost. Claims of others are not touched, and of the same worker those of another handle.
+// lost. Claims of others are not touched, and of the same worker those of another handle. If there is
+// no such claim it is done. One whose write is still on its way is unknown when it comes, and is freed
+// when this worker is handed the job again (disown).
 func (rl *releases) freeOwn(ctx context.Context, p *part, hd *handle) error {
 	return p.change(ctx, "a claim", func(error) (bool, error) {
 		s, err := p.status(ctx, hd.at)
@@ -98,8 +102,10 @@ func (rl *releases) freeOwn(ctx context.Context, p *part, hd *handle) error {
 	})
 }
 
-// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
-// makes the job a suspect.
+// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more makes
+// the job a suspect: it counts as a crash, and as an attempt if the claim was exact. One that its
+// own worker gives back has not begun, and counts for nothing. Its condition is the claim's
+// sequence, so an end, a takeover or a second free of the same claim makes it a conflict.
 func (b *buckets) freeGroup(at location, s status, dead bool) stream.Group {
 	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
 	if dead {
@@ -110,11 +116,12 @@ func (b *buckets) freeGroup(at location, s status, dead bool) stream.Group {
 
 // takeBack removes a claim of what has ended before. One that has permits leaves them first, in
 // one commit with the claim; if others have removed that meanwhile, sweepPermits finds the permits.
+// Here the status does go: the bucket is closed, and nobody would remove what is left in it.
 func (rl *releases) takeBack(ctx context.Context, p *part, hd *handle) error {
 	upTo := hd.status.seq
 	if len(hd.status.permits) > 0 {
-		g := []stream.Group{hd.p.freeGroup(hd.at, hd.status, false)}
-		res := hd.p.Commit(ctx, g)
+		g := []stream.Group{p.freeGroup(hd.at, hd.status, false)}
+		res := p.Commit(ctx, g)
 		rl.notices.freed(p.quotas, g, res, func(int) string { return hd.record.Lane })
 		if errors.Is(res[0].Err, stream.ErrConflict) {
 			return nil
@@ -124,11 +131,12 @@ func (rl *releases) takeBack(ctx context.Context, p *part, hd *handle) error {
 		}
 		upTo = res[0].First
 	}
-	return hd.p.Purge(ctx, hd.p.fateSubject(hd.at), upTo)
+	return p.Purge(ctx, p.fateSubject(hd.at), upTo)
 }
 
-// gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
-// its forward away.
+// gone forgets a job that has ended. If it was canceled its key and its forward are there still: a
+// cancel writes only the status, and the worker that is handed the job removes the rest. If that
+// fails the job is not acknowledged, and its claim is tried again.
 func (rl *releases) gone(ctx context.Context, p *part, h *driver.Delivery) driver.ClaimResult {
 	hd := h.Claim.(*handle)
 	if err := p.tidy(ctx, &h.Record, hd.at); err != nil {
@@ -142,12 +150,15 @@ func (rl *releases) gone(ctx context.Context, p *part, h *driver.Delivery) drive
 // original delay.
 const maxDeferred = 1 << 15
 
+// deferred is a job that was given back with a delay, and when that ends by this machine's clock.
 type deferred struct {
 	hd    *handle
 	until time.Time
 }
 
-// keepDeferred remembers deferred jobs.
+// keepDeferred remembers deferred jobs. Each keeps its handle, and so the job's message, in memory. It
+// looks for those whose time has come only when there are too many, and then leaves half, so that many
+// jobs that are deferred one by one cost a constant time each.
 func (rl *releases) keepDeferred(some []*handle, after time.Duration) {
 	rl.mu.Lock()
 	defer rl.mu.Unlock()
@@ -159,12 +170,14 @@ func (rl *releases) keepDeferred(some []*handle, after time.Duration) {
 		return
 	}
 	rl.deferred = slices.DeleteFunc(rl.deferred, func(o deferred) bool { return o.until.Before(now) })
-	if n := len(rl.deferred); n > maxDeferred/2 { // so that it is not looked through each time
+	if n := len(rl.deferred); n > maxDeferred/2 {
 		rl.deferred = slices.Clone(rl.deferred[n-maxDeferred/2:])
 	}
 }
 
-// recall has all of that handed out again that did not come yet.
+// recall requests the deferred jobs that did not come yet: the server hands them out at once, to
+// any worker. Those that are past their time came by themselves. It awaits no answer: a job whose
+// request is lost comes when it would have.
 func (rl *releases) recall() {
 	rl.mu.Lock()
 	all := rl.deferred

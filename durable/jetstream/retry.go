@@ -17,6 +17,10 @@ const maxTries = 100
 // writes on the condition that this is as it was read. It is tried anew after a conflict, and
 // when the answer to a write was lost: lost is that error then, and the try finds out whether it
 // was written. If a later try fails, the lost answer is the error, since its outcome is unknown.
+//
+// Between two tries after a conflict it reads the watermark and the clock: a bucket that was closed
+// is a conflict, too, and the next try stores its version in another. There is no pause but these
+// two questions. A try holds no lock.
 func (b *buckets) change(ctx context.Context, what string, try func(lost error) (done bool, err error)) error {
 	var lost error
 	for range maxTries {

@@ -17,11 +17,17 @@ import (
 // occurrences' key. Each end of an occurrence writes it anew, with what is its Last, on
 // the condition that it is as it was read: so an end and a change of the schedule never
 // pass each other. One that was deleted is there for a while without a definition.
+//
+// The subject has a hash, since a name may be any text; the message has the name. Two names with one
+// hash would be one schedule: the hash has 128 bits.
 
-// deletedTTL is for how long it is remembered that a schedule was deleted.
+// deletedTTL is for how long it is remembered that a schedule was deleted. A change that is based
+// on what was before, and is still on its way, finds another revision then. Without a message it
+// would take the name for one that never was, and store the schedule anew.
 const deletedTTL = 7 * 24 * time.Hour
 
-// wireSchedule is a schedule as it is stored.
+// wireSchedule is a schedule as it is stored. What is in a definition, package recur knows; here it
+// is a text.
 type wireSchedule struct {
 	Name       string `json:"name"`
 	Definition string `json:"def"`
@@ -29,14 +35,17 @@ type wireSchedule struct {
 	Last       int64  `json:"last,omitempty"` // microseconds
 }
 
-// schedules are the messages of recurring jobs, and their next occurrences. It has no state of its own: a schedule, the
-// key of its occurrence and the status of that change in one commit.
+// schedules are the messages of recurring jobs, and their next occurrences. It has no state of its
+// own: a schedule, the key of its occurrence and the status of that change in one commit. It never
+// says when an occurrence is: its callers bring the next one, as a record.
 type schedules struct {
 	*keys
 	inserts *inserts
 }
 
-// scheduleWrite stores a schedule if it is as it was read, in the message was.
+// scheduleWrite stores a schedule if it is as it was read, in the message was. The fields there
+// that this build does not know are passed on, but not by a deletion: what is stored anew under the
+// name later is another schedule.
 func (sc *schedules) scheduleWrite(s driver.Schedule, was stream.Message) stream.Write {
 	data, err := json.Marshal(wireSchedule{s.Name, s.Definition, s.Revision, toMicros(s.Last)})
 	if err != nil {
@@ -59,7 +68,8 @@ func decodeSchedule(data []byte) (driver.Schedule, error) {
 	return driver.Schedule{Name: w.Name, Definition: w.Definition, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
 }
 
-// readSchedule returns a schedule, and its message.
+// readSchedule returns a schedule, and its message. If there is none it has the name alone, and the
+// revision 0. One that was deleted has no definition, and its revision still.
 func (sc *schedules) readSchedule(ctx context.Context, name string) (driver.Schedule, stream.Message, error) {
 	m, err := sc.Last(ctx, sc.scheduleSubject(name))
 	if err != nil || m.Seq == 0 {
@@ -69,8 +79,10 @@ func (sc *schedules) readSchedule(ctx context.Context, name string) (driver.Sche
 	return s, m, err
 }
 
-// endSchedule is what the end of an occurrence writes of its schedule. That it is written is
-// the condition that nobody has changed it.
+// endSchedule is what the end of an occurrence writes of its schedule. That it is written is the
+// condition that nobody has changed it. It costs each end of an occurrence one read and one
+// message, and no other end. With ErrChanged the caller asks its calendar for what follows now, and
+// ends the job with that.
 func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (stream.Group, error) {
 	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
@@ -91,6 +103,9 @@ func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (str
 // setSchedule writes a schedule, and with it what becomes of the occurrence that waits. All
 // that this is based on is a condition of the commit: the schedule, the key, and the status
 // of the occurrence. If that runs, its end will find the schedule changed.
+//
+// After a lost answer the next try finds its own revision there, and is done. A change to the revision
+// that is there already writes nothing, so it needs a witness that this is no old reading.
 func (sc *schedules) setSchedule(ctx context.Context, revision int64, s driver.Schedule, replace driver.Replace) error {
 	return sc.change(ctx, "the schedule", func(error) (bool, error) {
 		there, was, err := sc.readSchedule(ctx, s.Name)
@@ -118,8 +133,9 @@ func (sc *schedules) setSchedule(ctx context.Context, revision int64, s driver.S
 	})
 }
 
-// revised reports whether a change of a revision to the next is done, by the one that is there:
-// an earlier try has stored it, or another change came first.
+// revised reports whether a change of a revision to the next is done, by the one that is there: an
+// earlier try has stored it, or another change came first. Revisions grow, but are only compared
+// for being the same: in a stream that went back the one that is there may be lower.
 func revised(there, was, next int64) (done bool, err error) {
 	switch there {
 	case next:
@@ -130,20 +146,22 @@ func revised(there, was, next int64) (done bool, err error) {
 	return true, driver.ErrChanged
 }
 
-// replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if
-// the one that is there is to stay.
+// replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if the
+// one that is there is to stay: it runs, or is between two attempts, and its end brings the next;
+// or replace has returned the one that it was given; or there is none, and none follows.
+//
+// The key's message is written in each of the other cases, on the condition that it is as it was
+// read, also when no occurrence follows. So of two changes at one time, and of a change and an end,
+// one is refused.
 func (sc *schedules) replaceOccurrence(ctx context.Context, there driver.Schedule, replace driver.Replace) (stream.Group, error) {
 	key := driver.OccurrenceKey(there.Name)
 	h, err := sc.keyHolder(ctx, key)
-	if err != nil {
+	if err != nil || h.alive && h.s.fate == claimed {
 		return nil, err
 	}
 	var waits, next *driver.Record
 	var g stream.Group
 	if h.alive {
-		if h.s.fate == claimed {
-			return nil, nil
-		}
 		r, _, cancels, err := sc.cancelGroup(ctx, &h)
 		if err != nil || r.Attempt > 0 {
 			return nil, err
@@ -169,20 +187,20 @@ func (sc *schedules) replaceOccurrence(ctx context.Context, there driver.Schedul
 	return slices.Concat(g, sc.inserts.storeKeyed(next), stream.Group{sc.keyWrite(next, h.seq)}), nil
 }
 
+// list yields the schedules of a partition, in any order, without those that were deleted, up to
+// the first error. It asks for the subjects first, and reads the message of each once: so memory is
+// for all, and each schedule is there once however often it is written meanwhile.
 func (sc *schedules) list(ctx context.Context) iter.Seq2[driver.Schedule, error] {
 	return func(yield func(driver.Schedule, error) bool) {
 		found, err := sc.LastsOf(ctx, sc.subject("s.*"))
-		for _, m := range found {
-			var s driver.Schedule
-			if s, err = decodeSchedule(m.Data); err != nil {
-				break
-			}
-			if s.Definition != "" && !yield(s, nil) {
-				return
-			}
-		}
 		if err != nil {
 			yield(driver.Schedule{}, err)
+		}
+		for _, m := range found {
+			s, err := decodeSchedule(m.Data)
+			if (err != nil || s.Definition != "") && !yield(s, err) {
+				return
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -27,8 +28,9 @@ import (
 // in the first one above it if not: with its own time, so that it is not early, and read
 // from now on, so that it is not late. It is found through its forward.
 
-// buckets are a stream's: its messages by their subjects, and the watermark. It knows no job, and no clock decides
-// here. Mu guards the watermark alone, which is one value: near, far and seq of one message.
+// buckets are a stream's: its messages by their subjects, and the watermark. It knows no job, and
+// no clock decides here. Mu guards the watermark alone, which is one value: near, far and seq of
+// one message.
 type buckets struct {
 	*stream.Stream
 	subjects
@@ -39,7 +41,8 @@ type buckets struct {
 	watermark watermark
 }
 
-// watermark is what such a message says.
+// watermark is what such a message says. Both numbers only rise, so of two commits that raise it
+// the one that comes second is refused by the sequence, and raises what the first one has left.
 type watermark struct {
 	near, far int64
 	seq       uint64 // of the message; 0 for none
@@ -50,17 +53,17 @@ var bottom = watermark{near: math.MinInt64, far: math.MinInt64}
 
 func (f watermark) encode() []byte { return fmt.Appendf(nil, "%d %d", f.near, f.far) }
 
-// lowest returns the watermark as it is known here. It may have risen since: a
-// write on the condition that a bucket has no mark tells. It falls only when an older backup is restored.
+// lowest returns the watermark as it is known here. It may have risen since: a write on the
+// condition that a bucket has no mark tells. It falls only when an older backup is restored.
 func (b *buckets) lowest() watermark {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.watermark
 }
 
-// learn takes over what was read or written of the watermark. That may be older than what is known: then
-// the next conflict tells. A watermark that is higher than what is stored would let marks be written
-// above that, and others would try in vain to store jobs there.
+// learn takes over what was read or written of the watermark. That may be older than what is known:
+// then the next conflict tells. A watermark that is higher than what is stored would let marks be
+// written above that, and others would try in vain to store jobs there.
 func (b *buckets) learn(f watermark) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,17 +78,18 @@ func (b *buckets) sync(ctx context.Context) error {
 	return b.Clock.Sync(ctx)
 }
 
+// readWatermark takes over a lower one, too, or that there is none: the queue was restored from a
+// backup. Or the server is behind, and the next conflict tells.
 func (b *buckets) readWatermark(ctx context.Context) error {
 	m, err := b.Last(ctx, b.watermarkSubject())
-	if err == nil && m.Seq == 0 {
-		b.learn(bottom)
-	}
-	if err != nil || m.Seq == 0 {
+	if err != nil {
 		return err
 	}
-	f := watermark{seq: m.Seq}
-	if _, err := fmt.Sscanf(string(m.Data), "%d %d", &f.near, &f.far); err != nil {
-		return fmt.Errorf("%w: cannot read how far buckets were closed: %q", driver.ErrStorage, m.Data)
+	f := bottom
+	if f.seq = m.Seq; m.Seq > 0 {
+		if _, err := fmt.Sscanf(string(m.Data), "%d %d", &f.near, &f.far); err != nil {
+			return fmt.Errorf("%w: cannot read how far buckets were closed: %q", driver.ErrStorage, m.Data)
+		}
 	}
 	b.learn(f)
 	return nil
@@ -119,19 +123,14 @@ func (b *buckets) openFor(due time.Time) int64 {
 	return max(b.nearOf(due), b.lowest().near+1)
 }
 
-// toFar reports whether a version that is stored in a bucket now goes to the coarser
-// level. One that is put off to the first open bucket does not: it may be due at once.
-func (b *buckets) toFar(bucket int64, due, now time.Time) bool {
-	return bucket == b.nearOf(due) && b.farOf(bucket) > b.lowest().far && b.isFar(bucket, now)
-}
-
-// noteEmpty notes that a bucket was empty after its mark was written, and after which message of the stream.
+// noteEmpty notes that a bucket was empty after its mark was written, and after which message of
+// the stream.
 func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {
 	return b.Write(ctx, stream.Write{Subject: b.emptySubject(mark), Data: []byte(strconv.FormatUint(last, 10)), Rollup: true, TTL: markTTL})
 }
 
-// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since a server took
-// that back.
+// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since
+// a server took that back.
 func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
 	note, err := b.OfLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
 	if err != nil || note.Seq == 0 {
@@ -152,7 +151,9 @@ func (b *buckets) mark(subject string) stream.Write {
 // markTTL is for how long it is remembered that a bucket was closed.
 const markTTL = 24 * time.Hour
 
-// bucketsOf returns the numbers of the buckets of a level that have something.
+// bucketsOf returns the numbers of the buckets of a level that have something, and of how many
+// messages. It costs one request for each page of subjects, and no message is read. A subject that
+// is no bucket is passed over: a newer build may have stored it.
 func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64, error) {
 	prefix := b.subject(level) + "."
 	info, err := b.Info(ctx, prefix+"*")
@@ -161,8 +162,7 @@ func (b *buckets) bucketsOf(ctx context.Context, level string) (map[int64]uint64
 	}
 	found := make(map[int64]uint64, len(info.Subjects))
 	for s, n := range info.Subjects {
-		number, err := strconv.ParseInt(strings.TrimPrefix(s, prefix), 10, 64)
-		if err == nil {
+		if number, err := parseInt(strings.TrimPrefix(s, prefix)); err == nil {
 			found[number] = n
 		}
 	}
@@ -189,14 +189,7 @@ func (b *buckets) contents(ctx context.Context, filter string) (map[int64]map[st
 	return found, nil
 }
 
-func sorted[V any](m map[int64]V) []int64 {
-	keys := make([]int64, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sorted[V any](m map[int64]V) []int64 { return slices.Sorted(maps.Keys(m)) }
 
 // backupTTL is the time that statuses stay after the last message b of a backup. No message
 // tells the end of a backup, since another one may be under way.

@@ -19,10 +19,16 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// client asks a server about one stream, and reads it. It writes nothing, and knows nothing of what the stream holds.
+// client asks a server about one stream, and reads it. It writes nothing, and knows nothing of what
+// the stream holds.
 //
-// All but reigns is fixed once the stream is open. A question ends with its ctx, with the engine, and when no answer can
-// come any more; no lock is held while one is under way.
+// All but reigns is fixed once the stream is open. A question ends with its ctx, with the engine,
+// and when no answer can come any more; no lock is held while one is under way.
+//
+// There are three ways to read, by price. Any server answers Directly, Lasts and Pages, so they
+// share the load of the leader, and may be behind. The leader answers OfLeader, Last and Ask, and
+// is not behind unless it was deposed. The server that answers LastSince has a certain write,
+// whoever it is.
 type client struct {
 	Conn     *Conn
 	API      string // what the server's API is called
@@ -33,7 +39,10 @@ type client struct {
 }
 
 // request asks the server, again after the question was lost with the connection; and while nobody
-// answers, or the stream has no leader, and a ctx that has a deadline has not ended.
+// answers, or the stream has no leader, and a ctx that has a deadline has not ended. A caller
+// without a deadline would wait for ever for a stream that is gone, so it gets the error. Questions
+// change nothing, or no more when they are asked twice: so this may repeat them, as publish may
+// not.
 func (c *client) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	for {
 		m, err := c.requestOnce(ctx, subject, body)
@@ -48,7 +57,8 @@ func (c *client) request(ctx context.Context, subject string, body []byte) (*nat
 	}
 }
 
-// requestOnce returns the answer, or why there is none: also that the server denies the question.
+// requestOnce returns the answer, or why there is none: also that the server denies the question,
+// and that the stream has another leader since. The new one does not know the question.
 func (c *client) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	if c.Conn.Ended.Err() != nil {
 		return nil, c.ClosedBy()
@@ -64,8 +74,9 @@ func (c *client) requestOnce(ctx context.Context, subject string, body []byte) (
 	return m, err
 }
 
-// Ask calls the server's API, which answers with an error or with what is read into answer, if
-// that is not nil. A request that is nil is empty.
+// Ask calls the server's API, which answers with an error or with what is read into answer, if that
+// is not nil. A request that is nil is empty. It may be sent several times, so a request that
+// changes something, such as to remove a consumer, may find that done.
 func (c *client) Ask(ctx context.Context, api string, request, answer any) (err error) {
 	var body []byte
 	if request != nil {
@@ -80,7 +91,8 @@ func (c *client) Ask(ctx context.Context, api string, request, answer any) (err 
 	return ParseAnswer(m.Data, answer)
 }
 
-// ParseAnswer reads what the server's API has answered.
+// ParseAnswer reads what the server's API has answered. An answer with an error has nothing else
+// that counts.
 func ParseAnswer(data []byte, answer any) error {
 	var failed struct {
 		Error *apiError `json:"error"`
@@ -94,7 +106,9 @@ func ParseAnswer(data []byte, answer any) error {
 	return json.Unmarshal(data, answer)
 }
 
-// OfLeader returns a message as the stream's leader has it, the zero Message if there is none.
+// OfLeader returns a message as the stream's leader has it, the zero Message if there is none. A
+// leader that was deposed and does not know it has all that was written before that, so what it
+// shows was true once.
 func (c *client) OfLeader(ctx context.Context, request map[string]any) (Message, error) {
 	var answer struct {
 		Message Message `json:"message"`
@@ -106,8 +120,9 @@ func (c *client) OfLeader(ctx context.Context, request map[string]any) (Message,
 	return answer.Message, err
 }
 
-// Last returns the last message of a subject, from the stream's leader: what was written
-// before, by anybody, is seen. The zero Message if there is none.
+// Last returns the last message of a subject, from the stream's leader: what was written before, by
+// anybody, is seen, but by a leader that was deposed (LastSince). The zero Message if there is
+// none.
 func (c *client) Last(ctx context.Context, subject string) (Message, error) {
 	if c.Replicas > 1 {
 		return c.OfLeader(ctx, map[string]any{"last_by_subj": subject})
@@ -115,7 +130,9 @@ func (c *client) Last(ctx context.Context, subject string) (Message, error) {
 	return c.Directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
 }
 
-// Directly reads one message from any server that has the stream; the zero Message if there is none.
+// Directly reads one message from any server that has the stream; the zero Message if there is
+// none. The message that is found was there once. That none is found says nothing where several
+// servers have the stream.
 func (c *client) Directly(ctx context.Context, subject string, body []byte) (Message, error) {
 	m, err := soonest(ctx, c.Replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
 		return c.request(ctx, c.API+"DIRECT.GET."+c.Name+subject, body)
@@ -123,19 +140,19 @@ func (c *client) Directly(ctx context.Context, subject string, body []byte) (Mes
 	if err != nil {
 		return Message{}, err
 	}
-	s, err := parseStored(m)
-	if errors.Is(err, driver.ErrNotFound) {
-		err = nil
-	}
-	return s, err
+	return parseStored(m)
 }
 
+// LastNow is Last, with a request for each subject.
 func (c *client) LastNow(ctx context.Context) LastRead {
 	return func(subject string) (Message, error) { return c.Last(ctx, subject) }
 }
 
 // LastOf reads some subjects in one request, where one server has the stream. Otherwise, and of all
-// other subjects, each is read when its last message is needed.
+// other subjects, each is read when its last message is needed: the leader has no request for
+// several, and a caller that knows enough after the first subject saves the others. An error is
+// that of the one request; where there are several servers it is nil, and each LastRead has its
+// own.
 func (c *client) LastOf(ctx context.Context, subjects ...string) (LastRead, error) {
 	if c.Replicas > 1 {
 		return c.LastNow(ctx), nil
@@ -149,10 +166,12 @@ func (c *client) LastOf(ctx context.Context, subjects ...string) (LastRead, erro
 	}, err
 }
 
-// LastRead is last, of a subject that may be read already.
+// LastRead is Last, of a subject that may be read already: then its message is as old as the LastOf.
 type LastRead func(subject string) (Message, error)
 
-// Lasts returns the last message of each of the subjects that has one; see direct.
+// Lasts returns the last message of each of the subjects that has one; see direct. It takes a
+// request for each PageSize subjects, fewer if they are long: half of max_payload leaves room for
+// the rest of the question. One answer is of one moment; those of several requests are not.
 func (c *client) Lasts(ctx context.Context, subjects []string) (map[string]Message, error) {
 	found := make(map[string]Message, len(subjects))
 	for len(subjects) > 0 {
@@ -172,7 +191,7 @@ func (c *client) Lasts(ctx context.Context, subjects []string) (map[string]Messa
 	return found, nil
 }
 
-// Witness is a message that is known to have been written.
+// Witness is a message that is known to have been written: only a write that was answered makes one.
 type Witness struct {
 	Subject string
 	Seq     uint64
@@ -196,7 +215,12 @@ func (c *client) LastSince(ctx context.Context, w Witness, subject string, lasti
 	return found[subject], err
 }
 
-// LastsSince is LastSince of several subjects, of which the first may be lasting.
+// LastsSince is LastSince of several subjects, of which the first may be lasting. They must be few
+// enough for one request of Lasts: in a second one another server may answer, without the witness.
+//
+// A server that is behind is asked again, as chance chooses among them, a hundred times a second
+// and for twice the AnswerTimeout. Mostly the first answer will do, so that this costs as much as
+// Lasts.
 func (c *client) LastsSince(ctx context.Context, w Witness, lasting bool, subjects ...string) (map[string]Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*AnswerTimeout)
 	defer cancel()
@@ -212,8 +236,9 @@ func (c *client) LastsSince(ctx context.Context, w Witness, lasting bool, subjec
 	}
 }
 
-// Knows returns ErrBehind if the server that says that it leads has not what is known to
-// have been written.
+// Knows returns ErrBehind if the server that says that it leads has not what is known to have been
+// written. That is so when it is asked, and says nothing of another read: a caller that reads of
+// the leader calls it before and after.
 func (c *client) Knows(ctx context.Context, w Witness) error {
 	m, err := c.Last(ctx, w.Subject)
 	if err == nil && m.Seq < w.Seq {
@@ -222,8 +247,14 @@ func (c *client) Knows(ctx context.Context, w Witness) error {
 	return err
 }
 
-// Pages yields the messages of a filter in the stream's order, from a sequence or, if that
-// is 0, from a time on; see direct.
+// Pages yields the messages of a filter in the stream's order, from a sequence or, if that is 0,
+// from a time on; see direct. It keeps one page in memory, and asks for the next when that is used
+// up.
+//
+// The pages are of different moments: a message that is written meanwhile is yielded, and one that
+// is removed is not. A page whose end was lost is read again from its begin, before any of it is
+// yielded, so no message comes twice. It ends where the server that answers has nothing more, which
+// may be behind.
 func (c *client) Pages(ctx context.Context, filter string, from uint64, since time.Time) iter.Seq2[[]Message, error] {
 	return func(yield func([]Message, error) bool) {
 		for {
@@ -249,16 +280,21 @@ func (c *client) Pages(ctx context.Context, filter string, from uint64, since ti
 	}
 }
 
-// ClosedBy is the error of a call to an engine that has ended.
+// ClosedBy is the error of a call to an engine that has ended: the cause with which Conn.Ended was.
 func (c *client) ClosedBy() error { return context.Cause(c.Conn.Ended) }
 
-// Of the answers of a server, these have to be told apart.
+// Of the answers of a server, these have to be told apart. After ErrConflict the caller reads again
+// what its write is based on; after ErrBusy that may be right still, and the same write may
+// succeed; after ErrTooMany it asks for less at a time. Nothing was written in either case.
 var (
 	ErrConflict = errors.New("jetstream: another write came first")
 	ErrBusy     = errors.New("jetstream: the server is busy with the same") // soon over, or two groups of a batch write one subject
 	ErrTooMany  = errors.New("jetstream: too many subjects for one answer")
 )
 
+// The codes of errors that are told apart. Their texts may change with the server, and their codes
+// do not. A batch is incomplete if one of its messages was lost on the way, or the server has
+// denied it.
 const (
 	codeWrongLast      = 10071
 	codeWrongLastBusy  = 10164
@@ -271,7 +307,8 @@ const (
 	codeSameSubject    = 10111
 )
 
-// apiError is what is wrong, in an answer of the server.
+// apiError is what is wrong, in an answer of the server. Other packages see it by IsCode and
+// IsRefusal only.
 type apiError struct {
 	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
@@ -282,7 +319,9 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode)
 }
 
-// err sorts the server's errors into those of package durable.
+// err sorts the server's errors into those of package durable. Of a code that is not here the error
+// stays as it is: nothing is known of it, but that the server has refused. ErrFull and ErrStorage
+// wrap it, for the log.
 func (e *apiError) err() error {
 	if e == nil {
 		return nil
@@ -311,22 +350,27 @@ func IsCode(err error, code int) bool {
 	return ok && e.ErrCode == code
 }
 
-// Message is a message of the stream.
+// Message is a message of the stream. A tombstone has a sequence and no data. The zero Message says
+// that there is none, and is no error: most readers look for messages that need not be there.
 type Message struct {
 	Subject string    `json:"subject"`
 	Seq     uint64    `json:"seq"`
 	Data    []byte    `json:"data"`
 	Time    time.Time `json:"time"`
 
-	TTL string // as it was written; of reads that do not ask the leader
+	// The TTL as it was written. Only reads that any server answers have it: the leader's answer
+	// has no headers here.
+	TTL string
 }
 
-// parseStored reads an answer to a direct get.
+// parseStored reads an answer to a direct get. It is the zero Message if there is none. A message
+// whose headers lack its sequence or its time is an error, and no message 0: that would say that a
+// subject is free.
 func parseStored(m *nats.Msg) (s Message, err error) {
 	switch m.Header.Get("Status") {
 	case "":
 	case "404":
-		return s, driver.ErrNotFound
+		return s, nil
 	case "503":
 		return s, nats.ErrNoResponders
 	case "413":
@@ -344,7 +388,8 @@ func parseStored(m *nats.Msg) (s Message, err error) {
 	return s, nil
 }
 
-// Wait waits, but not for longer than ctx and the engine last.
+// Wait waits, but not for longer than ctx and the engine last. It does not say which ended it: a
+// caller looks at those that it goes on for.
 func (c *client) Wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -355,17 +400,16 @@ func (c *client) Wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// noLeader is in the answer of a server that knows that the stream has no leader.
+// noLeader is in the answer of a server that knows that the stream has no leader. It is looked for
+// only in answers without headers: those with headers are messages of the stream, whose data may be
+// any text.
 var noLeader = []byte(`"err_code":10008,`)
 
-// direct reads many messages at once from any server that has the stream, so that what
-// was written a moment ago may be missing. It asks again if a part of the answer was lost: with the
-// connection, or since a message ended while the server was reading it.
+// direct reads many messages at once from any server that has the stream, so that what was written
+// a moment ago may be missing. It asks again if a part of the answer was lost: with the connection,
+// or since a message ended while the server was reading it. All tries together have four times the
+// AnswerTimeout: an answer of many large messages takes longer than one, though each comes soon.
 func (c *client) direct(ctx context.Context, request map[string]any) (all []Message, err error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
 	if c.Conn.Ended.Err() != nil {
 		return nil, c.ClosedBy()
 	}
@@ -374,10 +418,9 @@ func (c *client) direct(ctx context.Context, request map[string]any) (all []Mess
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 4*AnswerTimeout)
 	defer cancel()
-	_, several := request["multi_last"]
 	for {
 		all, err = soonest(ctx, c.Replicas, func(ctx context.Context, heard *atomic.Bool) ([]Message, error) {
-			return c.answers(ctx, api, body, several, heard)
+			return c.answers(ctx, api, request, heard)
 		})
 		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.Conn.Ended.Err() != nil {
 			return all, err
@@ -389,15 +432,18 @@ func (c *client) direct(ctx context.Context, request map[string]any) (all []Mess
 var errIncomplete = errors.New("jetstream: a part of an answer is missing")
 
 // answers returns the messages that answer one question of direct, which may name several subjects.
-// A connection that is made anew gets the rest of an answer, without what was sent meanwhile. So each
-// message, and the end of all, names the one before. It sets heard with each message.
-func (c *client) answers(ctx context.Context, api string, body []byte, several bool, heard *atomic.Bool) (all []Message, err error) {
+// A connection that is made anew gets the rest of an answer, without what was sent meanwhile. So
+// each message, and the end of all, names the one before. It sets heard with each message, so that
+// a long answer that has begun is not asked for beside it. A part of an answer is never returned: a
+// subject that is missing would look as if it had no message.
+func (c *client) answers(ctx context.Context, api string, request map[string]any, heard *atomic.Bool) (all []Message, err error) {
 	msgs, lost := make(chan *nats.Msg, maxAnswer+1), c.Conn.lost() // one says that these are all
-	sub, err := c.Conn.ask(ctx, api, body, msgs)
+	sub, err := c.Conn.ask(ctx, api, request, msgs)
 	if err != nil {
 		return nil, err
 	}
 	defer Unsubscribe(sub)
+	_, several := request["multi_last"]
 	before := "0"
 	for {
 		select {
@@ -435,13 +481,17 @@ const (
 	pageBytes = 4 << 20
 )
 
-// reign is the time during which one server leads a stream.
+// reign is the time during which one server leads a stream. A server that leads twice has two: what
+// it was asked in the first one may be lost.
 type reign struct {
 	of   string        // the server and the begin
 	over chan struct{} // closed when it is over, and the last answers have come
 }
 
-// noteLeader notes who leads the stream, and since when.
+// noteLeader notes who leads the stream, and since when. Of several that note a new one at a time,
+// one ends the reign before. An old answer that comes late may bring the old leader back, until the
+// next one. Then callers that wait for the new leader find out what became of their questions, as
+// after a lost connection.
 func (c *client) noteLeader(of string) {
 	was := c.reigns.Load()
 	if was != nil && was.of == of || !c.reigns.CompareAndSwap(was, &reign{of, make(chan struct{})}) {
@@ -452,9 +502,12 @@ func (c *client) noteLeader(of string) {
 	}
 }
 
-// deposed returns a channel that is closed a while after the server was deposed that leads the stream now. It
-// answers nothing any more, and whoever waits finds out what became of a write, as when a connection was lost.
-// A server that was frozen deposes the leader when it goes on.
+// deposed returns a channel that is closed a while after the server was deposed that leads the
+// stream now. It answers nothing any more, and whoever waits finds out what became of a write, as
+// when a connection was lost. A server that was frozen deposes the leader when it goes on.
+//
+// That it was deposed is known by the next answer of Info, which each poll asks for: so this costs
+// no request. A channel that is nil, while no leader is known, is never closed.
 func (c *client) deposed() <-chan struct{} {
 	if r := c.reigns.Load(); r != nil {
 		return r.over
@@ -462,30 +515,33 @@ func (c *client) deposed() <-chan struct{} {
 	return nil
 }
 
-// unanswered are the errors of a question that nobody has answered.
+// unanswered are the errors of a question that nobody has answered: those of the context, of the
+// client, and that of a write of which nobody knows whether it is stored.
 var unanswered = []error{
 	context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
 	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, driver.ErrUncertain,
 }
 
-// IsRefusal reports whether asking again is of no use: the server has said no, and does
-// not say so because it has just started, or is without a leader; or what it has said
-// cannot be worked with.
+// tooEarly are the codes of refusals that may be over soon: no leader, not a member yet, not heard
+// of the stream yet, or too few servers for so many replicas, since those that are missing may be
+// starting.
+var tooEarly = []int{10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202}
+
+// IsRefusal reports whether asking again is of no use: the server has said no, and does not say so
+// because it has just started, or is without a leader; or what it has said cannot be worked with.
+// So an error of this package, such as one of settings that differ, is a refusal, too: the next
+// answer would be the same. Connect goes by that: it repeats its requests until one succeeds or is
+// refused.
 func IsRefusal(err error) bool {
-	refusal, said := errors.AsType[*apiError](err)
-	if !said {
-		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
+	if refusal, said := errors.AsType[*apiError](err); said {
+		return !slices.Contains(tooEarly, refusal.ErrCode)
 	}
-	switch refusal.ErrCode {
-	case 10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202:
-		// No leader, not a member yet, not heard of the stream yet, or too few servers for
-		// so many replicas: those that are missing may be starting.
-		return false
-	}
-	return true
+	return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
 }
 
-// RemoveConsumer removes a consumer. The leader of the cluster does it, and the server of the consumer answers.
+// RemoveConsumer removes a consumer. The leader of the cluster does it, and the server of the
+// consumer answers. So it may be gone though there is no answer, which is why the caller says how
+// long one is worth.
 func (c *client) RemoveConsumer(ctx context.Context, consumer string, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

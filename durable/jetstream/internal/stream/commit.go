@@ -17,10 +17,12 @@ import (
 	"github.com/tickwheel/tickwheel/internal/stack"
 )
 
+// A write is waited for twice as long as a question: a caller that gives up does not know what was
+// stored, and has to find out. The server refuses a batch of more than MaxWrites; the other bound
+// is this package's, so that one commit does not delay those of others by much.
 const (
 	MaxWrites     = 1000             // of an atomic batch: the server's limit
 	maxWriteBytes = 4 << 20          // of an atomic batch
-	maxBatches    = 8                // under way at once; the server takes 50 for a stream
 	commitTimeout = 10 * time.Second // of a write; longer than an election
 )
 
@@ -33,13 +35,15 @@ const (
 	Growth          = 1 << 10  // is free when a job is added: for its version, its attempts, a line of its error
 )
 
-// Result is what became of a group.
+// Result is what became of a group. With an error nothing of it is stored, unless that is
+// durable.ErrUncertain, or ErrFull of a server that is alone.
 type Result struct {
 	First uint64 // the sequence of its first message; those of a batch follow one another; 0 with an error
 	Err   error
 }
 
-// Write commits one group.
+// Write commits one group. A caller that needs its sequence calls WriteSeq; one that has several calls
+// Commit once, and not Write for each.
 func (s *Stream) Write(ctx context.Context, g ...Write) error {
 	return s.Commit(ctx, []Group{g})[0].Err
 }
@@ -51,18 +55,26 @@ func (s *Stream) WriteSeq(ctx context.Context, g ...Write) (uint64, error) {
 }
 
 // Commit writes groups, as many as possible in one commit, and returns what became of
-// each: nil; ErrConflict, if a condition does not hold; durable.ErrUncertain, ErrFull, ErrInvalid
-// if it is too large; or
-// another error, and then it was not written. When something is wrong with one group the
-// batch is refused as a whole, and is tried again in halves.
+// each: nil; ErrConflict, if a condition does not hold; durable.ErrUncertain, if its answer was lost;
+// ErrFull; ErrInvalid, if it is too large; or another error, and then it was not written. When
+// something is wrong with one group the batch is refused as a whole, and is tried again in halves.
+//
+// The groups of one call must not depend on one another: one may be stored without the next. Two
+// that write one subject cost a conflict: the server may refuse a batch with both, and they part in
+// its halves. Commit repeats no group whose answer was lost. To find out what became of it is the
+// caller's, who knows by what it would be recognized.
 func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
-	if slices.ContainsFunc(groups, func(g Group) bool { return s.checkSize(g) != nil }) {
-		return s.commitFitting(ctx, groups)
-	}
 	results, backs := make([]Result, len(groups)), s.Backs()
 	for from := 0; from < len(groups); {
+		if results[from].Err = s.checkSize(groups[from]); results[from].Err != nil {
+			from++
+			continue
+		}
 		to, writes, bytes := from, 0, 0
-		for to < len(groups) && (to == from || writes+len(groups[to]) <= MaxWrites && bytes+groups[to].size() <= maxWriteBytes) {
+		fits := func(g Group) bool {
+			return writes+len(g) <= MaxWrites && bytes+g.size() <= maxWriteBytes && s.checkSize(g) == nil
+		}
+		for to < len(groups) && (to == from || fits(groups[to])) {
 			writes += len(groups[to])
 			bytes += groups[to].size()
 			to++
@@ -78,21 +90,21 @@ func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
 // syncs.
 const FewWrites = 12
 
-// commitFew writes groups of one message each by itself, all at once.
-func (s *Stream) commitFew(ctx context.Context, backs int64, groups []Group, results []Result) {
-	var wg sync.WaitGroup
-	for i := range groups {
-		wg.Go(func() { stack.Grow(); s.commitBatch(ctx, backs, groups[i:i+1], results[i:i+1]) })
-	}
-	wg.Wait()
-}
-
-// commitBatch commits groups that fit into one batch. The server names no culprit when it refuses a batch. So a conflict of
-// one group among n costs about 2 log n batches, and the others are stored; to send each group by itself would cost n
-// commits. An error that says nothing about one group, or leaves open what was stored, is that of all.
+// commitBatch commits groups that fit into one batch. The server names no culprit when it refuses a
+// batch. So a conflict of one group among n costs about 2 log n batches, and the others are stored;
+// to send each group by itself would cost n commits. An error that says nothing about one group, or
+// leaves open what was stored, is that of all.
+//
+// A few groups of one message each are sent by themselves, all at once. No result of theirs is
+// about another one, so there are no halves. In a stream that went back no condition holds, and
+// halves of the batch would be refused, too.
 func (s *Stream) commitBatch(ctx context.Context, backs int64, groups []Group, results []Result) {
 	if n := len(groups); n > 1 && n <= FewWrites && !slices.ContainsFunc(groups, func(g Group) bool { return len(g) > 1 }) {
-		s.commitFew(ctx, backs, groups, results)
+		var wg sync.WaitGroup
+		for i := range groups {
+			wg.Go(func() { stack.Grow(); s.commitBatch(ctx, backs, groups[i:i+1], results[i:i+1]) })
+		}
+		wg.Wait()
 		return
 	}
 	err := s.commitAtOnce(ctx, backs, groups, results)
@@ -103,31 +115,38 @@ func (s *Stream) commitBatch(ctx context.Context, backs int64, groups []Group, r
 	}
 }
 
-// CommitAtOnce is Commit of all groups or none, which fit into one batch.
+// CommitAtOnce is Commit of all groups or none, which fit into one batch. It is for a caller that
+// expects several to be refused, and finds out which in one read: halves would cost more than that.
 func (s *Stream) CommitAtOnce(ctx context.Context, groups []Group) []Result {
 	results := make([]Result, len(groups))
 	_ = s.commitAtOnce(ctx, s.Backs(), groups, results)
 	return results
 }
 
-// commitAtOnce writes all groups or none. Backs is of when the commit began, as the conditions of the groups are: that the
-// stream went back may be found on the way, such as by the question for the version.
+// commitAtOnce writes all groups or none. Backs is of when the commit began, as the conditions of
+// the groups are: that the stream went back may be found on the way, such as by the question for
+// the version.
+//
+// The answer has the sequence of the last message, and those of a batch follow one another. So the
+// results are counted from there, backward.
 func (s *Stream) commitAtOnce(ctx context.Context, backs int64, groups []Group, results []Result) error {
 	last, err := s.publishPatiently(ctx, backs, groups)
 	next := last + 1
-	for i := len(groups) - 1; i >= 0; i-- {
-		if err != nil {
-			results[i] = Result{Err: err}
-			continue
+	for i, g := range slices.Backward(groups) {
+		if results[i].Err = err; err == nil {
+			next -= uint64(len(g))
+			results[i].First = next
 		}
-		next -= uint64(len(groups[i]))
-		results[i] = Result{First: next}
 	}
 	return err
 }
 
 // publishPatiently publishes, again after a while if the server was busy with the same
 // subjects, or has no leader: then nothing was written.
+//
+// Busy subjects are tried five times in all, within some 30 ms. Without a leader it tries until ctx
+// or the engine ends, five times a second at last. Room is made once, and a single group is
+// repeated then. Several are not: a server that is alone may have stored a part of them.
 func (s *Stream) publishPatiently(ctx context.Context, backs int64, groups []Group) (last uint64, err error) {
 	ctx, stop := s.Denials.During(ctx, func(denied string) bool {
 		return slices.ContainsFunc(groups, func(g Group) bool {
@@ -160,6 +179,12 @@ func (s *Stream) publishPatiently(ctx context.Context, backs int64, groups []Gro
 
 // publish writes all that is in the groups, or nothing: one message by itself, several as
 // an atomic batch. Only the last message of a batch is answered.
+//
+// The past is looked at right before the messages are sent, and the moment that the answer is
+// compared with is of after that. Once something was sent, an error is certain in three cases:
+// nobody has the subject, a message of the batch before the last could not be sent, or the server
+// says no. Any other leaves open what was stored, and wraps durable.ErrUncertain. A batch that
+// waits for its place among maxBatches has sent nothing yet.
 func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint64, error) {
 	var msgs []*nats.Msg
 	for _, g := range groups {
@@ -221,13 +246,15 @@ func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint
 	return ack.Seq, ack.Error.err()
 }
 
-// unsentError is that of a write that was certainly not done: the server stores nothing of a batch before its last
-// message, and that was not sent.
+// unsentError is that of a write that was certainly not done: the server stores nothing of a batch
+// before its last message, and that was not sent.
 type unsentError struct{ error }
 
 func (e *unsentError) Unwrap() error { return e.error }
 
-// Remove removes one message, if the user has the right to. The caller has stored the end of its job before.
+// Remove removes one message, if the user has the right to. The caller has stored the end of its
+// job before, so there is no error: a message that stays, or comes back, is known to have ended,
+// and goes with its bucket.
 func (s *Stream) Remove(ctx context.Context, m Message) {
 	if s.mayNotRemove.Load() || s.CheckDisk() != nil {
 		return
@@ -236,7 +263,9 @@ func (s *Stream) Remove(ctx context.Context, m Message) {
 	s.mayNotRemove.Store(IsDenial(err)) // else each cancel would be an error of the connection
 }
 
-// Purge removes the messages of a subject up to a sequence, 0 for all.
+// Purge removes the messages of a subject up to a sequence, 0 for all. The server has no condition
+// for it, so a caller passes the last sequence that it has read, and what came since stays. It may
+// be repeated.
 func (s *Stream) Purge(ctx context.Context, filter string, upTo uint64) error {
 	if err := s.CheckDisk(); err != nil {
 		return err
@@ -248,7 +277,8 @@ func (s *Stream) Purge(ctx context.Context, filter string, upTo uint64) error {
 	return s.Ask(ctx, "STREAM.PURGE."+s.Name, request, nil)
 }
 
-// TooLarge returns an error that wraps durable.ErrInvalid if a message is larger than most.
+// TooLarge returns an error that wraps durable.ErrInvalid if a message is larger than most. It
+// names max_payload, the one setting that a user can change.
 func TooLarge(what string, size, most int) error {
 	if size <= most {
 		return nil
@@ -256,7 +286,8 @@ func TooLarge(what string, size, most int) error {
 	return fmt.Errorf("%w: %s has %d bytes as it is stored, more than the server's max_payload allows, %d", driver.ErrInvalid, what, size, most)
 }
 
-// checkSize returns an error if a message of a group is too large.
+// checkSize returns an error if a message of a group is too large. It is called for each group of each
+// commit, so it makes no text before there is an error.
 func (s *Stream) checkSize(g Group) error {
 	most := s.Conn.MaxPayload()
 	for i := range g {
@@ -265,18 +296,4 @@ func (s *Stream) checkSize(g Group) error {
 		}
 	}
 	return nil
-}
-
-// commitFitting commits those groups that are not too large.
-func (s *Stream) commitFitting(ctx context.Context, groups []Group) []Result {
-	results, fit, at := make([]Result, len(groups)), []Group(nil), []int(nil)
-	for i, g := range groups {
-		if results[i].Err = s.checkSize(g); results[i].Err == nil {
-			fit, at = append(fit, g), append(at, i)
-		}
-	}
-	for k, res := range s.Commit(ctx, fit) {
-		results[at[k]] = res
-	}
-	return results
 }

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -13,7 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/internal/stack"
 )
 
-// AnswerTimeout is for how long the answer to a question is awaited.
+// AnswerTimeout is for how long the answer to a question is awaited. It is longer than an election, and
+// it is the last resort: follow, probe and the answers of others end most questions long before.
 const AnswerTimeout = 5 * time.Second
 
 // Conn is a connection none of whose calls outlasts its context.
@@ -23,6 +25,9 @@ const AnswerTimeout = 5 * time.Second
 // Each other call waits for that lock, whatever its context says. So a call runs on a
 // goroutine of its own, and is left behind when its context or the engine ends. That costs
 // one to four microseconds.
+//
+// It has no lock. Its numbers are atomic, since calls of any goroutine read them, and only the
+// goroutine of follow sets unanswerable. It never closes the connection, which is the caller's.
 type Conn struct {
 	NC    *nats.Conn
 	Ended context.Context // with the engine; its cause is the error of all that is asked later
@@ -35,6 +40,7 @@ type Conn struct {
 	probing atomic.Bool
 }
 
+// NewConn starts one goroutine, which returns when ended is, or when the connection is closed for good.
 func NewConn(nc *nats.Conn, ended context.Context) *Conn {
 	c := &Conn{NC: nc, Ended: ended}
 	c.payload.Store(nc.MaxPayload())
@@ -78,14 +84,19 @@ func (c *Conn) follow() {
 	}()
 }
 
-// MaxPayload is how large a message may be, with its headers.
+// MaxPayload is how large a message may be, with its headers. It is that of the server which was
+// connected last: one of a cluster may allow less than the others.
 func (c *Conn) MaxPayload() int { return int(c.payload.Load()) }
 
 // lost returns a channel that is closed when no answer can come any more to what is asked now.
 func (c *Conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
 
-// Call calls f, and returns what it returns, or the reason why it was left behind. It also ends when unanswerable
-// is closed, which may be nil.
+// Call calls f, and returns what it returns, or the reason why it was left behind. It also ends
+// when unanswerable is closed, which may be nil.
+//
+// An f that is left behind runs on, maybe for a minute: so it must not touch anything that the caller
+// uses again, and if it makes something that lasts, it has to undo that itself, as ask does. Its result
+// goes to a channel that has room for it, so that its goroutine ends.
 func Call[T any](ctx context.Context, c *Conn, unanswerable <-chan struct{}, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
@@ -126,14 +137,21 @@ func (c *Conn) closed(err error) error {
 	return nats.ErrDisconnected
 }
 
-// Request sends a message and returns the answer.
+// Request sends a message and returns the answer. It sends it once: whether a question may be asked
+// again, only its caller knows.
 func (c *Conn) Request(ctx context.Context, unanswerable <-chan struct{}, m *nats.Msg) (*nats.Msg, error) {
 	return Call(ctx, c, unanswerable, func() (*nats.Msg, error) { return c.NC.RequestMsgWithContext(ctx, m) })
 }
 
 // ask sends a request and returns a subscription, which unsubscribe ends. The answers come to msgs,
-// whose capacity is for all of them.
-func (c *Conn) ask(ctx context.Context, api string, body []byte, msgs chan *nats.Msg) (*nats.Subscription, error) {
+// whose capacity is for all of them: the client drops a message for which a channel has no room. An
+// inbox of its own costs two messages to the server. The one that the client shares among its requests
+// would do for none of these: it takes one message for each.
+func (c *Conn) ask(ctx context.Context, api string, request any, msgs chan *nats.Msg) (*nats.Subscription, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
 	return Call(ctx, c, nil, func() (*nats.Subscription, error) {
 		inbox := c.NC.NewInbox()
 		sub, err := c.NC.ChanSubscribe(inbox, msgs)
@@ -148,10 +166,12 @@ func (c *Conn) ask(ctx context.Context, api string, body []byte, msgs chan *nats
 	})
 }
 
-func Unsubscribe(sub *nats.Subscription) { go sub.Unsubscribe() } // it may wait for the lock
+// Unsubscribe does not wait: the connection's lock may be held for a minute.
+func Unsubscribe(sub *nats.Subscription) { go sub.Unsubscribe() }
 
-// Post sends what may be lost. If that takes a second, it is left behind, and no more is sent
-// until it has returned: some callers have many such messages.
+// Post sends what may be lost: acknowledgments, after which a job is handed out again and its claim
+// tells, and notices, which a poll finds out later. If that takes a second, it is left behind, and no
+// more is sent until it has returned: some callers have many such messages.
 func (c *Conn) Post(subject string, data []byte) {
 	if c.stuck.Load() > 0 {
 		return
@@ -168,12 +188,14 @@ func (c *Conn) Post(subject string, data []byte) {
 	}
 }
 
-// doubtAfter is how long a call may take until the server is pinged, and how long the server has to answer the ping.
+// doubtAfter is how long a call may take until the server is pinged, and how long the server has to
+// answer the ping.
 const doubtAfter = 2 * time.Second
 
-// probe makes the connection anew if the server does not answer a ping. A connection may be half open: the machine
-// at its other end is gone, or its server is frozen, and nobody has said so. Package nats finds that out by
-// itself after four minutes. A server that is busy answers pings all the same.
+// probe makes the connection anew if the server does not answer a ping. A connection may be half
+// open: the machine at its other end is gone, or its server is frozen, and nobody has said so.
+// Package nats finds that out by itself after four minutes. A server that is busy answers pings all
+// the same. Any number of calls may doubt at a time, and one of them pings.
 func (c *Conn) probe() {
 	if !c.probing.CompareAndSwap(false, true) {
 		return

@@ -17,9 +17,13 @@ import (
 // A server does not answer a request that it denies. It sends the connection an error, and the
 // caller would wait for an answer in vain. So a caller registers its subject, and fails if the
 // server denies it.
+//
+// The error names the subject, and not the request: all callers that wait for one subject fail. That
+// is right, as the user of the connection has no right to it, whoever asks.
 
-// Denials holds the callers that wait for answers on a connection. Mu guards what is below it: the connection's
-// goroutine tells of a denial while callers come and go.
+// Denials holds the callers that wait for answers on a connection. Mu guards what is below it: the
+// connection's goroutine tells of a denial while callers come and go. To deny a caller only ends
+// its context, so that is done under the lock.
 type Denials struct {
 	NC    *nats.Conn
 	inbox string // the prefix of the subjects of answers
@@ -36,6 +40,8 @@ type caller struct {
 }
 
 // WatchDenials calls report for each error of a connection, and then the handler that was set before.
+// Nothing takes its handler out again: another one may have been set around it. Each Connect and
+// Backup on one connection adds one, which keeps its Denials until the connection is closed.
 func WatchDenials(nc *nats.Conn) *Denials {
 	d := &Denials{NC: nc, callers: map[*caller]bool{}, inbox: cmp.Or(nc.Opts.InboxPrefix, "_INBOX") + "."}
 	next := nc.ErrorHandler()
@@ -49,7 +55,9 @@ func WatchDenials(nc *nats.Conn) *Denials {
 	return d
 }
 
-// deniedSubject matches the subject in a server's error.
+// deniedSubject matches the subject in a server's error. The client has no other form of it; an
+// error that does not match is no denial of a subject, and is passed over: its caller waits for its
+// timeout.
 var deniedSubject = regexp.MustCompile(`for (Publish|Subscription) to "([^"]+)"`)
 
 // report fails the callers that an error concerns. A client subscribes once to the answers to
@@ -77,13 +85,16 @@ func (d *Denials) report(err error) {
 	}
 }
 
-// deafError is the error of a request that may have been carried out, but whose answer is denied.
+// deafError is the error of a request that may have been carried out, but whose answer is denied. For a
+// write that is uncertain, and not refused; see deniedWrite.
 type deafError struct{ error }
 
 func (e *deafError) Unwrap() error { return e.error }
 
 // During returns a context that ends when the server denies a subject that concerns the caller,
-// until stop is called.
+// until stop is called. A denial is not remembered, so that a right which the user gets later is
+// found by the next request. That of all answers is, until the next reconnect: the server said so
+// once, when the client subscribed, and each request after that would wait in vain.
 func (d *Denials) During(ctx context.Context, concerns func(subject string) bool) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &caller{concerns, cancel}
@@ -101,12 +112,14 @@ func (d *Denials) During(ctx context.Context, concerns func(subject string) bool
 	}
 }
 
-// about returns a function that matches one subject.
+// about returns a function that matches one subject. A subject of a request has no wildcard, so to
+// be equal is enough.
 func about(subject string) func(string) bool {
 	return func(denied string) bool { return denied == subject }
 }
 
-// APIOf returns a function that matches the requests to the server's API about a stream.
+// APIOf returns a function that matches the requests to the server's API about a stream, whatever their
+// domain and their consumer: the stream's name is a token of each.
 func APIOf(stream string) func(string) bool {
 	return func(denied string) bool {
 		return strings.HasPrefix(denied, "$JS.") && strings.Contains(denied+".", "."+stream+".")
@@ -121,9 +134,11 @@ func Denied(ctx context.Context, err error) error {
 	return err
 }
 
+// IsDenial reports whether the server has denied a subject to the connection's user.
 func IsDenial(err error) bool { return errors.Is(err, nats.ErrPermissionViolation) }
 
-// deniedWrite is denied for the error of a write.
+// deniedWrite is denied for the error of a write. If the write itself was denied, nothing is
+// stored. If only its answer was, nobody knows.
 func deniedWrite(ctx context.Context, err error) error {
 	if err != nil {
 		err = Denied(ctx, err)

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,7 +14,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// PullRequest asks a consumer for messages.
+// PullRequest asks a consumer for messages. It is used up by Batch of them, or by as many as have
+// MaxBytes together, of which the server counts subjects and headers, too. Expires ends it with
+// less; NoWait, with what is there now.
 type PullRequest struct {
 	Batch    int           `json:"batch"`
 	MaxBytes int           `json:"max_bytes"`
@@ -26,16 +27,21 @@ type PullRequest struct {
 // Pull asks a consumer, and hands on what comes as it comes, many at a time when they come
 // close together. It does so to the end though ctx may have ended: what is on its way would
 // be missed until the lease is over. It returns how many came.
+//
+// Each is called on this goroutine, without a lock, and not for messages of before the stream went
+// back, which count all the same. What it was given, it has: no error takes that back, so an error
+// is returned only if nothing came, or if the consumer is gone. A request costs three messages to
+// the server (Conn.ask), however many come back.
+//
+// The server does not say that it is silent. So a request that is late is doubted, and the consumer
+// looked after by another goroutine, while this one goes on to wait: a server that is slow is
+// usual, and its messages are on their way.
 func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (got int, err error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return 0, err
-	}
 	msgs := make(chan *nats.Msg, r.Batch+8) // room for all that the server sends: the batch, and the messages that end it
 	lost, backs := s.Conn.lost(), s.Backs()
 	ctx, cancel := context.WithTimeout(s.Conn.Ended, r.Expires+AnswerTimeout)
 	defer cancel()
-	sub, err := s.Conn.ask(ctx, s.API+"CONSUMER.MSG.NEXT."+s.Name+"."+consumer, body, msgs)
+	sub, err := s.Conn.ask(ctx, s.API+"CONSUMER.MSG.NEXT."+s.Name+"."+consumer, r, msgs)
 	if err != nil {
 		return 0, err
 	}
@@ -85,11 +91,13 @@ func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (g
 	return got, err
 }
 
-// ErrTooLarge says that the next message does not fit into a request.
+// ErrTooLarge says that the next message does not fit into a request. It stays the next one: the
+// caller asks again for more bytes.
 var ErrTooLarge = errors.New("jetstream: a message is larger than what was asked for")
 
-// collect adds to a message those that are there already, up to the one that ends the
-// request.
+// collect adds to a message those that are there already, up to the one that ends the request. So a
+// full queue is handed on in a few large parts, for each of which a worker takes its lock once, and
+// a job that comes alone waits for no other.
 func collect(m *nats.Msg, ok bool, msgs <-chan *nats.Msg) (some []*nats.Msg, over bool, err error) {
 	for {
 		if !ok {
@@ -109,13 +117,12 @@ func collect(m *nats.Msg, ok bool, msgs <-chan *nats.Msg) (some []*nats.Msg, ove
 }
 
 // ending tells what ends a request: that there is no more, that the next does not fit, or an error.
+// One status stands for several ends, which only the description tells apart.
 func ending(status, description string) (over bool, err error) {
 	switch {
 	case status == "100": // a heartbeat
 		return false, nil
-	case status == "404", status == "408":
-		return true, nil
-	case status == "409" && strings.Contains(description, "Batch Completed"):
+	case status == "404", status == "408", status == "409" && strings.Contains(description, "Batch Completed"):
 		return true, nil
 	case status == "409" && strings.Contains(description, "Exceeds MaxBytes"):
 		return true, ErrTooLarge
@@ -125,16 +132,20 @@ func ending(status, description string) (over bool, err error) {
 	return true, fmt.Errorf("jetstream: fetching: %s %s", status, description)
 }
 
-// RefusedConsumer notes that the server makes no more consumers: jobs in that queue wait.
+// RefusedConsumer notes that the server makes no more consumers: jobs in that queue wait. An error
+// that may be over soon is not noted, nor that the consumer is gone, since then it is made anew.
 func (s *Stream) RefusedConsumer(err error) {
 	if refusal, is := errors.AsType[*apiError](err); !is || !IsRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
 		return
 	}
 	s.mu.Lock()
-	s.trouble.consumer, s.trouble.at = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.Name, err), time.Now()
+	s.consumer, s.failed = fmt.Errorf("jetstream: stream %s: due jobs wait, since a consumer cannot be made: %w", s.Name, err), time.Now()
 	s.mu.Unlock()
 }
 
+// A silent server holds up the jobs of its consumers for about a second: for doubtful, half of
+// SilentAfter, and leftAfter. A shorter doubt would ask for the consumers of a busy server at each
+// request, and each such question is one more for it to answer.
 const (
 	doubtful  = 300 * time.Millisecond // a request to a consumer is late by so much: it is checked whether its server is silent
 	leftAfter = 200 * time.Millisecond // a consumer was removed: then all servers know it
@@ -143,11 +154,17 @@ const (
 // ErrAbandoned is that of a request to a consumer that was removed meanwhile.
 var ErrAbandoned = errors.New("jetstream: a consumer was removed, since its server is silent")
 
-// Abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was made anew
-// since a time of the server's clock, so that what was asked of it before is lost. A new one hands out all
-// jobs again, and the claims tell, as with one that was lost. Several workers may find out at the
-// same time. Then one may remove the consumer that another has just made, which is no worse. If the stream's leader does not answer
-// either, the connection is silent, or there is an election. A stream on one server has its consumers there.
+// Abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was
+// made anew since a time of the server's clock, so that what was asked of it before is lost. A new one
+// hands out all jobs again, and the claims tell, as with one that was lost.
+//
+// First it asks for the consumer, a question that only its server answers, and then the stream's
+// leader. If that does not answer either, the connection is silent, or there is an election: the
+// consumer stays. A stream on one server has its consumers there, so nothing could be made
+// elsewhere.
+//
+// Several workers may find out at the same time. Then one may remove the consumer that another has just
+// made, which is no worse: its maker finds it gone, and makes one more.
 func (s *Stream) Abandon(ctx context.Context, consumer string, since time.Time) bool {
 	if s.Replicas == 1 {
 		return false

@@ -18,8 +18,9 @@ import (
 // change a stream at any time. So what counts is the stream as the server describes it: at Connect, and
 // with each poll.
 
-// The servers that the engine works with. Older ones than 2.12 know no atomic batches, and 2.12.7 has fixes
-// of security.
+// The servers that the engine works with. Older ones than 2.12 know no atomic batches, and 2.12.7
+// has fixes of security. Only the server of this connection is looked at. Others of a cluster may
+// be older: then the stream lacks what they passed over, and CheckSettings says so.
 var (
 	LeastServer  = [3]int{2, 12, 7}
 	LeastRestore = [3]int{2, 15, 0}
@@ -28,6 +29,7 @@ var (
 // errTooOld is that of a server that lacks what is needed.
 var errTooOld = errors.New("jetstream: the server is too old")
 
+// TooOld says which version is needed, and which the connected server has.
 func TooOld(nc *nats.Conn, least [3]int) error {
 	return fmt.Errorf("%w: this needs NATS %d.%d.%d, this server is %s", errTooOld, least[0], least[1], least[2], nc.ConnectedServerVersion())
 }
@@ -35,26 +37,17 @@ func TooOld(nc *nats.Conn, least [3]int) error {
 // CheckServer returns an error if the connected server is older than least. A version that cannot be
 // read is taken to be new enough, and the stream tells.
 func CheckServer(nc *nats.Conn, least [3]int) error {
-	text, _, _ := strings.Cut(nc.ConnectedServerVersion(), "-")
-	parts := strings.Split(text, ".")
-	if len(parts) != 3 {
-		return nil
-	}
 	var version [3]int
-	for i, part := range parts {
-		n, err := strconv.Atoi(part)
-		if err != nil {
-			return nil
-		}
-		version[i] = n
-	}
-	if slices.Compare(version[:], least[:]) < 0 {
+	_, err := fmt.Sscanf(nc.ConnectedServerVersion(), "%d.%d.%d", &version[0], &version[1], &version[2])
+	if err == nil && slices.Compare(version[:], least[:]) < 0 {
 		return TooOld(nc, least)
 	}
 	return nil
 }
 
-// AllowAll asks for all that the engine uses of a stream, and reports whether that changes something.
+// AllowAll asks for all that the engine uses of a stream, and reports whether that changes
+// something. A stream that an older server made lacks some of it, and an update by a newer one adds
+// that.
 func AllowAll(s *natsjs.StreamConfig) (changed bool) {
 	for _, allow := range []*bool{&s.AllowDirect, &s.AllowMsgTTL, &s.AllowAtomicPublish, &s.AllowRollup} {
 		changed = changed || !*allow
@@ -71,7 +64,9 @@ const leastConsumers = 16
 var errSettings = errors.New("jetstream: the stream's settings were changed")
 
 // CheckSettings returns an error that names all settings of a stream with which jobs are lost, or
-// do not run.
+// do not run. It changes none: an operator who has changed one may have a reason, and finds the
+// error of Add and Health. Settings that are not here, such as placement and compression, are the
+// operator's.
 func CheckSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
 	var wrong []string
 	check := func(is bool, name string, value any, want string) {
@@ -108,14 +103,8 @@ func CheckSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
 // troubleLasts is for how long a refused consumer is a trouble.
 const troubleLasts = 15 * time.Second
 
-// trouble is what keeps jobs from running, or loses them, while the engine goes on.
-type trouble struct {
-	settings error // nil: they are right
-	consumer error // that could not be made
-	at       time.Time
-}
-
-// LimitConsumers returns an error if the account may not have enough consumers.
+// LimitConsumers returns an error if the account may not have enough consumers. The limit of a
+// stream is one of its settings; both count.
 func LimitConsumers(most int) error {
 	if most > 0 && most < leastConsumers {
 		return fmt.Errorf("%w: the account's max_consumers is %d, a queue needs %d at least", driver.ErrInvalid, most, leastConsumers)
@@ -123,13 +112,16 @@ func LimitConsumers(most int) error {
 	return nil
 }
 
+// MetaVersion is the key of the data's version in a stream's metadata.
 const MetaVersion = "tickwheel-version"
 
 // versionAge is how long an answer of the server counts that has shown the version. Workers
 // poll more often.
 const versionAge = time.Second
 
-// VersionOf reads a stream's version. It returns ErrVersion for one that is higher than known.
+// VersionOf reads a stream's version. It returns ErrVersion for one that is higher than known, and
+// ErrStorage for one that it cannot read: to go on would be to write into the data of somebody
+// else.
 func VersionOf(text string, known int) (int, error) {
 	v, err := strconv.Atoi(text)
 	if err != nil || v < 1 {

@@ -1,11 +1,32 @@
-// Package stream is a client of one stream of a NATS server: it asks, reads, writes on conditions, removes, and pulls from
-// consumers. It knows servers that are silent, behind, full or deposed, denials, and streams that went back, were changed or
-// have a newer version. It knows no job, no bucket, and no subject but those of the server's API.
+// Package stream is a client of one stream of a NATS server: it asks, reads, writes on conditions,
+// removes, and pulls from consumers. It knows servers that are silent, behind, full or deposed,
+// denials, and streams that went back, were changed or have a newer version. It knows no job, no
+// bucket, and no subject but those of the server's API.
+//
+// A server may be slow, silent, deposed, or gone between a question and its answer, and without the
+// answer these are all the same. So all files here keep three rules:
+//
+//   - A read says from whom it may come: from any server, which may be behind; from the leader, which may
+//     be deposed without knowing it; or from one that has a certain write (LastSince).
+//   - A write that was not answered is durable.ErrUncertain, and is never repeated here. Only its caller
+//     knows how to find out.
+//   - No lock is held while a question is under way, and no call that has a context outlasts it.
+//
+// The files. Each uses only those that come after it.
+//
+//	commit.go, pull.go         writes, with what became of them; requests to consumers
+//	back.go                    finds out whether the stream went back
+//	stream.go                  Stream, and what answers have shown of the stream
+//	history.go, settings.go    the stream's past; the servers and settings that will do
+//	client.go                  questions and reads, and what the server's errors mean
+//	message.go, silent.go      what is written; questions that are asked again beside the first
+//	denied.go, conn.go         what the user may not do; a connection that no call waits for
 package stream
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -18,12 +39,15 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 )
 
-// Stream is a client that writes, and knows of its stream what answers have shown: whether it went back, has the
-// version and the settings that it must have, and how large it is. It knows no job.
+// Stream is a client that writes, and knows of its stream what answers have shown: whether it went
+// back, has the version and the settings that it must have, and how large it is. It knows no job.
 //
-// A write has no effect, or all of it: never a part, but in a server that is full and alone. Mu guards the fields
-// that answers set; those that are one number are atomic instead. Room and drop are set before the stream is
-// shared, and called without a lock.
+// A write has no effect, or all of it: never a part, but in a server that is full and alone. Mu
+// guards the fields that answers set; those that are one number are atomic instead. Room and drop
+// are set before the stream is shared, and called without a lock.
+//
+// What answers have shown is old by up to a poll. No write is refused here because of it, except
+// for a newer version. The history has a lock of its own, which is never held together with mu.
 type Stream struct {
 	*client
 	Clock   *clock.Clock
@@ -44,35 +68,41 @@ type Stream struct {
 	Bytes   atomic.Uint64 // as the last answer has said, and what was written from here since
 	Written atomic.Uint64 // bytes from here, in all
 
-	mu      sync.Mutex
-	synced  time.Time // when an answer has shown the rest
-	refusal error     // nil: the stream has a version that this engine knows
-	trouble trouble
+	mu       sync.Mutex
+	synced   time.Time // when an answer has shown the next two
+	refusal  error     // nil: the stream has a version that this engine knows
+	settings error     // nil: they are right
+
+	// A consumer could not be made, and when that was. That one was made later is not noted, so the
+	// error ends by time: a worker that has no other queue to make would keep it for ever.
+	consumer error
+	failed   time.Time
 }
 
-// New returns a stream of which nothing is known yet, also not its replicas. Version is the newest that the caller knows.
+// maxBatches are under way at once; the server takes 50 for a stream, from all clients together,
+// and is busy for the rest.
+const maxBatches = 8
+
+// New returns a stream of which nothing is known yet, also not its replicas. Version is the newest
+// that the caller knows. Until Info has succeeded once each write asks for the version first.
 func New(nc *Conn, d *Denials, api, name string, version int) *Stream {
 	return &Stream{client: &client{Conn: nc, API: api, Denials: d, Name: name}, batches: make(chan struct{}, maxBatches), Version: version}
 }
 
-// Info asks the stream's leader. It returns ErrVersion if the stream has a newer version.
+// Info asks the stream's leader. It returns ErrVersion if the stream has a newer version. With a
+// filter it also counts the messages of each subject, in as many requests as the server makes pages
+// of them: these are of different moments, so a subject that is new may be missing, and one that is
+// listed may be gone. An empty filter costs one request.
 func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 	total := Info{Subjects: map[string]uint64{}}
 	for {
 		var answer struct {
-			Total   int       `json:"total"`
-			Now     time.Time `json:"ts"`
-			Created time.Time `json:"created"`
+			natsjs.StreamInfo
+			Total   int `json:"total"` // subjects
 			Cluster struct {
 				Leader string `json:"leader"`
 				Since  string `json:"leader_since"`
 			} `json:"cluster"`
-			Config natsjs.StreamConfig `json:"config"`
-			State  struct {
-				Bytes    uint64            `json:"bytes"`
-				LastSeq  uint64            `json:"last_seq"`
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
 		}
 		request := map[string]any{}
 		if filter != "" {
@@ -85,20 +115,16 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		s.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
 		s.noteLeader(answer.Cluster.Leader + " " + answer.Cluster.Since)
 		s.Bytes.Store(answer.State.Bytes)
+		_, refusal := VersionOf(answer.Config.Metadata[MetaVersion], s.Version)
+		wrong := CheckSettings(&answer.Config, s.Name, s.Conn.MaxPayload())
 		s.mu.Lock()
-		s.synced = time.Now()
-		_, s.refusal = VersionOf(answer.Config.Metadata[MetaVersion], s.Version)
-		refusal := s.refusal
-		s.trouble.settings = CheckSettings(&answer.Config, s.Name, s.Conn.MaxPayload())
+		s.synced, s.refusal, s.settings = time.Now(), refusal, wrong
 		s.mu.Unlock()
 		if refusal != nil {
 			return total, refusal
 		}
-		total.Now, total.Leader = answer.Now, answer.Cluster.Leader
-		total.Last = answer.State.LastSeq
-		for s, n := range answer.State.Subjects {
-			total.Subjects[s] = n
-		}
+		total.Now, total.Leader, total.Last = answer.TimeStamp, answer.Cluster.Leader, answer.State.LastSeq
+		maps.Copy(total.Subjects, answer.State.Subjects)
 		if len(answer.State.Subjects) == 0 || len(total.Subjects) >= answer.Total {
 			return total, nil
 		}
@@ -120,8 +146,12 @@ func (s *Stream) Age() time.Duration {
 	return time.Since(s.synced)
 }
 
-// checkVersion returns an error before a write if the stream has a version that p does not
-// know. A server that does not answer does not take the write either.
+// checkVersion returns an error before a write if the stream has a version that is newer
+// than the one known. A server that does not answer does not take the write either.
+//
+// It asks only if nothing else has for versionAge. So a raised version stops all older programs
+// within that time, and a busy one pays nothing for it: its polls and adds have read the stream's
+// description already.
 func (s *Stream) checkVersion(ctx context.Context) error {
 	s.mu.Lock()
 	refusal, old := s.refusal, time.Since(s.synced) > versionAge
@@ -141,29 +171,28 @@ func (s *Stream) checkVersion(ctx context.Context) error {
 func (s *Stream) WrongSettings() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.trouble.settings
+	return s.settings
 }
 
-// Troubled returns it.
+// Troubled returns what keeps jobs from running, or loses them. Wrong settings come first: they
+// last until somebody changes them, while a consumer may be made at the next try.
 func (s *Stream) Troubled() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.trouble.settings != nil {
-		return s.trouble.settings
+	if s.settings == nil && time.Since(s.failed) < troubleLasts {
+		return s.consumer
 	}
-	if time.Since(s.trouble.at) < troubleLasts {
-		return s.trouble.consumer
-	}
-	return nil
+	return s.settings
 }
 
-// Now returns the server's time.
+// Now returns the server's time, as it was measured last and has gone on since: it asks nobody.
 func (s *Stream) Now() time.Time {
 	t, _ := s.Clock.Now()
 	return t
 }
 
-// ServerTime is the time of a message of the stream.
+// ServerTime is the time of a message of the stream, by the clock of the server that led it then.
+// Tests set that clock by Shift.
 func (s *Stream) ServerTime(t time.Time) time.Time {
 	if s.Shift != nil {
 		return s.Shift("", t)
@@ -172,22 +201,75 @@ func (s *Stream) ServerTime(t time.Time) time.Time {
 }
 
 // CheckDisk returns ErrFull while the disk has no room. The server must not be asked for a write
-// then: one that fails for want of room is the last that the stream takes.
+// then: one that fails for want of room is the last that the stream takes. Only a server in this
+// process has a disk that can be looked at; elsewhere this costs nothing.
 func (s *Stream) CheckDisk() error {
-	if s.Free == nil {
-		return nil
-	}
-	if _, err := s.Free(); errors.Is(err, driver.ErrFull) {
-		return err
+	if s.Free != nil {
+		if _, err := s.Free(); errors.Is(err, driver.ErrFull) {
+			return err
+		}
 	}
 	return nil
 }
 
-// LastsOf returns the last message of each subject that a filter selects, however many.
+// LastsOf returns the last message of each subject that a filter selects, however many. One read
+// with the filter would do for up to maxAnswer of them; here the leader lists the subjects first,
+// and they are read in pages.
 func (s *Stream) LastsOf(ctx context.Context, filter string) (map[string]Message, error) {
 	info, err := s.Info(ctx, filter)
 	if err != nil {
 		return nil, err
 	}
 	return s.Lasts(ctx, slices.Collect(maps.Keys(info.Subjects)))
+}
+
+// Past returns how often the stream went back, and by what that was noticed the last time.
+func (s *Stream) Past() (backs int64, how string) {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	return s.history.backs, s.history.how
+}
+
+// Backs returns how often the stream went back.
+func (s *Stream) Backs() int64 { return s.history.now().backs }
+
+// learnSequence takes over what an answer says: that the stream had the sequence before at least
+// when the question came, and now has the sequence now.
+func (s *Stream) learnSequence(was moment, before, now uint64) {
+	if before < was.high {
+		s.WentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.Name, was.high, now))
+		return
+	}
+	h := &s.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.backs == was.backs {
+		h.high = max(h.high, now)
+	}
+}
+
+// WentBack notes that the stream went back, and drops what is cached, unless that was done since
+// backs: several answers may show it at one time, and the first one counts. The sequence now is the
+// highest that is known of the stream as it is, 0 if none is.
+func (s *Stream) WentBack(backs int64, now uint64, how string) {
+	if !s.history.restart(backs, now, how) {
+		return
+	}
+	s.mu.Lock()
+	s.synced = time.Time{} // read before the next poll, or job that is added
+	s.mu.Unlock()
+	for _, f := range s.Drop {
+		f()
+	}
+}
+
+// saw learns from what the server says of the stream: when it was made, and its last sequence. The
+// latter counts on one replica only: of several servers one that was deposed may answer, which has
+// less than was written since.
+func (s *Stream) saw(was moment, created int64, last uint64) {
+	if before := s.created.Swap(created); before != 0 && before != created {
+		s.WentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.Name))
+	} else if s.Replicas == 1 {
+		s.learnSequence(was, last, last)
+	}
 }

@@ -58,7 +58,7 @@ func New(nc *Conn, d *Denials, api, name string, version int) *Stream {
 // Info asks the stream's leader. It returns ErrVersion if the stream has a newer version.
 func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 	total := Info{Subjects: map[string]uint64{}}
-	for {
+	for offset := 0; ; {
 		var answer struct {
 			Total   int       `json:"total"`
 			Now     time.Time `json:"ts"`
@@ -76,7 +76,7 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		}
 		request := map[string]any{}
 		if filter != "" {
-			request["subjects_filter"], request["offset"] = filter, len(total.Subjects)
+			request["subjects_filter"], request["offset"] = filter, offset
 		}
 		was := s.history.now()
 		if err := s.Ask(ctx, "STREAM.INFO."+s.Name, request, &answer); err != nil {
@@ -99,7 +99,8 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		for s, n := range answer.State.Subjects {
 			total.Subjects[s] = n
 		}
-		if len(answer.State.Subjects) == 0 || len(total.Subjects) >= answer.Total {
+		offset += len(answer.State.Subjects) // some may be known: others came before them meanwhile
+		if len(answer.State.Subjects) == 0 || offset >= answer.Total {
 			return total, nil
 		}
 	}

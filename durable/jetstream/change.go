@@ -48,7 +48,7 @@ func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok boo
 		case s.fate == claimed || s.fate.final():
 			return c.ifStands(ctx, c.readingOf(&holder{job: a, at: at, forward: forward, s: s}), nil)
 		}
-		if driver.MayRetain(a.id) {
+		if driver.MayRetain(a.id) || at.version > 0 { // another job with a Retain may have gone into it
 			ok, err = c.cancelKept(ctx, &holder{job: a, at: at, forward: forward, s: s}, token)
 			return err == nil, err
 		}

@@ -275,7 +275,7 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 // that. [ErrNotFound] without ErrEnded: the Ref is empty, is not valid, or is not one of this queue.
 // If ctx ends first, Await returns its cause, and [ErrClosed] if the Queue is closed first.
 //
-// Await returns at once if this Queue runs, cancels or replaces the job. Otherwise it returns about a second
+// Await returns at once if this Queue runs the job, cancels it, or replaces it under its key. Otherwise it returns about a second
 // after the end of a job that was due, and at most about 30 s after the end of a job that was not, such as a
 // Cancel by another process. While the engine does not answer, Await waits, and logs that. A handler that
 // awaits its own job waits until its context ends.

@@ -271,3 +271,21 @@ func retainRedriven(t *testing.T, s Store) {
 	require.False(t, ok)
 	r.cancelKey("k", false)
 }
+
+// A job whose worker died, and that a newer one of its key has superseded since, is kept as done, with the attempt that has begun.
+func retainTakenOver(t *testing.T, s Store) {
+	r, e := open(t, s.Open(t)).handle(kind, nil), s.Open(t)
+	w := newCrashing(t, e, "dies")
+	job := durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Retain: time.Hour}
+	one := r.add(job)[0]
+	w.granted(w.take(one))
+	w.stop()
+	two := r.add(job)[0]
+	r.start()
+	r.awaitEnded(two, durable.Done)
+	r.ok(w.Close(within(t)))
+	r.ok(e.Close())
+	info := r.awaitEnded(one, durable.Done)
+	require.Zero(t, info.Began, "here, by the worker that ended it")
+	require.Equal(t, 1, info.Attempt)
+}

@@ -282,8 +282,8 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 //
 // All calls of a Queue share one poll, which reads the states of thousands of jobs with one request. A job that is
 // due is read after 50 ms, and then less often, down to once a second. A job that is not due is read when it
-// is due, and every 30 s. The poll spends at most a tenth of its time on requests. It ends with the
-// last call. A job that is not awaited costs nothing.
+// is due, and every 30 s. The poll spends at most about a tenth of its time on requests, unless these take longer than a
+// second. It ends with the last call. A job that is not awaited costs nothing.
 func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
 	if ctx.Err() != nil {
 		return Info{}, context.Cause(ctx)

@@ -37,6 +37,7 @@ type awaits struct {
 	hurried []Ref         // to be read now
 	wake    chan struct{} // of one element, for the goroutine: hurried is not empty
 	next    time.Time     // the earliest next of a job, or earlier
+	took    time.Duration // the last reading, for each of its jobs
 	stop    context.CancelFunc
 	said    worker.Rarely
 }
@@ -190,12 +191,13 @@ func (w *awaits) read(ctx context.Context, refs []Ref) {
 		return // the jobs are another poll's
 	}
 	now := time.Now()
+	least := w.leastPause(now.Sub(began), len(refs))
 	for i, r := range refs {
 		a := w.jobs[r]
 		switch err := errs[i]; {
 		case a == nil:
 		case err == nil && !hasEnded(all[i].State):
-			w.again(a, all[i], now, 10*now.Sub(began))
+			w.again(a, all[i], now, least)
 		case err == nil || errors.Is(err, ErrNotFound) || worker.ForGood(err):
 			a.info, a.err = infos[i], err
 			close(a.ended)
@@ -207,6 +209,15 @@ func (w *awaits) read(ctx context.Context, refs []Ref) {
 			w.again(a, driver.Progress{}, now, awaitMost)
 		}
 	}
+}
+
+// leastPause returns ten times as long as the reading of so many jobs takes: as this one, or as the one before, if that took less
+// for each job. So one answer that comes late, as while a server starts again, puts nothing off. w.mu is held.
+func (w *awaits) leastPause(took time.Duration, jobs int) time.Duration {
+	each := took / time.Duration(jobs)
+	usual := min(each, w.took)
+	w.took = each
+	return min(10*usual*time.Duration(jobs), awaitTimeout)
 }
 
 // describe finds how jobs ended that may be kept. A dead one may have been redriven since, and has then not ended.

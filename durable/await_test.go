@@ -24,6 +24,7 @@ import (
 type asked struct {
 	driver.Engine
 	progress, jobs, gets atomic.Int64
+	slow                 atomic.Int64 // the nanoseconds that the next answer takes
 	failing              atomic.Bool
 }
 
@@ -32,6 +33,7 @@ var errUnheard = errors.New("no answer")
 func (e *asked) Progress(ctx context.Context, refs []driver.Ref) ([]driver.Progress, []error) {
 	e.progress.Add(1)
 	e.jobs.Add(int64(len(refs)))
+	time.Sleep(time.Duration(e.slow.Swap(0)))
 	all, errs := e.Engine.Progress(ctx, refs)
 	for i := range errs {
 		if e.failing.Load() {
@@ -205,6 +207,26 @@ func TestAwaitTellsSoon(t *testing.T) {
 		wg.Wait()
 		require.Less(t, took[0], time.Hour+200*time.Millisecond, "the end is stored 50 ms after the handler returned")
 		require.Less(t, took[1], time.Hour+1500*time.Millisecond)
+	})
+}
+
+// An answer that takes long, as while a server starts again, does not put off the next reading.
+func TestAwaitAfterASlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, at := range []time.Duration{0, time.Hour - 10*time.Second} {
+			q, other, e := twoQueues(t, &bytes.Buffer{})
+			ref, err := q.Add(t.Context(), durable.Job{Kind: "slow"})
+			require.NoError(t, err)
+			began := time.Now()
+			slow := func() { e.slow.Store(int64(9 * time.Second)) }
+			if at == 0 {
+				slow()
+			}
+			time.AfterFunc(at, slow)
+			_, err = other.Await(t.Context(), ref)
+			require.ErrorIs(t, err, durable.ErrEnded)
+			require.Less(t, time.Since(began), time.Hour+2500*time.Millisecond)
+		}
 	})
 }
 

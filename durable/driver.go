@@ -110,7 +110,7 @@ const (
 	Waiting  = driver.Waiting       // Waits for its time, for its next attempt, or for a worker.
 	Running  = driver.Running       // A worker has claimed it.
 	Dead     = driver.Dead          // Its last attempt failed, or its handler discarded it.
-	Done     = driver.StateDone     // Its handler returned nil, or a newer job of its key superseded it.
+	Done     = driver.StateDone     // Its handler returned nil, a newer job of its key superseded it, or MissedSkip or MissedEach left it out.
 	Canceled = driver.StateCanceled // Cancel ended it, while it waited or ran.
 )
 

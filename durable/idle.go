@@ -35,7 +35,7 @@ type Ran struct {
 //   - jobs that another worker has claimed, also one that died less than its lease ago.
 //
 // It checks the store when it begins, and then every 50 ms, or after ten times as long as a check
-// takes, and returns after two checks that found nothing. While an attempt of this Queue runs, a
+// takes, 5 s at most, and returns after two checks that found nothing. While an attempt of this Queue runs, a
 // check reads nothing. Otherwise it reads the due jobs of each kind with a handler, up to the first
 // one that it can run. On a cluster of NATS a job may be left out that was added in the last moment
 // before the return.
@@ -78,6 +78,7 @@ func (q *Queue) RunUntilIdle(ctx context.Context, ahead time.Duration) (Ran, err
 
 const (
 	idleEvery = 50 * time.Millisecond
+	idleMost  = 5 * time.Second // or one check that waits for a server would put the next off for long
 	idlePage  = 100
 
 	// idlePast is how far after its due time a listing may have a job.
@@ -106,7 +107,7 @@ func (w *idleWatch) await(ctx context.Context) bool {
 			return false
 		case <-w.q.closed.Done():
 			return false
-		case <-time.After(max(idleEvery, 10*time.Since(began))):
+		case <-time.After(min(max(idleEvery, 10*time.Since(began)), idleMost)):
 		}
 	}
 }

@@ -128,3 +128,25 @@ func TestIdlePanics(t *testing.T) {
 	defer q.Close()
 	require.PanicsWithValue(t, "durable: Run: no handler: call Handle first", func() { _, _ = q.RunUntilIdle(t.Context(), 0) })
 }
+
+// A check that takes long, as while a server starts again, does not put the next one off for much longer.
+func TestIdleAfterASlowCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		e := &hooked{Engine: memory.New(nil).Open(), page: func(durable.State) bool {
+			if first {
+				time.Sleep(20 * time.Second)
+			}
+			first = false
+			return false
+		}}
+		q, err := durable.Open(t.Context(), e)
+		require.NoError(t, err)
+		defer q.Close()
+		q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+		began := time.Now()
+		_, err = q.RunUntilIdle(t.Context(), 0)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), 30*time.Second)
+	})
+}

@@ -275,15 +275,15 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 // that. [ErrNotFound] without ErrEnded: the Ref is empty, is not valid, or is not one of this queue.
 // If ctx ends first, Await returns its cause, and [ErrClosed] if the Queue is closed first.
 //
-// Await returns at once if this Queue runs, cancels or replaces the job. Otherwise it returns about a second
+// Await returns at once if this Queue runs the job, cancels it, or replaces it under its key. Otherwise it returns about a second
 // after the end of a job that was due, and at most about 30 s after the end of a job that was not, such as a
 // Cancel by another process. While the engine does not answer, Await waits, and logs that. A handler that
 // awaits its own job waits until its context ends.
 //
 // All calls of a Queue share one poll, which reads the states of thousands of jobs with one request. A job that is
 // due is read after 50 ms, and then less often, down to once a second. A job that is not due is read when it
-// is due, and every 30 s. The poll spends at most a tenth of its time on requests. It ends with the
-// last call. A job that is not awaited costs nothing.
+// is due, and every 30 s. The poll spends at most about a tenth of its time on requests, unless these take longer than a
+// second. It ends with the last call. A job that is not awaited costs nothing.
 func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
 	if ctx.Err() != nil {
 		return Info{}, context.Cause(ctx)

@@ -191,8 +191,12 @@ func (w *why) state(ctx context.Context) error {
 				j.Worker, j.Attempt, timeoutIn(j), w.at(j.Due), w.at(w.Until))
 			return nil
 		}
-		w.is(CauseLost, "Worker %s has claimed it for attempt %d, and its lease has ended: %s. The next free worker with a handler for %q takes the job over.",
-			j.Worker, j.Attempt, w.at(w.Until), j.Job.Kind)
+		ended := "its lease has ended: " + w.at(w.Until)
+		if w.Until.IsZero() {
+			ended = "is there no more"
+		}
+		w.is(CauseLost, "Worker %s has claimed it for attempt %d, and %s. The next free worker with a handler for %q takes the job over.",
+			j.Worker, j.Attempt, ended, j.Job.Kind)
 	}
 	return nil
 }

@@ -183,8 +183,8 @@ func cancel(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 			results[i].Why = "it has ended, or was canceled before"
 		case err == nil && info.State == durable.Running:
 			results[i].Why = "it runs"
-		case err == nil && info.State == durable.Dead:
-			results[i].Why = "it is dead"
+		case err == nil && info.Ended():
+			results[i].Why = "it is " + info.State.String()
 		}
 	}
 	return results, err

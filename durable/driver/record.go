@@ -77,10 +77,10 @@ func (r *Record) IsOccurrence() bool {
 	return r.Schedule != "" && r.Key == OccurrenceKey(r.Schedule)
 }
 
-// Info describes the job of a record that is kept.
+// Info describes the job of a record that is kept. A state that has not ended stays, whatever the record says.
 func (r *Record) Info(ref Ref, state State) Info {
 	i := Info{Ref: ref, Job: r.kept(), State: state, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}
-	if e := r.Ending; e != nil {
+	if e := r.Ending; e != nil && state.Ended() {
 		i.State, i.Began, i.End, i.Worker = e.State, e.Began, e.Ended, e.Worker
 	}
 	return i
@@ -113,7 +113,7 @@ func (r *Record) SetID(id string) {
 }
 
 // MayRetain reports whether the job of an ID may have a Retain. It is false for a job without one into which
-// another with a Retain has gone (GoInto).
+// another with a Retain has gone (GoInto), whose Version is not 0.
 func MayRetain(id string) bool { return strings.HasSuffix(id, retainedID) }
 
 // kept returns the job without the fields that are for Insert only.

@@ -19,7 +19,7 @@ const (
 	Waiting       State = iota + 1 // Waits for its time, for its next attempt, or for a worker.
 	Running                        // A worker has claimed it.
 	Dead                           // Its last attempt failed, or its handler discarded it.
-	StateDone                      // Its handler returned nil, or a newer job of its key superseded it.
+	StateDone                      // Its handler returned nil, a newer job of its key superseded it, or MissedSkip or MissedEach left it out.
 	StateCanceled                  // Cancel ended it, while it waited or ran.
 )
 

@@ -186,6 +186,11 @@ func awaitRetained(t *testing.T, s Store) {
 			require.Equal(t, want, q.info(q.Await(within(t), refs[i])).State)
 		}
 	}
+	progress, errs := r.engine.Progress(within(t), refs)
+	for i, p := range progress {
+		r.ok(errs[i])
+		require.True(t, p.State.Ended(), "%v", p.State)
+	}
 	r.delete(refs[0])
 	_, err := other.Await(within(t), refs[0])
 	require.ErrorIs(t, err, durable.ErrEnded)

@@ -230,3 +230,34 @@ func cooldownAfterResume(t *testing.T, s Store) {
 		b.resume(what)
 	}
 }
+
+// A cooldown is stored though the job of its handler was canceled, or the attempt was cut off, as its worker ends.
+func cooldownOfTheInterrupted(t *testing.T, s Store) {
+	begun := make(chan bool, 1)
+	h := func(ctx context.Context, _ *durable.Attempt) error {
+		begun <- true
+		<-ctx.Done()
+		return durable.Cooldown(time.Hour, ctx.Err())
+	}
+	a, b := open(t, s.Open(t), steady, durable.WithGrace(time.Millisecond)).handle(kind, h).start(), open(t, s.Open(t), steady)
+	ref := a.add(durable.Job{Kind: kind})[0]
+	<-begun
+	_, err := a.CancelRunning(within(t), ref)
+	a.ok(err)
+	a.awaitGone(ref)
+	require.Len(t, b.cooled(), 1)
+	b.resume(durable.Pausable{Kind: kind})
+
+	for _, job := range []durable.Job{{Kind: kind}, {Kind: kind, Key: "k", FreeWhenBegun: true}} {
+		ref = a.add(job)[0]
+		<-begun
+		a.drain()
+		require.Len(t, b.cooled(), 1)
+		info := b.get(ref)
+		require.Equal(t, durable.Waiting, info.State)
+		require.Zero(t, info.Attempt)
+		b.cancel(ref, true, "it waits")
+		b.resume(durable.Pausable{Kind: kind})
+		a.start()
+	}
+}

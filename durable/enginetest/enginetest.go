@@ -159,9 +159,9 @@ var cases = []testCase{
 
 	{"LimitClaims", limitClaims}, {"FlowControlStored", flowControlStored}, {"Confirms", confirms}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
 	{"LimitPerLane", limitPerLane}, {"LimitRate", limitRate}, {"Pauses", pauses}, {"PausedTwice", pausedTwice},
-	{"Retain", retain}, {"RetainCancel", retainCancel}, {"RetainKey", retainKey}, {"RetainSchedule", retainSchedule}, {"RetainAtomic", retainAtomic},
+	{"Retain", retain}, {"RetainCancel", retainCancel}, {"RetainKey", retainKey}, {"RetainSchedule", retainSchedule}, {"RetainAtomic", retainAtomic}, {"RetainOver", retainOver}, {"RetainFilled", retainFilled}, {"RetainRedriven", retainRedriven}, {"RetainTakenOver", retainTakenOver},
 	{"PauseForClaims", pauseForClaims}, {"PauseForEnds", pauseForEnds}, {"Cooldown", cooldown}, {"CooldownsOverlap", cooldownsOverlap},
-	{"CooldownAfterResume", cooldownAfterResume},
+	{"CooldownAfterResume", cooldownAfterResume}, {"CooldownOfTheInterrupted", cooldownOfTheInterrupted},
 	{"LanesTakeTurns", lanesTakeTurns}, {"LanesInOrder", lanesInOrder}, {"LimitChanged", limitChanged}, {"LimitRaised", limitRaised},
 	{"LimitDeath", limitDeath}, {"LimitOrphan", limitOrphan}, {"LimitAlone", limitAlone},
 	{"LimitSlowReturn", limitSlowReturn}, {"LimitRateAnswerLost", limitRateAnswerLost},

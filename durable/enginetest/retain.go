@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,6 +161,11 @@ func retainSchedule(t *testing.T, s Store) {
 	}
 	r.ok(r.DeleteSchedule(within(t), "s"))
 	require.Empty(t, r.matching(durable.Filter{State: durable.Canceled}), "what a change replaces leaves nothing")
+
+	r.schedule("later", "@every 1h", durable.Job{Kind: kind, Retain: time.Hour})
+	ref := r.lookup(driver.OccurrenceKey("later")).Ref
+	r.cancel(ref, true, "it waits")
+	r.awaitEnded(ref, durable.Canceled)
 }
 
 // The record of the end and the end of the claim are one commit: an end that is late, or is repeated after another worker has ended the job, records nothing.
@@ -185,4 +191,101 @@ func retainAtomic(t *testing.T, s Store) {
 		}
 	}
 	require.Equal(t, "b", r.awaitEnded(ref, durable.Done).Worker)
+}
+
+// A job whose Retain is over is in no listing, and no call finds it, also the first that looks for it since.
+func retainOver(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady, durable.WithRetention(time.Second)).handle(kind, nil).handle("dies", fails(durable.Discard(errTest))).start()
+	over := func(n int64) {
+		await(t, "they have ended", func() bool { return r.Stats().Done+r.Stats().Dead == n })
+		time.Sleep(1500 * time.Millisecond) // a server may count in seconds
+		r.awaitGone(r.add(durable.Job{Kind: kind, Retain: time.Second, After: time.Second})[0])
+	}
+	short := []durable.Job{{Kind: kind, Retain: time.Second}, {Kind: "dies", Retain: time.Second}, {Kind: kind, Retain: time.Microsecond}}
+	r.add(short...)
+	over(3)
+	require.Empty(t, r.matching(durable.Filter{}))
+	r.add(short...)
+	over(7)
+	require.Empty(t, r.listed(durable.Filter{}, 3))
+	refs := r.add(short...)
+	over(11)
+	for _, ref := range refs {
+		r.cancel(ref, false, "it has ended")
+		require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound)
+		require.ErrorIs(t, r.Delete(within(t), ref), durable.ErrNotFound)
+		_, err := r.Await(within(t), ref)
+		require.ErrorIs(t, err, durable.ErrEnded)
+		_, err = r.Why(within(t), ref)
+		require.ErrorIs(t, err, durable.ErrNotFound)
+	}
+}
+
+// A job that goes into one which is due has its own Retain from then on, also if it is canceled.
+func retainFilled(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady)
+	keeps := durable.Job{Kind: kind, Retain: time.Hour, OnKey: durable.Replace}
+	leaves := durable.Job{Kind: kind, OnKey: durable.Replace}
+	for key, jobs := range map[string][2]durable.Job{"keeps": {leaves, keeps}, "leaves": {keeps, leaves}} {
+		jobs[0].Key, jobs[1].Key = key, key
+		ref := r.add(jobs[0])[0]
+		require.Equal(t, ref, r.add(jobs[1])[0])
+		r.cancel(ref, true, "it waits")
+		if key == "leaves" {
+			r.isGone(ref)
+			continue
+		}
+		require.Equal(t, durable.Canceled, r.get(ref).State)
+	}
+}
+
+// A job with a Retain that is dead waits again after Redrive, with nothing of its end, and is kept once after the next.
+func retainRedriven(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady)
+	var fine atomic.Bool
+	r.handle(kind, func(context.Context, *durable.Attempt) error {
+		if fine.Load() {
+			return nil
+		}
+		return durable.Discard(errTest)
+	}).start()
+	ref := r.add(durable.Job{Kind: kind, Key: "k", Retain: time.Hour, Payload: []byte("p")})[0]
+	r.awaitEnded(ref, durable.Dead)
+	fine.Store(true)
+	r.pause(durable.Pausable{Kind: kind})
+	r.redrive(ref)
+	info := r.get(ref)
+	require.Equal(t, durable.Waiting, info.State)
+	require.Zero(t, info.Began)
+	require.Zero(t, info.End)
+	require.Equal(t, "p", string(info.Job.Payload))
+	require.Equal(t, ref, r.lookup("k").Ref)
+	r.resume(durable.Pausable{Kind: kind})
+	w := <-r.waits(within(t), ref)
+	r.ok(w.err)
+	require.Equal(t, durable.Done, w.info.State)
+	r.awaitEnded(ref, durable.Done)
+	require.Empty(t, r.matching(durable.Filter{State: durable.Dead}))
+	ok, err := r.CancelRunning(within(t), ref)
+	r.ok(err)
+	require.False(t, ok)
+	r.cancelKey("k", false)
+}
+
+// A job whose worker died, and that a newer one of its key has superseded since, is kept as done, with the attempt that has begun.
+func retainTakenOver(t *testing.T, s Store) {
+	r, e := open(t, s.Open(t)).handle(kind, nil), s.Open(t)
+	w := newCrashing(t, e, "dies")
+	job := durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Retain: time.Hour}
+	one := r.add(job)[0]
+	w.granted(w.take(one))
+	w.stop()
+	two := r.add(job)[0]
+	r.start()
+	r.awaitEnded(two, durable.Done)
+	r.ok(w.Close(within(t)))
+	r.ok(e.Close())
+	info := r.awaitEnded(one, durable.Done)
+	require.Zero(t, info.Began, "here, by the worker that ended it")
+	require.Equal(t, 1, info.Attempt)
 }

@@ -133,9 +133,8 @@ func whyClock(p *plant) {
 	p.ok(err)
 	defer q.Close()
 	for after, want := range map[time.Duration]durable.Cause{0: durable.CauseClock, time.Hour: durable.CauseNotDue} {
-		got, err := q.Why(within(p.t), p.due(durable.Job{After: after}))
-		p.ok(err)
-		require.Equal(p.t, want, got.Cause, got.Text)
+		ref := p.due(durable.Job{After: after}) // maybe by a clock that is a moment ahead of this machine's
+		got := p.reason(want, func(ctx context.Context) (durable.Reason, error) { return q.Why(ctx, ref) })
 		require.True(p.t, got.Until.Equal(got.Job.Due))
 		require.WithinDuration(p.t, time.Now().Add(-2*time.Hour), got.Now, patience)
 	}

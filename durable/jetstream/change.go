@@ -52,9 +52,16 @@ func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok boo
 			return true, err
 		case h.s.fate == claimed || !h.alive:
 			return c.ifStands(ctx, c.readingOf(&h), nil)
-		case driver.MayRetain(a.id):
-			ok, err = c.cancelKept(ctx, &h, token)
-			return err == nil, err
+		}
+		if driver.MayRetain(a.id) || h.at.version > 0 { // another job with a Retain may have gone into it
+			r, m, g, err := c.cancelGroup(ctx, &h)
+			if err != nil {
+				return false, err
+			}
+			if r.Retain > 0 {
+				ok, err = c.cancelKept(ctx, &h, &r, m, g, token)
+				return err == nil, err
+			}
 		}
 		end := status{fate: canceled, token: token}
 		written, err := c.WriteSeq(ctx, stream.Write{Subject: c.fateSubject(h.at), Data: end.encode(), Last: stream.Seq(h.s.seq)})
@@ -69,23 +76,17 @@ func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok boo
 	return ok, err
 }
 
-// cancelKept is a try of cancel for a job that may have a Retain. The record is written in
-// the commit of the status, on the condition that the bucket is open, so that it replaces
-// no other.
+// cancelKept is a try of cancel for a job with a Retain, by its cancelGroup. The record is
+// written in the commit of the status, on the condition that the bucket is open, so that it
+// replaces no other.
 //
 // Any other job is canceled without its record, so its payload is not sent. The mark need
 // not be read after this write: the commit has it as a condition, or replaces a status that
 // says as much.
-func (c *changes) cancelKept(ctx context.Context, h *holder, token string) (bool, error) {
-	r, m, g, err := c.cancelGroup(ctx, h)
-	if err != nil {
-		return false, err
-	}
+func (c *changes) cancelKept(ctx context.Context, h *holder, r *driver.Record, m stream.Message, g stream.Group, token string) (bool, error) {
 	g[0].Data = status{fate: canceled, token: token, attempt: h.s.attempt}.encode()
-	if r.Retain > 0 {
-		r.End(driver.CanceledAt(c.Now()))
-		g = append(g, c.records.endedWrite(&r, m.Data, r.Retain))
-	}
+	r.End(driver.CanceledAt(c.Now()))
+	g = append(g, c.records.endedWrite(r, m.Data, r.Retain))
 	if err := c.Write(ctx, statusLast(g)...); err != nil {
 		return false, err
 	}

@@ -21,6 +21,14 @@ type reader struct{ *db }
 // states are those of the column, by durable's. Ended jobs are not shown.
 var states = map[driver.State]int16{0: -1, driver.Waiting: 0, driver.Running: 1, driver.Dead: 2, driver.StateDone: 4, driver.StateCanceled: 5}
 
+// stateOf is the reverse of states, for the jobs that are shown: the column has 3 for a job that has ended.
+func stateOf(column int16) driver.State {
+	if column > 3 {
+		column--
+	}
+	return driver.Waiting + driver.State(column)
+}
+
 // byMeta has the index on meta be used, which gives a bitmap, rather than all of the table
 // or of its ids be read.
 const byMeta = "select set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
@@ -74,7 +82,7 @@ func (r *reader) Progress(ctx context.Context, refs []driver.Ref) ([]driver.Prog
 		var due time.Time
 		err := row.Scan(&id, &state, &due)
 		for _, i := range indices[id] {
-			all[i] = driver.Progress{State: driver.Waiting + driver.State(state), Due: due}
+			all[i] = driver.Progress{State: stateOf(state), Due: due}
 		}
 		return struct{}{}, err
 	}, r.progress, []any{ids}, hot)
@@ -137,7 +145,7 @@ func (r *reader) info(row pgx.CollectableRow, rest ...any) (driver.Info, error) 
 	if key != nil {
 		rec.Key = *key
 	}
-	i := rec.Info(r.refOf(id), driver.Waiting+driver.State(state)) // what is retained has its state in its Ending
+	i := rec.Info(r.refOf(id), stateOf(state))
 	if worker != nil {
 		i.Worker = *worker
 	}

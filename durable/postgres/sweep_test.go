@@ -74,3 +74,17 @@ func TestSweep(t *testing.T) {
 	}
 	require.Equal(t, []string{"dead", "young"}, left())
 }
+
+// A pass removes all retained jobs whose time is over, however many have ended in the time between two passes.
+func TestExpireMany(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e, pool := s.open(t), s.pool(t)
+	_, err := pool.Exec(t.Context(), "insert into "+s.schema+`.job (due, born, at, version, attempt, max_attempts, state, retain, id, kind, schedule, last_error, payload)
+		select now() - interval '1 second', now(), now(), 0, 1, 1, 4, 1, '00000000000.' || n, 'k' || n % 2, '', '', '' from generate_series(1, 20001) as n`)
+	require.NoError(t, err)
+	e.Expire(t.Context())
+	var left int
+	require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from "+s.schema+".job").Scan(&left))
+	require.Zero(t, left)
+}

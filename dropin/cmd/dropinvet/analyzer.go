@@ -3,7 +3,6 @@ package main
 import (
 	"go/ast"
 	"go/types"
-	"slices"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/analysis/passes/ctrlflow"
@@ -72,14 +71,13 @@ func (p *checker) function(body *ast.BlockStmt, graph *cfg.CFG) {
 			return false
 		}
 		left, right := assignment(n)
-		if len(right) != 1 {
-			return true
-		}
-		switch name := p.madeBy(right[0]); {
-		case len(left) == 2 && p.isCancel(right[0]):
-			p.cancel(body, graph, n, left[1], name)
-		case len(left) == 1 && (name == "NewTicker" || name == "NewTimer"):
-			p.timer(body, left[0], name)
+		for i, made := range right {
+			switch name := p.madeBy(made); {
+			case len(left) == 2 && len(right) == 1 && p.isCancel(made):
+				p.cancel(body, graph, n, left[1], name)
+			case len(left) == len(right) && (name == "NewTicker" || name == "NewTimer"):
+				p.timer(body, left[i], name)
+			}
 		}
 		return true
 	})
@@ -118,7 +116,7 @@ func (p *checker) cancel(body *ast.BlockStmt, graph *cfg.CFG, made ast.Node, lef
 	switch {
 	case id.Name == "_":
 		p.Reportf(left.Pos(), "the cancel function of %s is dropped: the wheel holds the context until its deadline", name)
-	case v != nil && graph != nil && p.canReturn(graph, made, v):
+	case v != nil && graph != nil && !p.isCaptured(body, made, v) && p.canReturn(graph, made, v):
 		p.Reportf(left.Pos(), "the cancel function of %s is not used on all paths: the wheel holds the context until its deadline", name)
 	}
 }
@@ -132,13 +130,27 @@ func (p *checker) local(id *ast.Ident, body *ast.BlockStmt) *types.Var {
 	return v
 }
 
-// canReturn reports whether a path leads from a statement to a return without a use of v.
+// isCaptured reports whether a function that was written before a statement uses v, such as a deferred one: it may run later.
+func (p *checker) isCaptured(body *ast.BlockStmt, made ast.Node, v *types.Var) (is bool) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		if f, ok := n.(*ast.FuncLit); ok && f.Pos() < made.Pos() {
+			used, _ := p.uses(f, v)
+			is = is || used
+		}
+		return !is
+	})
+	return is
+}
+
+// canReturn reports whether a path leads from a statement to a return, or to another value of v, without a use of v.
 func (p *checker) canReturn(graph *cfg.CFG, made ast.Node, v *types.Var) bool {
 	seen := map[*cfg.Block]bool{}
 	var walk func(b *cfg.Block, nodes []ast.Node) bool
 	walk = func(b *cfg.Block, nodes []ast.Node) bool {
-		if slices.ContainsFunc(nodes, func(n ast.Node) bool { return p.uses(n, v) }) {
-			return false
+		for _, n := range nodes {
+			if used, replaced := p.uses(n, v); used || replaced {
+				return !used
+			}
 		}
 		if b.Return() != nil {
 			return true
@@ -163,13 +175,22 @@ func (p *checker) canReturn(graph *cfg.CFG, made ast.Node, v *types.Var) bool {
 	return false
 }
 
-func (p *checker) uses(n ast.Node, v *types.Var) (found bool) {
+// uses reports whether a node uses v, and whether it gives v another value.
+func (p *checker) uses(n ast.Node, v *types.Var) (used, replaced bool) {
+	given := map[*ast.Ident]bool{}
+	if assign, ok := n.(*ast.AssignStmt); ok {
+		for _, left := range assign.Lhs {
+			if id, ok := left.(*ast.Ident); ok && p.TypesInfo.Uses[id] == v {
+				given[id] = true
+			}
+		}
+	}
 	ast.Inspect(n, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
-		found = found || ok && p.TypesInfo.Uses[id] == v
-		return !found
+		used = used || ok && p.TypesInfo.Uses[id] == v && !given[id]
+		return !used
 	})
-	return found
+	return used, len(given) > 0
 }
 
 // timer reports a Ticker or Timer that the function only receives from.
@@ -232,11 +253,14 @@ func isInLoop(c inspector.Cursor) bool {
 // zones reports assignments to the zones of dropin/time.
 func (p *checker) zones(s *ast.AssignStmt) {
 	for _, left := range s.Lhs {
-		selector, ok := ast.Unparen(left).(*ast.SelectorExpr)
-		if !ok {
-			continue
+		var id *ast.Ident
+		switch left := ast.Unparen(left).(type) {
+		case *ast.SelectorExpr:
+			id = left.Sel
+		case *ast.Ident: // of an import with a dot
+			id = left
 		}
-		v, ok := p.TypesInfo.Uses[selector.Sel].(*types.Var)
+		v, ok := p.TypesInfo.Uses[id].(*types.Var)
 		if ok && v.Pkg() != nil && v.Pkg().Path() == module+"dropin/time" && (v.Name() == "Local" || v.Name() == "UTC") {
 			p.Reportf(left.Pos(), "%s of dropin/time is a copy: assign to that of package time", v.Name())
 		}

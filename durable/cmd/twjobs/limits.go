@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -105,9 +106,14 @@ func (t *tool) pauseOrResume(what, yes string, args []string) error {
 	f.StringVar(&c.Kind, "kind", "", "jobs of a kind")
 	f.StringVar(&c.Lane, "lane", "", "jobs of a lane")
 	f.BoolVar(&c.All, "all", false, "the whole queue")
-	var ends time.Duration
 	if what == "pause" {
-		f.DurationVar(&ends, "for", 0, "then it goes on by itself; without it at resume")
+		f.Func("for", "then it goes on by itself; without it at resume", func(s string) error {
+			d, err := time.ParseDuration(s)
+			if c.For = d.Seconds(); err == nil && d == 0 {
+				err = errors.New("0 would last until resume")
+			}
+			return err
+		})
 	}
 	if err := parse(f, args); err != nil {
 		return err
@@ -118,7 +124,6 @@ func (t *tool) pauseOrResume(what, yes string, args []string) error {
 	case c.All == (c.Kind+c.Lane != ""):
 		return wrong("%s: -kind, -lane or both, or -all", what)
 	}
-	c.For = ends.Seconds()
 	return t.change(what, yes, c)
 }
 

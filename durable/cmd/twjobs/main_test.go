@@ -143,7 +143,7 @@ func TestWrongUse(t *testing.T) {
 		{}, {"nothing"}, {"workers", "x"}, {"delete"}, {"run-now"}, {"reschedule", "x"}, {"reschedule", "-in", "1h"}, {"migrate"},
 		{"list", "-color"}, {"schedules", "stop", "x"}, {"-url", "http://127.0.0.1:1", "list"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"why"}, {"await"}, {"await", "a", "b"}, {"why", "-schedule", "a", "b"}, {"cancel"}, {"redrive"},
 		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"limits", "x"}, {"limits", "delete"}, {"limits", "set", "n"}, {"limits", "set", "-running", "1"},
-		{"limits", "set", "-kind", "k", "n"}, {"pause"}, {"pause", "x"}, {"resume", "-all", "-kind", "k"}, {"stop"}, {"-nats", "x", "list"},
+		{"limits", "set", "-kind", "k", "n"}, {"pause"}, {"pause", "x"}, {"pause", "-for", "0s", "-all"}, {"resume", "-all", "-kind", "k"}, {"stop"}, {"-nats", "x", "list"},
 	} {
 		out, status := twjobs(t, dir, args...)
 		require.Equal(t, 2, status, "%v: %s", args, out)

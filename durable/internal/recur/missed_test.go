@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/cron"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Whatever was missed, for however long, lastOf finds what one finds who goes through all, in
@@ -44,4 +45,16 @@ func TestLastOfMissed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The ID of an occurrence says when it was made, by which it is known to have been late then, and whether its job has a Retain.
+func TestOccurrenceIDs(t *testing.T) {
+	at, born := time.Date(2026, 1, 30, 0, 0, 0, 0, time.UTC), time.Date(2026, 3, 1, 9, 0, 0, 1000, time.UTC)
+	for _, retain := range []time.Duration{0, time.Hour} {
+		r, err := (&Schedule{}).occurrence("s", 7, nil, &Template{Kind: "k", MaxAttempts: 1, Retain: retain.Microseconds()}, at, at, born)
+		require.NoError(t, err)
+		require.True(t, born.Equal(madeAt(r.ID)), r.ID)
+		require.Equal(t, retain > 0, driver.MayRetain(r.ID))
+	}
+	require.Zero(t, madeAt("x-kept"))
 }

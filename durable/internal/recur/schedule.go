@@ -155,20 +155,21 @@ func (s *Schedule) occurrence(name string, revision int64, next times, job *Temp
 	}
 	// With the revision: an occurrence may be canceled and stored again within a microsecond.
 	sum := sha256.Sum256([]byte(name))
-	rec.SetID(hex.EncodeToString(sum[:8]))
+	id := hex.EncodeToString(sum[:8])
 	for _, n := range []int64{at.UnixMicro(), rec.Born.UnixMicro(), revision} {
-		rec.ID += "-" + strconv.FormatInt(n, 36)
+		id += "-" + strconv.FormatInt(n, 36)
 	}
+	rec.SetID(id)
 	o := Occurrence{Schedule: *s, Revision: revision, At: at.UnixMicro(), Pass: next == nil}
 	o.Paused, o.Job = false, nil
 	rec.Schedule, rec.Occurrence = name, o.Encode()
 	return &rec, nil
 }
 
-// madeAt returns when an occurrence was made, by its ID; the zero time if the ID does not say so.
+// madeAt returns when an occurrence was made, by its ID, to which SetID may add a part; the zero time if the ID does not say so.
 func madeAt(id string) time.Time {
 	parts := strings.Split(id, "-")
-	if len(parts) != 4 {
+	if len(parts) < 4 {
 		return time.Time{}
 	}
 	n, err := strconv.ParseInt(parts[2], 36, 64)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
 // cooldownStep is what the end of a cooldown is rounded up to: handlers that return together store one.
@@ -44,6 +45,19 @@ func (w *Worker) coolDown(out *driver.Completion, d time.Duration) {
 		return
 	}
 	out.At = now
+}
+
+// coolDownAfter stores the cooldown that an error asks for, if it does, whatever becomes of the handler's job: others like
+// it are of no use all the same. The methods of the error are the user's, and may end their goroutine.
+func (w *Worker) coolDownAfter(d *driver.Delivery, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if after, reason := attempt.Cools(err); after > 0 {
+			w.coolDown(&driver.Completion{Delivery: d, Error: reason}, after)
+		}
+	}()
+	<-done
 }
 
 // storeCooldowns stores cooldowns by one request, that of each Pausable with the latest end.

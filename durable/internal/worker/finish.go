@@ -28,6 +28,9 @@ func (w *Worker) ran(r *run, err error) {
 	out := driver.DoneWith(a.Delivery, a.Began)
 	if err = a.Returned(err); err != nil {
 		canceled, cutOff := w.interrupted(r)
+		if canceled || cutOff {
+			w.coolDownAfter(a.Delivery, err)
+		}
 		switch {
 		case canceled:
 			err, out.Canceled = nil, true

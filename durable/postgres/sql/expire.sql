@@ -1,7 +1,6 @@
--- Removes dead and retained jobs whose retention is over, what a pass of sweep.sql has missed because
--- its end was committed late, workers that have been dead for a day, and schedules that were
--- deleted a week ago. Old enough is
--- what was born before $1.
+-- Removes at most $2 jobs, and returns how many: dead and retained jobs whose retention is over, and those that a pass of
+-- sweep.sql has missed because their end was committed late. Old enough is a job that was born before $1. It also
+-- removes workers that have been dead for a day, and schedules that were deleted a week ago.
 --
 -- A counter stays for two hours after its tokens are back: a server whose clock is ahead by less sweeps none that another
 -- still needs. Else two servers that alternate would give the Burst again with each sweep.
@@ -35,5 +34,8 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     delete from tickwheel.cancel_request where asked < now() - interval '1 day'
 ), schedules as (
     delete from tickwheel.schedule where definition = '' and changed < now() - interval '7 days'
+), gone as (
+    delete from tickwheel.job j using late l where j.id = l.id
+    returning j.id
 )
-delete from tickwheel.job j using late l where j.id = l.id
+select count(*) from gone

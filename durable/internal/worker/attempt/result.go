@@ -42,6 +42,16 @@ func Snooze(d time.Duration) error { return &snoozed{after: max(d, 0)} }
 // Cooldown is that of package durable.
 func Cooldown(d time.Duration, err error) error { return &cooled{err: err, after: max(d, 0)} }
 
+// Cools returns for how long an error asks for a cooldown, and its text; 0 if it does not. An error whose methods panic asks for none.
+func Cools(err error) (after time.Duration, reason string) {
+	_ = protect(func() {
+		if c, is := errors.AsType[*cooled](err); is {
+			after, reason = c.after, errorText(err)
+		}
+	})
+	return after, reason
+}
+
 // IsSnooze is that of package durable. An error whose methods panic is none.
 func IsSnooze(err error) (is bool) {
 	_ = protect(func() { is = errors.As(err, new(*snoozed)) || errors.As(err, new(*cooled)) })

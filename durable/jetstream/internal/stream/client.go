@@ -114,8 +114,11 @@ func (c *client) OfLeader(ctx context.Context, request map[string]any) (Message,
 		Message Message `json:"message"`
 	}
 	err := c.Ask(ctx, "STREAM.MSG.GET."+c.Name, request, &answer)
-	if errors.Is(err, driver.ErrNotFound) {
-		err = nil
+	switch {
+	case errors.Is(err, driver.ErrNotFound):
+		return Message{}, nil
+	case err == nil && answer.Message.Seq == 0:
+		err = errors.New("jetstream: reading: the leader's answer has no message")
 	}
 	return answer.Message, err
 }

@@ -92,6 +92,21 @@ func TestAnswersToARead(t *testing.T) {
 	}
 }
 
+// An answer of the leader's without a message is an error: not that there is none.
+func TestLeaderAnswersNothing(t *testing.T) {
+	t.Parallel()
+	s, p := newStream(t, 3, nil)
+	for _, text := range []string{"{}", "null", `{"message":null}`, `{"message":{}}`} {
+		p.says(leader, exactly(message(text)))
+		_, err := s.Last(t.Context(), "TW.x")
+		require.ErrorContains(t, err, "has no message", text)
+	}
+	p.says(leader, refusal(codeNotFound, "no message found"))
+	m, err := s.Last(t.Context(), "TW.x")
+	require.NoError(t, err)
+	require.Zero(t, m.Seq)
+}
+
 // More subjects than one answer has are read in several questions.
 func TestLastsOfMany(t *testing.T) {
 	t.Parallel()
@@ -172,6 +187,10 @@ func TestInfo(t *testing.T) {
 	require.Equal(t, map[string]uint64{"TW.a": 1, "TW.b": 2, "TW.c": 3}, got.Subjects)
 	require.Contains(t, string(p.questions(info)[1].Data), `"offset":2`)
 	require.EqualValues(t, 4096, s.Bytes.Load())
+	p.says(info, page(3, `{"TW.b":1,"TW.d":2}`), page(4, `{"TW.b":1,"TW.d":2}`)) // TW.a came meanwhile, and TW.c
+	got, err = s.Info(t.Context(), "TW.*")
+	require.NoError(t, err)
+	require.Len(t, got.Subjects, 2)
 
 	require.NoError(t, s.WrongSettings())
 	for name, value := range map[string]any{

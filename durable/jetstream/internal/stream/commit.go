@@ -237,13 +237,18 @@ func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint
 		Error *apiError `json:"error"`
 		Seq   uint64    `json:"seq"`
 	}
-	if err := json.Unmarshal(answer.Data, &ack); err != nil {
+	err = json.Unmarshal(answer.Data, &ack)
+	switch {
+	case err == nil && ack.Error != nil:
+		return 0, ack.Error.err()
+	case err == nil && ack.Seq < uint64(len(msgs)): // null, or of something else
+		err = errors.New("it has no sequence that the write can have")
+	}
+	if err != nil {
 		return 0, fmt.Errorf("%w: cannot read the answer: %w", driver.ErrUncertain, err)
 	}
-	if ack.Error == nil {
-		s.wrote(was, groups, ack.Seq)
-	}
-	return ack.Seq, ack.Error.err()
+	s.wrote(was, groups, ack.Seq)
+	return ack.Seq, nil
 }
 
 // unsentError is that of a write that was certainly not done: the server stores nothing of a batch

@@ -41,6 +41,8 @@ func TestAnswersToAWrite(t *testing.T) {
 		"the store":                  {answers: []answer{refusal(10077, "checksum")}, err: driver.ErrStorage, tries: 1},
 		"another refusal":            {answers: []answer{noLeader}, err: &apiError{}, tries: 1},
 		"no sense":                   {answers: []answer{exactly(message("+OK"))}, err: driver.ErrUncertain, tries: 1},
+		"no sequence":                {answers: []answer{exactly(message(`{"stream":"TW"}`))}, err: driver.ErrUncertain, tries: 1},
+		"null":                       {answers: []answer{exactly(message("null"))}, err: driver.ErrUncertain, tries: 1},
 		"nobody listens once":        {answers: []answer{exactly(status("503", "")), stored(7)}, tries: 2},
 		"lost":                       {answers: []answer{silence}, err: driver.ErrUncertain, tries: 1},
 	} {
@@ -124,6 +126,16 @@ func TestBatchRefusedForOneGroup(t *testing.T) {
 		require.Equal(t, groups[i][0].Subject, (*stored)[res.First-1])
 	}
 	require.Len(t, *stored, 12)
+}
+
+// A batch whose answer has a sequence that is too low is uncertain: else the sequences of its messages would be those of none.
+func TestBatchWithALowSequence(t *testing.T) {
+	t.Parallel()
+	s, p := newStream(t, 1, nil)
+	p.says("TW.b", stored(1))
+	results := s.Commit(t.Context(), []Group{{{Subject: "TW.a"}, {Subject: "TW.b"}}})
+	require.ErrorIs(t, results[0].Err, driver.ErrUncertain)
+	require.Zero(t, s.history.high)
 }
 
 // A batch whose answer is lost is not tried again, in halves neither: it may be stored.

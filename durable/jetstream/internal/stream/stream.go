@@ -95,7 +95,7 @@ func New(nc *Conn, d *Denials, api, name string, version int) *Stream {
 // listed may be gone. An empty filter costs one request.
 func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 	total := Info{Subjects: map[string]uint64{}}
-	for {
+	for offset := 0; ; {
 		var answer struct {
 			natsjs.StreamInfo
 			Total   int `json:"total"` // subjects
@@ -106,7 +106,7 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		}
 		request := map[string]any{}
 		if filter != "" {
-			request["subjects_filter"], request["offset"] = filter, len(total.Subjects)
+			request["subjects_filter"], request["offset"] = filter, offset
 		}
 		was := s.history.now()
 		if err := s.Ask(ctx, "STREAM.INFO."+s.Name, request, &answer); err != nil {
@@ -125,7 +125,8 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		}
 		total.Now, total.Leader, total.Last = answer.TimeStamp, answer.Cluster.Leader, answer.State.LastSeq
 		maps.Copy(total.Subjects, answer.State.Subjects)
-		if len(answer.State.Subjects) == 0 || len(total.Subjects) >= answer.Total {
+		offset += len(answer.State.Subjects) // some may be known: others came before them meanwhile
+		if len(answer.State.Subjects) == 0 || offset >= answer.Total {
 			return total, nil
 		}
 	}

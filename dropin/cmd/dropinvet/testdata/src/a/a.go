@@ -61,6 +61,43 @@ func deferred() {
 	<-ctx.Done()
 }
 
+func replaced(twice bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths`
+	if twice {
+		ctx, cancel = context.WithTimeout(ctx, time.Second)
+	}
+	defer cancel()
+	<-ctx.Done()
+}
+
+func replacedInALoop(n int) {
+	var cancel context.CancelFunc
+	for range n {
+		if cancel != nil {
+			cancel()
+		}
+		_, cancel = w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths`
+	}
+}
+
+func usedByADeferredLiteral(n int) {
+	var cancel context.CancelFunc
+	defer func() {
+		if cancel != nil {
+			cancel()
+		}
+	}()
+	_, cancel = w.WithTimeout(context.Background(), time.Second)
+}
+
+func replacedAfterUse() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	<-ctx.Done()
+}
+
 func passedOn() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	return ctx, cancel
@@ -116,6 +153,12 @@ func ticker(done chan bool) {
 func timer() {
 	var t = time.NewTimer(time.Second) // want `nothing stops t, which NewTimer has put on a wheel`
 	<-t.C
+}
+
+func two() {
+	t, r := w.NewTicker(time.Second), time.NewTimer(time.Second) // want `nothing stops t, which NewTicker` `nothing stops r, which NewTimer`
+	<-t.C
+	<-r.C
 }
 
 func stopped(done chan bool) {

@@ -23,6 +23,10 @@ const (
 	maxRounds   = 16          // at one time
 	maxAttended = 2 * maxApart
 
+	// A queue of which nothing has come is asked for one job, for as long as its bucket is attended.
+	lullWait = 30 * time.Second
+	lullSize = 4 << 10 // bytes; a larger job is read with readSize
+
 	// idleFactor is the pause between two reads of what all buckets have, in multiples of the time of a
 	// read. Those that are due now are read in any case.
 	idleFactor = 20
@@ -39,7 +43,7 @@ const (
 // each for what comes. All others, in whatever number, are read in rounds, until they have
 // nothing more, some at a time and the oldest bucket first.
 //
-// The mu of its readers guards near, todo and rounds; the goroutine of run alone uses viewed, viewTook, regrouped and said.
+// The mu of its readers guards near, todo and rounds; the goroutine of run alone uses seen, regrouped and said.
 type fetcher struct {
 	*consumers
 	*readers
@@ -50,13 +54,27 @@ type fetcher struct {
 	ctx     context.Context // ends with the Fetch
 	running sync.WaitGroup
 
-	viewed    time.Time // when a poll has shown all buckets
-	viewTook  time.Duration
+	seen      seen
 	regrouped time.Time
 	said      life // as of then
 
 	todo   []spot // what is to be read in rounds, until the next poll
 	rounds int    // under way
+}
+
+// seen is what polls have read of the stream, each with the time at which that began. It is still so while the stream is
+// the same since an earlier time (Stream.Since). So a poll of a stream in which nothing happens is one request.
+type seen struct {
+	far   map[int64]uint64
+	farAt time.Time // of the past and the watermark, too
+
+	near     map[int64]map[string]uint64
+	nearAt   time.Time
+	nearTook time.Duration
+	viewed   time.Time // when a poll has shown all buckets
+
+	flow   *knownFlowControl
+	flowAt time.Time
 }
 
 func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
@@ -99,11 +117,13 @@ func (f *fetcher) run(ctx context.Context) error {
 	f.ctx = ctx
 	views, failed := make(chan view), make(chan error, 1)
 	f.running.Go(func() { failed <- f.closer.closeBuckets(ctx, views) })
-	f.running.Go(func() {
-		for ; ctx.Err() == nil; f.Wait(ctx, pollEvery) {
-			f.part.admission.keepReserve(ctx)
-		}
-	})
+	if !f.part.admission.local {
+		f.running.Go(func() {
+			for ; ctx.Err() == nil; f.Wait(ctx, pollEvery) {
+				f.part.admission.keepReserve(ctx)
+			}
+		})
+	}
 	for {
 		v, err := f.poll(ctx)
 		if ctx.Err() != nil {
@@ -141,33 +161,82 @@ func (f *fetcher) run(ctx context.Context) error {
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
-	heartbeat := func(ctx context.Context) (stream.Witness, error) { return f.w.writeHeartbeat(ctx, f.buckets) }
-	if err := f.LookBack(try, heartbeat); err != nil {
+	if err := f.Clock.Sync(try); err != nil {
 		return v, err
 	}
-	if err := f.sync(try); err != nil {
+	if err := f.look(try, &v); err != nil {
 		return v, err
 	}
-	if f.w.c.Time != nil && f.part == f.w.e.parts[0] {
-		f.w.c.Time(f.Clock.Now())
+	if f.part == f.w.e.parts[0] {
+		f.tellQueue(try)
 	}
 	if err := f.regroup(try); err != nil {
 		return v, err
-	}
-	if v.far, err = f.bucketsOf(try, "h"); err != nil {
-		return v, err
-	}
-	if v.all = time.Since(f.viewed) >= idleFactor*f.viewTook; v.all {
-		began := time.Now()
-		if v.near, err = f.contents(try, "q.>"); err != nil {
-			return v, err
-		}
-		f.viewed, f.viewTook = time.Now(), time.Since(began)
 	}
 	v.now = f.Now()
 	f.mover.startFar(ctx, v.far, v.now)
 	f.startNear(&v)
 	return v, nil
+}
+
+// look finds out what buckets there are, by what was read before if the stream is the same since. A poll reads it again in
+// which the stream is another one, also for having gone back.
+func (f *fetcher) look(ctx context.Context, v *view) (err error) {
+	s, since := &f.seen, f.Since()
+	if s.farAt.Before(since) {
+		began := time.Now()
+		heartbeat := func(ctx context.Context) (stream.Witness, error) { return f.w.writeHeartbeat(ctx, f.buckets) }
+		if err := f.LookBack(ctx, heartbeat); err != nil {
+			return err
+		}
+		if err := f.readWatermark(ctx); err != nil {
+			return err
+		}
+		if s.far, err = f.bucketsOf(ctx, "h"); err != nil {
+			return err
+		}
+		s.farAt = began
+	}
+	if v.all = time.Since(s.viewed) >= idleFactor*s.nearTook; v.all && s.nearAt.Before(since) {
+		began := time.Now()
+		if s.near, err = f.contents(ctx, "q.>"); err != nil {
+			return err
+		}
+		s.nearAt, s.nearTook = began, time.Since(began)
+	}
+	if v.far = s.far; v.all {
+		v.near, s.viewed = s.near, time.Now()
+	}
+	return nil
+}
+
+// tellQueue passes on the time and the revision of the limits and pauses, so that the Queue reads neither by a request of
+// its own. They are read once in RetryInterval at most, as the Queue would do it.
+func (f *fetcher) tellQueue(ctx context.Context) {
+	if f.w.c.Time != nil {
+		f.w.c.Time(f.Clock.Now())
+	}
+	s, c := &f.seen, &f.w.c
+	if c.Revision == nil {
+		return
+	}
+	since := f.Since()
+	if s.flowAt.Before(since) && time.Since(s.flowAt) >= driver.RetryInterval {
+		began := time.Now()
+		if _, err := f.w.e.FlowControl(ctx); err != nil {
+			return // the Queue finds out by itself
+		}
+		s.flowAt = began
+	}
+	if s.flowAt.Before(since) {
+		return
+	}
+	known := f.w.e.known.Load()
+	if s.flow != known { // of the same revision, maybe: the stream went back
+		s.flow = known
+		f.w.report(driver.Notice{FlowControl: true})
+	}
+	c.Revision(f.w.e.lastFlowControl().Revision())
 }
 
 // untilPoll returns the time until the next poll: after pollEvery, or when the next far bucket
@@ -277,7 +346,7 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 // round hands out what is in a queue, and what was handed out and not acknowledged for a lease.
 func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 	for is, _ := f.taking.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.taking.isOpen(at.queue) {
-		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, stream.PullRequest{MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
+		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, stream.PullRequest{Batch: fetchSize, MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
 			break
 		}
 	}
@@ -293,13 +362,42 @@ func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.
-	expires := fetchWait*3/4 + rand.N(fetchWait/2)
-	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, stream.PullRequest{MaxBytes: f.w.wait.part(waitSize), Expires: expires})
+	request := stream.PullRequest{Batch: fetchSize, MaxBytes: f.w.wait.part(waitSize), Expires: fetchWait*3/4 + rand.N(fetchWait/2)}
+	if f.isLull(r, request.MaxBytes) {
+		left, end := f.leaveAfter(at)
+		defer end()
+		rest := f.closeAt(at.bucket).Sub(f.Now())
+		request = stream.PullRequest{Batch: 1, MaxBytes: lullSize, Expires: min(max(rest, fetchWait), lullWait), Left: left}
+	}
+	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, request)
 	if !errors.Is(err, stream.ErrTooLarge) {
 		return err
 	}
-	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, stream.PullRequest{MaxBytes: readSize, NoWait: true})
+	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, stream.PullRequest{Batch: fetchSize, MaxBytes: readSize, NoWait: true})
 	return err
+}
+
+// isLull reports whether a queue may be asked for one job and for long, instead of each second: nothing has come of it, the
+// server is of this process, and no other worker is known to share the consumer. It must not be a server that may be gone
+// without a word. Nor may readers be so many that they wait for the budget.
+func (f *fetcher) isLull(r *reader, part int) bool {
+	return !r.got && f.part.admission.local && f.w.others.Load() == 0 && part >= 4*lullSize
+}
+
+// leaveAfter removes the consumer of a long request when the Fetch ends, which would wait for its end otherwise. It returns
+// a channel that is closed after that. A job that comes at that moment is in the next consumer; if nobody asked any more,
+// it would come again after a lease. End is called when the request has ended.
+func (f *fetcher) leaveAfter(at spot) (left <-chan struct{}, end func()) {
+	done := make(chan struct{})
+	stop := context.AfterFunc(f.ctx, func() {
+		defer close(done)
+		_ = f.deleteConsumer(context.WithoutCancel(f.ctx), at.consumer())
+	})
+	return done, func() {
+		if !stop() {
+			<-done
+		}
+	}
 }
 
 // firstTurn is that of a reader on whom jobs depend that are due now. It waits for no overdue bucket.
@@ -318,12 +416,11 @@ func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r
 		return 0, ctx.Err()
 	}
 	defer b.give(request.MaxBytes)
-	request.Batch = fetchSize
 	got, err = f.Pull(at.consumer(), request, func(msgs []*nats.Msg) { f.handOut(ctx, at, msgs, r.again) })
 	if r.made = err == nil || errors.Is(err, stream.ErrTooLarge); r.made {
 		err = cmp.Or(ctx.Err(), err)
 	}
-	r.again = r.again || !r.made
+	r.again, r.got = r.again || !r.made, r.got || got > 0
 	return got, err
 }
 
@@ -415,17 +512,22 @@ func (f *fetcher) report() {
 // regroupEvery is how often a worker reads the heartbeats of others.
 const regroupEvery = 2 * time.Second
 
-// regroup finds out which queues there are, now and then.
+// regroup finds out which queues there are, now and then, if the stream is another one.
 func (f *fetcher) regroup(ctx context.Context) error {
 	own, changed := f.w.own(f.said)
 	if !changed && time.Since(f.regrouped) < regroupEvery {
 		return nil
 	}
+	if !changed && !f.regrouped.Before(f.Since()) {
+		f.part.queues.confirm()
+		return nil
+	}
+	began := time.Now()
 	lives, _, err := f.part.queues.lives(ctx)
 	if err != nil {
 		return err
 	}
-	f.regrouped, f.said = time.Now(), own
+	f.regrouped, f.said = began, own
 	lives[f.workerSubject(f.w.c.Name)] = own
 	f.w.others.Store(int64(len(lives)) - 1)
 	f.part.queues.fleet.Store(fleetOf(slices.Collect(maps.Values(lives))))

@@ -80,6 +80,15 @@ func (q *queues) consult(ctx context.Context) {
 	q.fleet.CompareAndSwap(was, fl) // a worker knows it better
 }
 
+// confirm notes that the heartbeats are still as they were read.
+func (q *queues) confirm() {
+	if was := q.fleet.Load(); was != nil && !was.read.IsZero() {
+		now := *was
+		now.read = time.Now()
+		q.fleet.CompareAndSwap(was, &now)
+	}
+}
+
 // anyQueue is the queue of the jobs that were stored while no worker was known.
 const anyQueue = "_"
 

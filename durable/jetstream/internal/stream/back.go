@@ -154,6 +154,7 @@ func (s *Stream) WentBack(backs int64, now uint64, how string) {
 	if first {
 		s.mu.Lock()
 		s.synced = time.Time{} // read before the next poll, or job that is added
+		s.state = state{}      // whatever the next answer shows is another one
 		s.mu.Unlock()
 		for _, f := range s.Drop {
 			f()

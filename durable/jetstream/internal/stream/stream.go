@@ -46,6 +46,8 @@ type Stream struct {
 
 	mu      sync.Mutex
 	synced  time.Time // when an answer has shown the rest
+	state   state
+	since   time.Time // when an answer has first shown the state
 	refusal error     // nil: the stream has a version that this engine knows
 	trouble trouble
 }
@@ -69,8 +71,7 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 			} `json:"cluster"`
 			Config natsjs.StreamConfig `json:"config"`
 			State  struct {
-				Bytes    uint64            `json:"bytes"`
-				LastSeq  uint64            `json:"last_seq"`
+				state
 				Subjects map[string]uint64 `json:"subjects"`
 			} `json:"state"`
 		}
@@ -87,6 +88,7 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		s.Bytes.Store(answer.State.Bytes)
 		s.mu.Lock()
 		s.synced = time.Now()
+		s.noteState(answer.State.state)
 		_, s.refusal = VersionOf(answer.Config.Metadata[MetaVersion], s.Version)
 		refusal := s.refusal
 		s.trouble.settings = CheckSettings(&answer.Config, s.Name, s.Conn.MaxPayload())
@@ -103,6 +105,32 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 			return total, nil
 		}
 	}
+}
+
+// state is what the server says of a stream as a whole. While it is the same, and the stream has not gone back, so are all
+// messages: a message that is stored has another sequence and time, and one that is removed is one less.
+type state struct {
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+	FirstSeq uint64 `json:"first_seq"`
+	LastSeq  uint64 `json:"last_seq"`
+	LastTime string `json:"last_ts"`
+}
+
+// noteState notes the state that an answer shows. With several replicas any answer may be old, so none shows that the
+// stream is as it was. s.mu is held.
+func (s *Stream) noteState(now state) {
+	if now != s.state || s.Replicas != 1 {
+		s.state, s.since = now, time.Now()
+	}
+}
+
+// Since returns since when the messages of the stream have been the same, as of the last answer to Info: what was read
+// later needs not be read again.
+func (s *Stream) Since() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since
 }
 
 // Info is what is asked for of the server's account of a stream.

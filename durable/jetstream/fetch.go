@@ -62,21 +62,6 @@ type fetcher struct {
 	rounds int    // under way
 }
 
-// seen is what polls have read of the stream, each with the time at which that began. It is still so while the stream is
-// the same since an earlier time (Stream.Since). So a poll of a stream in which nothing happens is one request.
-type seen struct {
-	far   map[int64]uint64
-	farAt time.Time // of the past and the watermark, too
-
-	near     map[int64]map[string]uint64
-	nearAt   time.Time
-	nearTook time.Duration
-	viewed   time.Time // when a poll has shown all buckets
-
-	flow   *knownFlowControl
-	flowAt time.Time
-}
-
 func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
 	cs, rs := &consumers{p, w}, &readers{near: map[spot]*reader{}}
 	f := &fetcher{
@@ -177,66 +162,6 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	f.mover.startFar(ctx, v.far, v.now)
 	f.startNear(&v)
 	return v, nil
-}
-
-// look finds out what buckets there are, by what was read before if the stream is the same since. A poll reads it again in
-// which the stream is another one, also for having gone back.
-func (f *fetcher) look(ctx context.Context, v *view) (err error) {
-	s, since := &f.seen, f.Since()
-	if s.farAt.Before(since) {
-		began := time.Now()
-		heartbeat := func(ctx context.Context) (stream.Witness, error) { return f.w.writeHeartbeat(ctx, f.buckets) }
-		if err := f.LookBack(ctx, heartbeat); err != nil {
-			return err
-		}
-		if err := f.readWatermark(ctx); err != nil {
-			return err
-		}
-		if s.far, err = f.bucketsOf(ctx, "h"); err != nil {
-			return err
-		}
-		s.farAt = began
-	}
-	if v.all = time.Since(s.viewed) >= idleFactor*s.nearTook; v.all && s.nearAt.Before(since) {
-		began := time.Now()
-		if s.near, err = f.contents(ctx, "q.>"); err != nil {
-			return err
-		}
-		s.nearAt, s.nearTook = began, time.Since(began)
-	}
-	if v.far = s.far; v.all {
-		v.near, s.viewed = s.near, time.Now()
-	}
-	return nil
-}
-
-// tellQueue passes on the time and the revision of the limits and pauses, so that the Queue reads neither by a request of
-// its own. They are read once in RetryInterval at most, as the Queue would do it.
-func (f *fetcher) tellQueue(ctx context.Context) {
-	if f.w.c.Time != nil {
-		f.w.c.Time(f.Clock.Now())
-	}
-	s, c := &f.seen, &f.w.c
-	if c.Revision == nil {
-		return
-	}
-	since := f.Since()
-	if s.flowAt.Before(since) && time.Since(s.flowAt) >= driver.RetryInterval {
-		began := time.Now()
-		if _, err := f.w.e.FlowControl(ctx); err != nil {
-			return // the Queue finds out by itself
-		}
-		s.flowAt = began
-	}
-	if s.flowAt.Before(since) {
-		return
-	}
-	known := f.w.e.known.Load()
-	if s.flow != known { // of the same revision, maybe: the stream went back
-		s.flow = known
-		f.w.report(driver.Notice{FlowControl: true})
-	}
-	c.Revision(f.w.e.lastFlowControl().Revision())
 }
 
 // untilPoll returns the time until the next poll: after pollEvery, or when the next far bucket

@@ -146,7 +146,7 @@ func (f *fetcher) run(ctx context.Context) error {
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
-	if err := f.Clock.Sync(try); err != nil {
+	if err := f.ask(try); err != nil {
 		return v, err
 	}
 	if err := f.look(try, &v); err != nil {

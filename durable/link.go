@@ -75,8 +75,11 @@ func (l *link) followClock() {
 		default:
 		}
 	})
+	news := l.clock.News()
 	if err == nil {
 		defer stop()
+	} else {
+		news = nil
 	}
 	seen, seenAt := l.clock.Time(), time.Now()
 	var silent time.Time // since when the clock cannot be read; zero: it can
@@ -87,6 +90,9 @@ func (l *link) followClock() {
 		case <-l.closed.Done():
 			return
 		case <-t.C:
+			t.Reset(syncEvery)
+		case <-news: // in the wake-up of the poll that has told it
+			t.Reset(newsFor)
 		case <-resumed:
 			ask = true
 		}

@@ -85,22 +85,31 @@ func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 			return err
 		}
 	}
+	past := c.pastOf(v)
+	if len(past) == 0 && !resume {
+		return nil
+	}
 	if is, err := c.isBackedUp(ctx); is || err != nil {
 		return err
 	}
-	if err := c.closeEmptied(ctx, v); err != nil || !resume {
-		return err
+	for _, b := range past {
+		if err := c.closeNear(ctx, b, v.near[b]); err != nil {
+			return err
+		}
+	}
+	if !resume {
+		return nil
 	}
 	return c.resume(ctx)
 }
 
-// closeEmptied closes the near buckets that have ended, and of which this worker reads
-// something, or nobody does. Of those that have not, because other jobs wait there, it removes
-// what has ended.
+// pastOf returns the near buckets that are to be closed, or of which what has ended is to be
+// removed, because other jobs wait there: their time is over, and this worker reads something
+// of them, or nobody does.
 //
 // A bucket that some reader of this worker is reading is left alone. One whose far bucket
 // still has jobs is not past: they come to near buckets first.
-func (c *closer) closeEmptied(ctx context.Context, v view) error {
+func (c *closer) pastOf(v view) []int64 {
 	fl, past := c.part.queues.fleet.Load(), map[int64]bool{}
 	isPast := func(b int64) bool { return v.now.After(c.closeAt(b)) && v.far[c.farOf(b)] == 0 }
 	for b, had := range v.near { // what nobody reads
@@ -120,12 +129,7 @@ func (c *closer) closeEmptied(ctx context.Context, v view) error {
 		}
 	}
 	c.readers.mu.Unlock()
-	for _, b := range sorted(past) {
-		if err := c.closeNear(ctx, b, v.near[b]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sorted(past)
 }
 
 // endedOf finds out up to where each queue of a bucket has ended; all is false if one has not.

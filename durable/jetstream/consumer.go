@@ -84,6 +84,7 @@ type reader struct {
 	ended  time.Time // when the last one has ended
 	made   bool      // the consumer is there; for the goroutine
 	again  bool      // it was lost once, so that jobs that have ended come again; for the goroutine
+	got    bool      // something has come of it; for the goroutine
 }
 
 // consumerLife is how long the server keeps a consumer that nobody reads. A Fetch that fails leaves

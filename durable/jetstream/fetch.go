@@ -23,6 +23,10 @@ const (
 	maxRounds   = 16          // at one time
 	maxAttended = 2 * maxApart
 
+	// A queue of which nothing has come is asked for one job, for as long as its bucket is attended.
+	lullWait = 30 * time.Second
+	lullSize = 4 << 10 // bytes; a larger job is read with readSize
+
 	// idleFactor is the pause between two reads of what all buckets have, in multiples of
 	// the time of a read. Those that are due now are read in any case.
 	idleFactor = 20
@@ -40,10 +44,10 @@ const (
 // at each for what comes. All others, in whatever number, are read in rounds, until they
 // have nothing more, some at a time and the oldest bucket first.
 //
-// The mu of its readers guards near, todo and rounds; the goroutine of run alone uses
-// viewed, viewTook, regrouped and said. All goroutines that it starts are in running, and
-// end with ctx: Fetch returns after the last one. It claims nothing, and acknowledges only
-// what it has stored elsewhere.
+// The mu of its readers guards near, todo and rounds; the goroutine of run alone uses seen,
+// regrouped and said. All goroutines that it starts are in running, and end with ctx: Fetch
+// returns after the last one. It claims nothing, and acknowledges only what it has stored
+// elsewhere.
 type fetcher struct {
 	*consumers
 	*readers
@@ -54,8 +58,7 @@ type fetcher struct {
 	ctx     context.Context // ends with the Fetch
 	running sync.WaitGroup
 
-	viewed    time.Time // when a poll has shown all buckets
-	viewTook  time.Duration
+	seen      seen
 	regrouped time.Time
 	said      life // as of then
 
@@ -110,11 +113,13 @@ func (f *fetcher) run(ctx context.Context) error {
 	f.ctx = ctx
 	views, failed := make(chan view), make(chan error, 1)
 	f.running.Go(func() { failed <- f.closer.closeBuckets(ctx, views) })
-	f.running.Go(func() {
-		for ; ctx.Err() == nil; f.Wait(ctx, pollEvery) {
-			f.part.admission.keepReserve(ctx)
-		}
-	})
+	if !f.part.admission.local {
+		f.running.Go(func() {
+			for ; ctx.Err() == nil; f.Wait(ctx, pollEvery) {
+				f.part.admission.keepReserve(ctx)
+			}
+		})
+	}
 	for {
 		v, err := f.poll(ctx)
 		if ctx.Err() != nil {
@@ -158,28 +163,17 @@ func (f *fetcher) run(ctx context.Context) error {
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
-	heartbeat := func(ctx context.Context) (stream.Witness, error) { return f.w.writeHeartbeat(ctx, f.buckets) }
-	if err := f.LookBack(try, heartbeat); err != nil {
+	if err := f.ask(try); err != nil {
 		return v, err
 	}
-	if err := f.sync(try); err != nil {
+	if err := f.look(try, &v); err != nil {
 		return v, err
 	}
-	if f.w.c.Time != nil && f.part == f.w.e.parts[0] {
-		f.w.c.Time(f.Clock.Now())
+	if f.part == f.w.e.parts[0] {
+		f.tellQueue(try)
 	}
 	if err := f.regroup(try); err != nil {
 		return v, err
-	}
-	if v.far, err = f.bucketsOf(try, "h"); err != nil {
-		return v, err
-	}
-	if v.all = time.Since(f.viewed) >= idleFactor*f.viewTook; v.all {
-		began := time.Now()
-		if v.near, err = f.contents(try, "q.>"); err != nil {
-			return v, err
-		}
-		f.viewed, f.viewTook = time.Now(), time.Since(began)
 	}
 	v.now = f.Now()
 	f.mover.startFar(ctx, v.far, v.now)
@@ -306,7 +300,7 @@ func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 // queue again.
 func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 	for is, _ := f.taking.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.taking.isOpen(at.queue) {
-		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, stream.PullRequest{MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
+		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, stream.PullRequest{Batch: fetchSize, MaxBytes: readSize, NoWait: true}); err != nil || got == 0 {
 			break
 		}
 	}
@@ -323,13 +317,42 @@ func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.
-	expires := fetchWait*3/4 + rand.N(fetchWait/2)
-	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, stream.PullRequest{MaxBytes: f.w.wait.part(waitSize), Expires: expires})
+	request := stream.PullRequest{Batch: fetchSize, MaxBytes: f.w.wait.part(waitSize), Expires: fetchWait*3/4 + rand.N(fetchWait/2)}
+	if f.isLull(r, request.MaxBytes) {
+		left, end := f.leaveAfter(at)
+		defer end()
+		rest := f.closeAt(at.bucket).Sub(f.Now())
+		request = stream.PullRequest{Batch: 1, MaxBytes: lullSize, Expires: min(max(rest, fetchWait), lullWait), Left: left}
+	}
+	_, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, request)
 	if !errors.Is(err, stream.ErrTooLarge) {
 		return err
 	}
-	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, stream.PullRequest{MaxBytes: readSize, NoWait: true})
+	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, stream.PullRequest{Batch: fetchSize, MaxBytes: readSize, NoWait: true})
 	return err
+}
+
+// isLull reports whether a queue may be asked for one job and for long, instead of each second: nothing has come of it, the
+// server is of this process, and no other worker is known to share the consumer. It must not be a server that may be gone
+// without a word. Nor may readers be so many that they wait for the budget.
+func (f *fetcher) isLull(r *reader, part int) bool {
+	return !r.got && f.part.admission.local && f.w.others.Load() == 0 && part >= 4*lullSize
+}
+
+// leaveAfter removes the consumer of a long request when the Fetch ends, which would wait for its end otherwise. It returns
+// a channel that is closed after that. A job that comes at that moment is in the next consumer; if nobody asked any more,
+// it would come again after a lease. End is called when the request has ended.
+func (f *fetcher) leaveAfter(at spot) (left <-chan struct{}, end func()) {
+	done := make(chan struct{})
+	stop := context.AfterFunc(f.ctx, func() {
+		defer close(done)
+		_ = f.deleteConsumer(context.WithoutCancel(f.ctx), at.consumer())
+	})
+	return done, func() {
+		if !stop() {
+			<-done
+		}
+	}
 }
 
 // firstTurn is that of a reader on whom jobs depend that are due now. It waits for no
@@ -354,12 +377,11 @@ func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r
 		return 0, ctx.Err()
 	}
 	defer b.give(request.MaxBytes)
-	request.Batch = fetchSize
 	got, err = f.Pull(at.consumer(), request, func(msgs []*nats.Msg) { f.handOut(ctx, at, msgs, r.again) })
 	if r.made = err == nil || errors.Is(err, stream.ErrTooLarge); r.made {
 		err = cmp.Or(ctx.Err(), err)
 	}
-	r.again = r.again || !r.made
+	r.again, r.got = r.again || !r.made, r.got || got > 0
 	return got, err
 }
 
@@ -455,7 +477,7 @@ func (f *fetcher) giveBack(hd *handle) { hd.nak(f.w.c.Lease/8 + rand.N(f.w.c.Lea
 // regroupEvery is how often a worker reads the heartbeats of others.
 const regroupEvery = 2 * time.Second
 
-// regroup finds out which queues there are, now and then.
+// regroup finds out which queues there are, now and then, if the stream is another one.
 //
 // It costs one request for the heartbeats of all workers. It is done at once when the kinds
 // of this worker have changed: its own heartbeat may not be written yet, so what is in it
@@ -466,11 +488,16 @@ func (f *fetcher) regroup(ctx context.Context) error {
 	if !changed && time.Since(f.regrouped) < regroupEvery {
 		return nil
 	}
+	if !changed && !f.regrouped.Before(f.Since()) {
+		f.part.queues.confirm()
+		return nil
+	}
+	began := time.Now()
 	lives, _, err := f.part.queues.lives(ctx)
 	if err != nil {
 		return err
 	}
-	f.regrouped, f.said = time.Now(), own
+	f.regrouped, f.said = began, own
 	lives[f.workerSubject(f.w.c.Name)] = own
 	f.w.others.Store(int64(len(lives)) - 1)
 	f.part.queues.fleet.Store(fleetOf(slices.Collect(maps.Values(lives))))

@@ -91,6 +91,15 @@ func (q *queues) consult(ctx context.Context) {
 	q.fleet.CompareAndSwap(was, fl) // a worker of this process may have read later
 }
 
+// confirm notes that the heartbeats are still as they were read.
+func (q *queues) confirm() {
+	if was := q.fleet.Load(); was != nil && !was.read.IsZero() {
+		now := *was
+		now.read = time.Now()
+		q.fleet.CompareAndSwap(was, &now)
+	}
+}
+
 // anyQueue is the queue of the jobs that were stored while no worker was known. All workers read
 // it.
 const anyQueue = "_"

@@ -44,12 +44,13 @@ type Clock struct {
 	mu   sync.Mutex
 	best sample
 	told time.Time // when Tell was called last
+	news chan struct{}
 	step Step
 }
 
 // New returns a Clock that has read its source once.
 func New(ctx context.Context, source Source) (*Clock, error) {
-	c := &Clock{source: source}
+	c := &Clock{source: source, news: make(chan struct{}, 1)}
 	return c, c.Sync(ctx)
 }
 
@@ -95,9 +96,16 @@ func (c *Clock) Tell(there time.Time, off time.Duration) {
 	now := time.Now()
 	c.Read(now, 0, there, off)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.told = now
+	c.mu.Unlock()
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
 }
+
+// News receives after each Tell.
+func (c *Clock) News() <-chan struct{} { return c.news }
 
 // ToldWithin reports whether Tell was called in the last d.
 func (c *Clock) ToldWithin(d time.Duration) bool {

@@ -59,11 +59,12 @@ func (p *polls) saw(revision int64, at time.Time) (changed bool) {
 	return false
 }
 
-// flowIsFresh reports whether a poll has found lately that the limits and pauses are those that were read.
-func (p *polls) flowIsFresh(now time.Time) bool {
+// flowIsFresh returns for how long the limits and pauses need not be read, since a poll has found lately that they are
+// those that were read.
+func (p *polls) flowIsFresh(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return now.Sub(p.seen) < 2*driver.RetryInterval
+	return p.seen.Add(2 * driver.RetryInterval).Sub(now)
 }
 
 func (p *polls) ended(at time.Time) {

@@ -73,7 +73,9 @@ func (w *Worker) watchFlowControl(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-t.C:
-				wait = w.polls.flowIsFresh(time.Now())
+				fresh := w.polls.flowIsFresh(time.Now())
+				wait = fresh > 0
+				t.Reset(max(fresh, driver.RetryInterval))
 			case <-w.reloadLimits:
 				wait = false
 			}

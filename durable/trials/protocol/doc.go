@@ -33,7 +33,7 @@
 //	chores, moveDown     cascade.go: cascade, moveDown
 //	moveLate, storeAnew  cascade.go: moveLate
 //	closeFar             cascade.go: closeFar
-//	closeNear, askKind   close.go: closeEmptied, endedOf, closeNear, forget
+//	closeNear, askKind   close.go: pastOf, endedOf, closeNear, forget
 //	thinning             close.go: closeNear, purgeEnded
 //	haveEnded            close.go: endedNobodys
 //	resume               close.go: resume

@@ -88,6 +88,32 @@ func TestAnswerOfBefore(t *testing.T) {
 	require.EqualValues(t, 1, s.Backs())
 }
 
+// A stream is the same since an answer has shown it, until one shows another number of messages or a message that was
+// stored later, or the stream went back. Of several servers one may be behind, so that no answer shows that.
+func TestSince(t *testing.T) {
+	t.Parallel()
+	for _, replicas := range []int{1, 3} {
+		s, p := newStream(t, replicas, nil)
+		isSame := func() bool {
+			was := s.Since()
+			_, err := s.Info(t.Context(), "")
+			require.NoError(t, err)
+			return s.Since().Equal(was)
+		}
+		p.says(info, described(1, 20, nil))
+		require.False(t, isSame())
+		require.Equal(t, replicas == 1, isSame())
+		for _, changed := range []map[string]any{{"messages": 3}, {"messages": 2}, {"last_ts": "2026-01-01T08:30:00Z"}, {"bytes": 5000}, {"first_seq": 4}} {
+			p.says(info, described(1, 20, changed))
+			require.False(t, isSame(), "%v", changed)
+			require.Equal(t, replicas == 1, isSame(), "%v", changed)
+		}
+		s.WentBack(s.Backs(), 20, "a test")
+		require.False(t, isSame(), "it went back")
+		require.Equal(t, replicas == 1, isSame())
+	}
+}
+
 // A commit is not sent whose conditions were read before the stream went back, whoever noticed that meanwhile: here it is
 // the question for the version.
 func TestNoWriteByConditionsOfBefore(t *testing.T) {

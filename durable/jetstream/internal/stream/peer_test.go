@@ -148,23 +148,27 @@ func read(subject string, seq, last int, data string) *nats.Msg {
 // end ends an answer to a direct read whose last message has a sequence.
 func end(last int) *nats.Msg { return status("204", "EOB", "Nats-Last-Sequence", strconv.Itoa(last)) }
 
-// described is the server's account of the stream, with a version, its last sequence, and settings that differ.
+// described is the server's account of the stream, with a version, its last sequence, and what differs.
 func described(version int, last uint64, changed map[string]any) answer {
 	config := map[string]any{
 		"name": "TW", "subjects": []string{"TW.>"}, "retention": "limits", "storage": "file", "discard": "new", "max_msgs": -1, "max_bytes": -1,
 		"max_msgs_per_subject": -1, "max_msg_size": -1, "max_consumers": -1, "allow_direct": true, "allow_msg_ttl": true, "allow_atomic": true,
 		"allow_rollup_hdrs": true, "metadata": map[string]string{MetaVersion: strconv.Itoa(version)},
 	}
-	created := "2026-01-01T08:00:00Z"
+	created, state := "2026-01-01T08:00:00Z", map[string]any{"bytes": 4096, "last_seq": last}
 	for name, value := range changed {
-		if config[name] = value; name == "created" {
+		switch name {
+		case "created":
 			created = value.(string)
-			delete(config, name)
+		case "messages", "bytes", "first_seq", "last_ts":
+			state[name] = value
+		default:
+			config[name] = value
 		}
 	}
 	data, err := json.Marshal(map[string]any{
 		"config": config, "created": created, "ts": "2026-01-01T09:00:00Z", "cluster": map[string]any{"leader": "n0"},
-		"state": map[string]any{"bytes": 4096, "last_seq": last},
+		"state": state,
 	})
 	if err != nil {
 		panic(err)

@@ -22,6 +22,8 @@ type PullRequest struct {
 	MaxBytes int           `json:"max_bytes"`
 	NoWait   bool          `json:"no_wait,omitempty"`
 	Expires  time.Duration `json:"expires,omitempty"`
+
+	Left <-chan struct{} `json:"-"` // Pull ends when it is closed: by then the consumer was removed. May be nil.
 }
 
 // Pull asks a consumer, and hands on what comes as it comes, many at a time when they come
@@ -67,6 +69,8 @@ func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (g
 			silence.Reset(r.Expires + AnswerTimeout)
 			doubt.Reset(r.Expires + doubtful)
 		case <-lost:
+			over = true
+		case <-r.Left:
 			over = true
 		case <-doubt.C:
 			go func() {

@@ -69,7 +69,9 @@ type Stream struct {
 	Written atomic.Uint64 // bytes from here, in all
 
 	mu       sync.Mutex
-	synced   time.Time // when an answer has shown the next two
+	synced   time.Time // when an answer has shown the next four
+	state    state
+	since    time.Time // when an answer has first shown the state
 	refusal  error     // nil: the stream has a version that this engine knows
 	settings error     // nil: they are right
 
@@ -103,6 +105,10 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 				Leader string `json:"leader"`
 				Since  string `json:"leader_since"`
 			} `json:"cluster"`
+			State struct {
+				state
+				Subjects map[string]uint64 `json:"subjects"`
+			} `json:"state"`
 		}
 		request := map[string]any{}
 		if filter != "" {
@@ -119,6 +125,7 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		wrong := CheckSettings(&answer.Config, s.Name, s.Conn.MaxPayload())
 		s.mu.Lock()
 		s.synced, s.refusal, s.settings = time.Now(), refusal, wrong
+		s.noteState(answer.State.state)
 		s.mu.Unlock()
 		if refusal != nil {
 			return total, refusal
@@ -130,6 +137,32 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 			return total, nil
 		}
 	}
+}
+
+// state is what the server says of a stream as a whole. While it is the same, and the stream has not gone back, so are all
+// messages: a message that is stored has another sequence and time, and one that is removed is one less.
+type state struct {
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+	FirstSeq uint64 `json:"first_seq"`
+	LastSeq  uint64 `json:"last_seq"`
+	LastTime string `json:"last_ts"`
+}
+
+// noteState notes the state that an answer shows. With several replicas any answer may be old, so none shows that the
+// stream is as it was. s.mu is held.
+func (s *Stream) noteState(now state) {
+	if now != s.state || s.Replicas != 1 {
+		s.state, s.since = now, time.Now()
+	}
+}
+
+// Since returns since when the messages of the stream have been the same, as of the last answer to Info: what was read
+// later needs not be read again.
+func (s *Stream) Since() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since
 }
 
 // Info is what is asked for of the server's account of a stream.
@@ -258,6 +291,7 @@ func (s *Stream) WentBack(backs int64, now uint64, how string) {
 	}
 	s.mu.Lock()
 	s.synced = time.Time{} // read before the next poll, or job that is added
+	s.state = state{}      // whatever the next answer shows is another one
 	s.mu.Unlock()
 	for _, f := range s.Drop {
 		f()

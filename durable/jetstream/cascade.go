@@ -251,6 +251,9 @@ func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error
 //
 // If the stream went back since the ack position was read, it is not purged up to there:
 // other jobs may have those sequences by now.
+//
+// It costs six requests on one replica, two of them commits. While the last jobs are under
+// way it is tried every pollEvery, and such a try costs one.
 func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
 	backs := mv.Backs()
 	upTo, ok, err := mv.ended(ctx, farConsumer(h))

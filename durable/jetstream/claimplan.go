@@ -160,8 +160,10 @@ func (pn *planner) plan(qs *quotas, j *claimRequest, drafts map[string]*draft, n
 			d.c.Taken, drafts[key] = q.used, d
 		}
 		counters[k] = &d.c
-		if kept := j.basis.replaces.permitAt(key); kept != "" {
-			has[k], j.permits = true, append(j.permits, kept)
+		for _, name := range j.basis.replaces.permits { // a takeover keeps its permits, and needs none that are free
+			if of, _, _ := parsePermit(name); of == key {
+				has[k], j.permits = true, append(j.permits, name)
+			}
 		}
 	}
 	if j.basis.replaces.worker != pn.c.Name || slices.Contains(has, false) {
@@ -180,17 +182,6 @@ func (pn *planner) plan(qs *quotas, j *claimRequest, drafts map[string]*draft, n
 		}
 	}
 	j.permits = append(j.permits, j.took...)
-}
-
-// permitAt returns the permit of a quota that a claim has, or the empty string. A takeover
-// keeps it, and so needs none that is free.
-func (s status) permitAt(quota string) string {
-	for _, name := range s.permits {
-		if key, _, ok := parsePermit(name); ok && key == quota {
-			return name
-		}
-	}
-	return ""
 }
 
 // claimGroup is what is written together, or not at all: the statuses of jobs, their

@@ -245,7 +245,8 @@ func (fi *finder) findIn(ctx context.Context, a address, at location, forward ui
 // describe returns what is known of a job that is kept. It reads what is kept of ended jobs
 // first, then the forward, the status and the record. Between these the job may move on. So
 // before it says ErrNotFound it begins anew, up to three times, and compares the forward
-// with what it was.
+// with what it was. A job that waits costs four requests or more, so Get is for single
+// jobs; Progress reads many.
 func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
 	var info driver.Info
 	for try := 0; ; try++ {

@@ -24,8 +24,9 @@ const (
 	maxAttended = 2 * maxApart
 
 	// idleFactor is the pause between two reads of what all buckets have, in multiples of the time of a
-	// read. Those that are due now are read in any case.
-	idleFactor = 20
+	// read. Those that are due now are read in any case. It is no longer than longestIdle: one read may wait for a server.
+	idleFactor  = 20
+	longestIdle = 30 * time.Second
 )
 
 // fetcher is one Fetch of one partition. It looks what buckets there are. Far ones whose time has
@@ -157,7 +158,7 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	if v.far, err = f.bucketsOf(try, "h"); err != nil {
 		return v, err
 	}
-	if v.all = time.Since(f.viewed) >= idleFactor*f.viewTook; v.all {
+	if v.all = time.Since(f.viewed) >= min(idleFactor*f.viewTook, longestIdle); v.all {
 		began := time.Now()
 		if v.near, err = f.contents(try, "q.>"); err != nil {
 			return v, err

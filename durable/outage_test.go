@@ -98,6 +98,13 @@ func (m *silentEngine) Insert(ctx context.Context, recs []driver.Record) ([]dura
 	return m.Engine.Insert(ctx, recs)
 }
 
+func (m *silentEngine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
+	if m.on.Load() {
+		return nil, m.wait(ctx)
+	}
+	return m.Engine.FlowControl(ctx)
+}
+
 func (m *silentEngine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if m.on.Load() {
 		return nil, m.wait(ctx)
@@ -194,6 +201,7 @@ func TestRunEndsWhileTheEngineIsSilent(t *testing.T) {
 		"for a minute":             {time.Minute, true, []durable.Option{durable.WithLease(lease), durable.WithGrace(grace)}, grace + 8*time.Second},
 		"a short grace":            {time.Second, true, []durable.Option{durable.WithLease(lease), durable.WithGrace(time.Millisecond)}, 8*time.Second + time.Millisecond},
 		"no grace":                 {time.Second, false, []durable.Option{durable.WithLease(lease)}, 8 * time.Second},
+		"a cooldown":               {time.Second, true, []durable.Option{durable.WithLease(lease), durable.WithGrace(grace)}, grace + 8*time.Second},
 		"a lease of half a minute": {time.Second, true, []durable.Option{durable.WithGrace(grace)}, grace + 33*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +213,13 @@ func TestRunEndsWhileTheEngineIsSilent(t *testing.T) {
 				require.NoError(t, err)
 				defer q.Close()
 				q.Handle("quick", func(context.Context, *durable.Attempt) error { return nil })
-				q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error { <-ctx.Done(); return ctx.Err() })
+				q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error {
+					<-ctx.Done()
+					if name == "a cooldown" {
+						return durable.Cooldown(time.Hour, ctx.Err())
+					}
+					return ctx.Err()
+				})
 				var ran atomic.Int64
 				ctx, stop := context.WithCancel(t.Context())
 				done := make(chan error, 1)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // waited is what a call of Await has returned.
@@ -194,4 +195,32 @@ func awaitRetained(t *testing.T, s Store) {
 	r.delete(refs[0])
 	_, err := other.Await(within(t), refs[0])
 	require.ErrorIs(t, err, durable.ErrEnded)
+}
+
+// Await tells of each other end: of a job that expires, and of an occurrence that is canceled, or that a change of its schedule replaces.
+func awaitOtherEnds(t *testing.T, s Store) {
+	r, other := open(t, s.Open(t), steady).handle(kind, nil), open(t, s.Open(t), steady)
+	r.schedule("deleted", "@every 2h", durable.Job{Kind: kind})
+	r.schedule("edited", "@every 2h", durable.Job{Kind: kind, Retain: time.Hour})
+	r.schedule("canceled", "@every 2h", durable.Job{Kind: kind, Retain: time.Hour})
+	of := func(name string) durable.Ref { return r.lookup(driver.OccurrenceKey(name)).Ref }
+	expired := r.add(durable.Job{Kind: kind, Expires: r.now().Add(time.Second), Retain: time.Hour})[0]
+	replaced, kept := awaitIn(within(t), t, []durable.Ref{of("deleted"), of("edited")}, r, other), other.waits(within(t), of("canceled"))
+	dies := other.waits(within(t), expired)
+	r.ok(r.DeleteSchedule(within(t), "deleted"))
+	r.schedule("edited", "@every 3h", durable.Job{Kind: kind, Retain: time.Hour})
+	r.cancelKey(driver.OccurrenceKey("canceled"), true)
+	replaced.hasEnded(0)
+	replaced.hasEnded(1)
+	w := <-kept
+	r.ok(w.err)
+	require.Equal(t, durable.Canceled, w.info.State)
+	await(t, "it has expired", func() bool { return r.now().After(r.get(expired).Job.Expires) })
+	r.start()
+	w = <-dies
+	r.ok(w.err)
+	require.Equal(t, durable.Dead, w.info.State)
+	require.Equal(t, durable.ErrExpired.Error(), w.info.LastError)
+	require.Zero(t, w.info.Began)
+	require.NotZero(t, w.info.End)
 }

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -260,4 +261,28 @@ func cooldownOfTheInterrupted(t *testing.T, s Store) {
 		b.resume(durable.Pausable{Kind: kind})
 		a.start()
 	}
+}
+
+// A job that asks for a cooldown in its only attempt has it again, with its signal, and gives its permit to other lanes.
+func cooldownKeepsTheJob(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady)
+	r.limit("one", durable.Limit{Kind: kind, Running: 1})
+	first := true
+	r.handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if a.Job.Lane == "l" && first {
+			first = false
+			return fmt.Errorf("wrapped: %w", durable.RetryAfter(time.Hour, durable.Cooldown(2*time.Second, errTest)))
+		}
+		return nil
+	}).start()
+	ref := r.add(durable.Job{Kind: kind, Lane: "l", MaxAttempts: 1, Signals: true, Key: "k", After: time.Hour})[0]
+	require.True(t, r.is(r.Signal(within(t), "k", []byte("x"))))
+	await(t, "it is stored", func() bool { return len(r.cooled()) == 1 })
+	until := r.cooled()[0]
+	r.awaitGone(r.add(durable.Job{Kind: kind, Lane: "other"})[0])
+	r.awaitGone(ref)
+	runs := slices.DeleteFunc(r.ran(), func(x run) bool { return x.Ref != ref })
+	require.Equal(t, []int{1, 1}, numbers(runs))
+	require.Equal(t, "x", string(runs[1].Signal))
+	r.requireBeganAfter(until, runs[1:])
 }

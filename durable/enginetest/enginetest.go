@@ -121,7 +121,7 @@ var cases = []testCase{
 	{"Silence", silence}, {"HalfOpen", halfOpen}, {"Fields", fields}, {"Largest", largest}, {"ImpossibleTexts", impossibleTexts},
 	{"Expires", expires}, {"Snooze", snooze},
 
-	{"List", list}, {"ListMoving", listMoving}, {"Pages", pages}, {"PagesOfStates", pagesOfStates}, {"Backlog", backlog}, {"Workers", workers}, {"Why", why}, {"UntilIdle", untilIdle}, {"Await", awaitEnd}, {"AwaitChanged", awaitChanged}, {"AwaitEdges", awaitEdges}, {"AwaitRetained", awaitRetained},
+	{"List", list}, {"ListMoving", listMoving}, {"Pages", pages}, {"PagesOfStates", pagesOfStates}, {"Backlog", backlog}, {"Workers", workers}, {"Why", why}, {"UntilIdle", untilIdle}, {"Await", awaitEnd}, {"AwaitChanged", awaitChanged}, {"AwaitEdges", awaitEdges}, {"AwaitRetained", awaitRetained}, {"AwaitOtherEnds", awaitOtherEnds},
 
 	{"Keys", keys}, {"KeyRace", keyRace}, {"KeyTurns", keyTurns}, {"OnKey", onKey},
 	{"PushedBack", pushedBack}, {"PushedBackAfterFailure", pushedBackAfterFailure}, {"FreeWhenBegun", freeWhenBegun}, {"Signal", signal}, {"SignalAfterStep", signalAfterStep},
@@ -159,9 +159,9 @@ var cases = []testCase{
 
 	{"LimitClaims", limitClaims}, {"FlowControlStored", flowControlStored}, {"Confirms", confirms}, {"BadLimits", badLimits}, {"LimitRunning", limitRunning},
 	{"LimitPerLane", limitPerLane}, {"LimitRate", limitRate}, {"Pauses", pauses}, {"PausedTwice", pausedTwice},
-	{"Retain", retain}, {"RetainCancel", retainCancel}, {"RetainKey", retainKey}, {"RetainSchedule", retainSchedule}, {"RetainAtomic", retainAtomic}, {"RetainOver", retainOver}, {"RetainFilled", retainFilled}, {"RetainRedriven", retainRedriven}, {"RetainTakenOver", retainTakenOver},
+	{"Retain", retain}, {"RetainCancel", retainCancel}, {"RetainKey", retainKey}, {"RetainSchedule", retainSchedule}, {"RetainAtomic", retainAtomic}, {"RetainOver", retainOver}, {"RetainFilled", retainFilled}, {"RetainRedriven", retainRedriven}, {"RetainTakenOver", retainTakenOver}, {"RetainSuperseded", retainSuperseded}, {"RetainChanged", retainChanged},
 	{"PauseForClaims", pauseForClaims}, {"PauseForEnds", pauseForEnds}, {"Cooldown", cooldown}, {"CooldownsOverlap", cooldownsOverlap},
-	{"CooldownAfterResume", cooldownAfterResume}, {"CooldownOfTheInterrupted", cooldownOfTheInterrupted},
+	{"CooldownAfterResume", cooldownAfterResume}, {"CooldownOfTheInterrupted", cooldownOfTheInterrupted}, {"CooldownKeepsTheJob", cooldownKeepsTheJob},
 	{"LanesTakeTurns", lanesTakeTurns}, {"LanesInOrder", lanesInOrder}, {"LimitChanged", limitChanged}, {"LimitRaised", limitRaised},
 	{"LimitDeath", limitDeath}, {"LimitOrphan", limitOrphan}, {"LimitAlone", limitAlone},
 	{"LimitSlowReturn", limitSlowReturn}, {"LimitRateAnswerLost", limitRateAnswerLost},

@@ -2,10 +2,12 @@ package enginetest
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -288,4 +290,78 @@ func retainTakenOver(t *testing.T, s Store) {
 	info := r.awaitEnded(one, durable.Done)
 	require.Zero(t, info.Began, "here, by the worker that ended it")
 	require.Equal(t, 1, info.Attempt)
+}
+
+// A job that a newer one of its key supersedes after it has failed is kept as done, with its errors.
+func retainSuperseded(t *testing.T, s Store) {
+	r := open(t, s.Open(t), steady, backoff(time.Millisecond))
+	release := make(chan error)
+	r.handle("older", answers(release)).handle(kind, nil).start()
+	job := durable.Job{Kind: "older", Key: "k", FreeWhenBegun: true, Retain: time.Hour}
+	older := r.add(job)[0]
+	r.awaitRuns(1)
+	job.Kind = kind
+	r.awaitEnded(r.add(job)[0], durable.Done)
+	release <- errTest
+	info := r.awaitEnded(older, durable.Done)
+	require.NotZero(t, info.Began)
+	require.Equal(t, 1, info.Attempt)
+	require.Len(t, info.Errors, 1)
+	require.Equal(t, "k", info.Job.Key)
+}
+
+// However calls of many processes change jobs with a Retain, each has one end, which all calls of Await tell of.
+func retainChanged(t *testing.T, s Store) {
+	const n = 40
+	h := func(ctx context.Context, _ *durable.Attempt) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rand.N(60 * time.Millisecond)):
+		}
+		return []error{nil, errTest, durable.Discard(errTest), durable.Snooze(10 * time.Millisecond)}[rand.IntN(4)]
+	}
+	a, b := open(t, s.Open(t), steady, backoff(50*time.Millisecond)).handle(kind, h).start(), open(t, s.Open(t), steady, backoff(50*time.Millisecond)).handle(kind, h).start()
+	jobs := spread(n, 0, 20*time.Millisecond)
+	for i := range jobs {
+		jobs[i].Retain, jobs[i].MaxAttempts = time.Hour, 3
+	}
+	refs := a.add(jobs...)
+	var canceled [n]atomic.Int64
+	gots := map[*rig][]<-chan waited{}
+	for _, ref := range refs {
+		gots[a], gots[b] = append(gots[a], a.waits(within(t), ref)), append(gots[b], b.waits(within(t), ref))
+	}
+	atOnce(4, func(k int) {
+		r := []*rig{a, b}[k%2]
+		for range 2 * n {
+			i := rand.IntN(n)
+			var ok bool
+			var err error
+			switch rand.IntN(4) {
+			case 0:
+				if ok, err = r.Cancel(within(t), refs[i]); ok {
+					canceled[i].Add(1)
+				}
+			case 1:
+				_, err = r.CancelRunning(within(t), refs[i])
+			default:
+				_, err = r.Reschedule(within(t), refs[i], r.now().Add(rand.N(300*time.Millisecond)))
+			}
+			assert.NoError(t, err)
+		}
+	})
+	for r, got := range gots {
+		for i, ref := range refs {
+			w := <-got[i]
+			r.ok(w.err)
+			require.Equal(t, r.get(ref), w.info)
+			if canceled[i].Load() > 0 {
+				require.Equal(t, durable.Canceled, w.info.State)
+			}
+			require.LessOrEqual(t, canceled[i].Load(), int64(1))
+		}
+	}
+	require.ElementsMatch(t, refs, a.listed(durable.Filter{}, 7))
+	require.Len(t, a.matching(durable.Filter{}), n)
 }

@@ -28,8 +28,10 @@ const (
 	lullSize = 4 << 10 // bytes; a larger job is read with readSize
 
 	// idleFactor is the pause between two reads of what all buckets have, in multiples of
-	// the time of a read. Those that are due now are read in any case.
-	idleFactor = 20
+	// the time of a read. Those that are due now are read in any case. It is no longer than
+	// longestIdle: one read may wait for a server.
+	idleFactor  = 20
+	longestIdle = 30 * time.Second
 )
 
 // fetcher is one Fetch of one partition. It finds out which buckets there are. Far ones

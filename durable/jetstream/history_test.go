@@ -41,3 +41,15 @@ func TestNoPurgeBySequencesOfBefore(t *testing.T) {
 	require.NoError(t, err)
 	require.NotZero(t, m.Seq)
 }
+
+// One look at all buckets that takes long, as while a server stands still, does not put the next one off for minutes, in which
+// overdue jobs would wait.
+func TestLookAfterASlowOne(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
+	f.seen.viewed, f.seen.nearTook = time.Now().Add(-31*time.Second), 19*time.Second
+	v, err := f.poll(t.Context())
+	require.NoError(t, err)
+	require.True(t, v.all)
+}

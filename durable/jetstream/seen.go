@@ -63,7 +63,7 @@ func (f *fetcher) look(ctx context.Context, v *view) (err error) {
 		}
 		s.farAt = began
 	}
-	if v.all = time.Since(s.viewed) >= idleFactor*s.nearTook; v.all && s.nearAt.Before(since) {
+	if v.all = time.Since(s.viewed) >= min(idleFactor*s.nearTook, longestIdle); v.all && s.nearAt.Before(since) {
 		began := time.Now()
 		if s.near, err = f.contents(ctx, "q.>"); err != nil {
 			return err

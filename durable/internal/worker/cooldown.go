@@ -32,6 +32,8 @@ func (w *Worker) coolDown(out *driver.Completion, d time.Duration) {
 	c.Until = now.Add(d + cooldownStep - 1).Truncate(cooldownStep)
 	ctx, cancel := context.WithTimeout(w.link.requests, w.c.patience())
 	defer cancel()
+	w.countCooling(1)
+	defer w.countCooling(-1)
 	err := driver.ErrClosed
 	if w.cooldowns.Put(c) {
 		select {
@@ -45,6 +47,13 @@ func (w *Worker) coolDown(out *driver.Completion, d time.Duration) {
 		return
 	}
 	out.At = now
+}
+
+func (w *Worker) countCooling(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cooling += n
+	w.changed.Broadcast()
 }
 
 // coolDownAfter stores the cooldown that an error asks for, if it does, whatever becomes of the handler's job: others like

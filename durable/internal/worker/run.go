@@ -179,11 +179,14 @@ func (w *Worker) drain(hangUp func()) (stop func() bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.dispatcher.Counts().Running > 0 {
+	for w.dispatcher.Counts().Running > w.cooling {
 		w.changed.Wait()
 	}
 	defer context.AfterFunc(w.link.requests, w.wake)()
 	stop = time.AfterFunc(w.c.patience(), hangUp).Stop
+	for w.dispatcher.Counts().Running > 0 { // a cooldown is given up with the requests
+		w.changed.Wait()
+	}
 	for w.dispatcher.Counts().Held > 0 && w.link.requests.Err() == nil && !ForGood(w.failed) { // then no end can be written down
 		w.changed.Wait()
 	}

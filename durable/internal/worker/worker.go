@@ -45,6 +45,7 @@ type Worker struct {
 	renewing   int  // heartbeats that are not answered yet
 	silent     bool // the lease was lost, and not renewed since
 	draining   bool
+	cooling    int   // handlers that have returned and store a cooldown
 	failed     error // why Run ends by itself
 	unreadable unreadable
 	unwritten  Rarely // for the log: ends that could not be written down

@@ -187,7 +187,7 @@ func TestInfo(t *testing.T) {
 	require.Equal(t, map[string]uint64{"TW.a": 1, "TW.b": 2, "TW.c": 3}, got.Subjects)
 	require.Contains(t, string(p.questions(info)[1].Data), `"offset":2`)
 	require.EqualValues(t, 4096, s.Bytes.Load())
-	p.says(info, page(3, `{"TW.b":1,"TW.d":2}`), page(4, `{"TW.b":1,"TW.d":2}`)) // TW.a came meanwhile, and TW.c
+	p.says(info, page(3, `{"TW.b":1,"TW.d":2}`), page(4, `{"TW.b":1,"TW.d":2}`)) // two others came meanwhile, before each of these
 	got, err = s.Info(t.Context(), "TW.*")
 	require.NoError(t, err)
 	require.Len(t, got.Subjects, 2)

@@ -100,7 +100,15 @@ func (c *columns) insertArgs() []any { return append([]any{micros(repeatable)}, 
 
 // args are what all that store records have.
 func (c *columns) args() []any {
-	return []any{c.id, c.kind, c.payload, c.due, c.born, c.maxAttempts, c.more}
+	return []any{c.id, c.kind, c.payload, c.due, c.born, c.maxAttempts, orNoArray(c.more)}
+}
+
+// orNoArray returns an array, or none in place of one that has nothing: each element costs the server time.
+func orNoArray(more []*string) []*string {
+	if slices.ContainsFunc(more, func(m *string) bool { return m != nil }) {
+		return more
+	}
+	return nil
 }
 
 // inserter stores jobs, and the signals that go into them. A key has at most one job that waits: the
@@ -277,17 +285,19 @@ func (in *inserter) insertOnce(ctx context.Context, recs []driver.Record) ([]err
 	for i := range recs {
 		c.add(&recs[i])
 	}
-	args := c.insertArgs()
-	statement, settings := in.insertNew, []string(nil)
-	if recs[0].Key != "" {
-		statement, settings = in.insert, []string{brief}
+	args, settings := c.insertArgs(), []string(nil)
+	isNew := recs[0].Key == "" // as far as is known, no record is stored
+	if !isNew {
+		settings = []string{brief}
 	}
 	uncertain := false // an earlier try may be what is under way
-	ids, err := retry(ctx, in.db, true, func() ([]string, error) {
-		ids, err := ask(ctx, in.db, pgx.RowTo[string], statement, args, settings...)
-		if isCode(err, uniqueViolation) { // an earlier try has stored some, of this call or another
-			statement = in.insert
-			ids, err = ask(ctx, in.db, pgx.RowTo[string], statement, args, settings...)
+	ids, err := retry(ctx, in.db, true, func() (ids []string, err error) {
+		if isNew {
+			ids, err = in.insertNewOnce(ctx, c.id, args)
+			isNew = !isCode(err, uniqueViolation) // an earlier try has stored some, of this call or another
+		}
+		if !isNew {
+			ids, err = ask(ctx, in.db, pgx.RowTo[string], in.insert, args, settings...)
 		}
 		switch {
 		case err == nil:
@@ -306,6 +316,16 @@ func (in *inserter) insertOnce(ctx context.Context, recs []driver.Record) ([]err
 		err = fmt.Errorf("%w: %w", driver.ErrUncertain, err) // some are stored
 	}
 	return errs, err
+}
+
+// insertNewOnce stores records of which none is stored. It returns their ids, or none if it has left some out: the
+// server does not send a thousand ids back that are known here.
+func (in *inserter) insertNewOnce(ctx context.Context, ids []string, args []any) ([]string, error) {
+	n, err := in.affect(ctx, in.insertNew, args)
+	if err != nil || n < int64(len(ids)) {
+		return nil, err
+	}
+	return ids, nil
 }
 
 // explain finds out why records were not stored: they had been before, their keys were

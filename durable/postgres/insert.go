@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/held"
@@ -32,7 +33,7 @@ const (
 // Version, an Attempt, an error.
 type columns struct {
 	id, kind    []string
-	payload     [][]byte
+	payload     pgtype.FlatArray[[]byte] // by another type pgx reads it by reflection
 	due, born   []time.Time
 	maxAttempts []int32
 	more        []*string // nil: nothing
@@ -52,6 +53,14 @@ type more struct {
 	OnKey      int8            `json:"on_key,omitempty"`
 	MaxWait    int64           `json:"max_wait,omitempty"`
 	Retain     int64           `json:"retain,omitempty"`
+}
+
+// columnsOf returns columns with room for n records.
+func columnsOf(n int) columns {
+	return columns{
+		make([]string, 0, n), make([]string, 0, n), make([][]byte, 0, n), make([]time.Time, 0, n), make([]time.Time, 0, n),
+		make([]int32, 0, n), make([]*string, 0, n),
+	}
 }
 
 func (c *columns) add(r *driver.Record) {
@@ -100,15 +109,7 @@ func (c *columns) insertArgs() []any { return append([]any{micros(repeatable)}, 
 
 // args are what all that store records have.
 func (c *columns) args() []any {
-	return []any{c.id, c.kind, c.payload, c.due, c.born, c.maxAttempts, orNoArray(c.more)}
-}
-
-// orNoArray returns an array, or none in place of one that has nothing: each element costs the server time.
-func orNoArray(more []*string) []*string {
-	if slices.ContainsFunc(more, func(m *string) bool { return m != nil }) {
-		return more
-	}
-	return nil
+	return []any{c.id, c.kind, c.payload, c.due, c.born, c.maxAttempts, c.more}
 }
 
 // inserter stores jobs, and the signals that go into them. A key has at most one job that waits: the
@@ -281,7 +282,7 @@ var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
 // an answer: whatever it waits for it waits out, but a key. An error besides those of the records
 // says that it has stored none, or ErrUncertain.
 func (in *inserter) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
-	var c columns
+	c := columnsOf(len(recs))
 	for i := range recs {
 		c.add(&recs[i])
 	}

@@ -500,7 +500,7 @@ func (w *worker) finishStatement(outs []driver.Completion) (statement string, ar
 		c.add(&outs[i], outs[i].Ending(w.c.Name, w.now()), w.c.Retention)
 		whole = whole || handleOf(outs[i].Delivery).limited || outs[i].Delivery.Record.Schedule != ""
 	}
-	args = []any{w.id, c.id, c.claim, c.fate, orNoArray(c.more), micros(remembered), micros(w.c.Retention)}
+	args = []any{w.id, c.id, c.claim, c.fate, c.more, micros(remembered), micros(w.c.Retention)}
 	if !whole {
 		return w.statements.finish, args
 	}

@@ -22,9 +22,24 @@ type adding struct {
 	ref   Ref
 	found Ref // for Job.Found, which must not change after Add has returned
 	err   error
-	done  chan struct{} // closed when ref, found and err are set
 
-	contended bool // it waits for a key, or has waited
+	call      *call
+	answered  atomic.Bool // ref, found and err are set
+	contended bool        // it waits for a key, or has waited
+}
+
+// call is an Add that waits for its records.
+type call struct {
+	left atomic.Int64  // records without an answer
+	done chan struct{} // closed when there is none
+}
+
+// answer tells the Add that ref, found and err are set.
+func (it *adding) answer() {
+	it.answered.Store(true)
+	if it.call.left.Add(-1) == 0 {
+		close(it.call.done)
+	}
 }
 
 // contendedEvery is the least time between two tries of one key.
@@ -106,15 +121,17 @@ func newAdder(l *link, added *atomic.Int64, replaced func(Ref)) *adder {
 
 // addJobs is AddMany without the middleware.
 func (a *adder) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error) {
-	recs := make([]driver.Record, len(jobs))
+	items := make([]adding, len(jobs))
 	now := a.clock.Time()
 	for i, j := range jobs {
-		if recs[i], err = driver.NewRecord(j, now); err != nil {
+		it := &items[i]
+		if it.rec, err = driver.NewRecord(j, now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
 		}
-		recs[i].Payload = bytes.Clone(j.Payload) // a record may be on its way after Add has returned
+		it.rec.Payload = bytes.Clone(j.Payload) // a record may be on its way after Add has returned
+		it.rec.Found = &it.found
 	}
-	return a.add(ctx, recs)
+	return a.add(ctx, jobs, items)
 }
 
 // ofJob says of which of n jobs an error is.
@@ -125,46 +142,56 @@ func ofJob(i, n int, err error) error {
 	return fmt.Errorf("durable: AddMany: job %d: %w", i, err)
 }
 
-func (a *adder) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
-	refs := make([]Ref, len(recs))
+// add stores the items of jobs, in the same order.
+func (a *adder) add(ctx context.Context, jobs []Job, items []adding) ([]Ref, error) {
+	refs := make([]Ref, len(items))
 	if err := ctx.Err(); err != nil {
 		return refs, context.Cause(ctx)
 	}
 	if a.closed.Err() != nil {
 		return refs, ErrClosed
 	}
-	items := make([]*adding, len(recs))
-	var plain, keyed []*adding
-	for i, r := range recs {
-		items[i] = &adding{rec: r, done: make(chan struct{})}
-		items[i].rec.Found = &items[i].found
+	if len(items) == 0 {
+		return refs, nil
+	}
+	c := &call{done: make(chan struct{})}
+	c.left.Store(int64(len(items)))
+	plain := make([]*adding, 0, len(items))
+	var keyed []*adding
+	for i := range items {
+		it := &items[i]
+		it.call = c
 		switch {
-		case r.Key == "":
-			plain = append(plain, items[i])
-		case a.contended.has(r.Key):
-			a.await(items[i])
+		case it.rec.Key == "":
+			plain = append(plain, it)
+		case a.contended.has(it.rec.Key):
+			a.await(it)
 		default:
-			keyed = append(keyed, items[i])
+			keyed = append(keyed, it)
 		}
 	}
 	a.put(a.plain, plain)
 	a.put(a.keyed, keyed)
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	}
 	var errs []error
-	for i, it := range items {
-		select {
-		case <-it.done:
-			refs[i] = it.ref
-			if found := recs[i].Found; found != nil {
-				*found = it.found
-			}
-			if errors.Is(it.err, ErrExists) {
-				it.err = fmt.Errorf("the key %.300q: %w", recs[i].Key, it.err)
-			}
-			if it.err != nil {
-				errs = append(errs, ofJob(i, len(recs), it.err))
-			}
-		case <-ctx.Done():
-			errs = append(errs, ofJob(i, len(recs), fmt.Errorf("%w: %w", ErrUncertain, context.Cause(ctx))))
+	for i := range items {
+		it := &items[i]
+		if !it.answered.Load() {
+			errs = append(errs, ofJob(i, len(items), fmt.Errorf("%w: %w", ErrUncertain, context.Cause(ctx))))
+			continue
+		}
+		refs[i] = it.ref
+		if found := jobs[i].Found; found != nil {
+			*found = it.found
+		}
+		if errors.Is(it.err, ErrExists) {
+			it.err = fmt.Errorf("the key %.300q: %w", it.rec.Key, it.err)
+		}
+		if it.err != nil {
+			errs = append(errs, ofJob(i, len(items), it.err))
 		}
 	}
 	return refs, errors.Join(errs...)
@@ -177,7 +204,7 @@ func (a *adder) put(b *batch.Batcher[*adding], items []*adding) {
 	}
 	for _, it := range items {
 		it.err = ErrClosed
-		close(it.done)
+		it.answer()
 	}
 }
 
@@ -209,7 +236,7 @@ func (a *adder) insert(items []*adding) {
 			}
 		}
 		a.contended.leave(it)
-		close(it.done)
+		it.answer()
 	}
 }
 
@@ -218,7 +245,7 @@ func (a *adder) await(it *adding) {
 	if !a.contended.put(it) {
 		a.contended.leave(it)
 		it.err = ErrClosed
-		close(it.done)
+		it.answer()
 	}
 }
 

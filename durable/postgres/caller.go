@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // caller is a transaction of the caller's, by whatever driver.
@@ -91,7 +92,7 @@ func asText(arg any) any {
 	switch all := arg.(type) {
 	case []string:
 		return array(all, quoted)
-	case [][]byte:
+	case pgtype.FlatArray[[]byte]:
 		return array(all, func(b []byte) string { return quoted(`\x` + hex.EncodeToString(b)) })
 	case []time.Time:
 		return array(all, timeText)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -170,6 +171,20 @@ func query[T any](ctx context.Context, d *db, row pgx.RowToFunc[T], statement st
 func (d *db) do(ctx context.Context, statement string, args []any, settings ...string) error {
 	_, err := ask(ctx, d, func(pgx.CollectableRow) (struct{}, error) { return struct{}{}, nil }, statement, args, settings...)
 	return err
+}
+
+// affect runs a statement that returns no rows in one round trip and one transaction, and returns how many rows it
+// has written.
+func (d *db) affect(ctx context.Context, statement string, args []any) (n int64, err error) {
+	b := &pgx.Batch{}
+	b.Queue(statement, args...).Exec(func(tag pgconn.CommandTag) error {
+		n = tag.RowsAffected()
+		return nil
+	})
+	if err := d.send(ctx, b); err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // micros is how durations are passed on.

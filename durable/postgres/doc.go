@@ -144,6 +144,5 @@
 // Read it in this order: FORMAT.md, sql/1.sql (the tables, and add_job), engine.go, db.go, ref.go, insert.go, held.go, onkey.go,
 // tx.go with caller.go, change.go, fetch.go with news.go, announcer.go, arrival.go, notifier.go and dial.go, worker.go with flowcontrol.go and
 // notices.go, complete.go, schedule.go, sweep.go, wentback.go, find.go, inspect.go, retry.go, migrate.go, version.go. Each
-// statement is a file in sql; statements.go leaves out its parts for limits, and for jobs that may be stored already, where
-// they are not needed, and puts permits_back.sql into the four that give permits back.
+// statement is a file in sql; statements.go leaves out its parts for limits where they are not needed, and puts permits_back.sql into the four that give permits back.
 package postgres

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/held"
@@ -32,7 +33,7 @@ const (
 // Version, an Attempt, an error.
 type columns struct {
 	id, kind    []string
-	payload     [][]byte
+	payload     pgtype.FlatArray[[]byte] // by another type pgx reads it by reflection
 	due, born   []time.Time
 	maxAttempts []int32
 	more        []*string // nil: nothing
@@ -52,6 +53,14 @@ type more struct {
 	OnKey      int8            `json:"on_key,omitempty"`
 	MaxWait    int64           `json:"max_wait,omitempty"`
 	Retain     int64           `json:"retain,omitempty"`
+}
+
+// columnsOf returns columns with room for n records.
+func columnsOf(n int) columns {
+	return columns{
+		make([]string, 0, n), make([]string, 0, n), make([][]byte, 0, n), make([]time.Time, 0, n), make([]time.Time, 0, n),
+		make([]int32, 0, n), make([]*string, 0, n),
+	}
 }
 
 func (c *columns) add(r *driver.Record) {
@@ -273,21 +282,23 @@ var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
 // an answer: whatever it waits for it waits out, but a key. An error besides those of the records
 // says that it has stored none, or ErrUncertain.
 func (in *inserter) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
-	var c columns
+	c := columnsOf(len(recs))
 	for i := range recs {
 		c.add(&recs[i])
 	}
-	args := c.insertArgs()
-	statement, settings := in.insertNew, []string(nil)
-	if recs[0].Key != "" {
-		statement, settings = in.insert, []string{brief}
+	args, settings := c.insertArgs(), []string(nil)
+	isNew := recs[0].Key == "" // as far as is known, no record is stored
+	if !isNew {
+		settings = []string{brief}
 	}
 	uncertain := false // an earlier try may be what is under way
-	ids, err := retry(ctx, in.db, true, func() ([]string, error) {
-		ids, err := ask(ctx, in.db, pgx.RowTo[string], statement, args, settings...)
-		if isCode(err, uniqueViolation) { // an earlier try has stored some, of this call or another
-			statement = in.insert
-			ids, err = ask(ctx, in.db, pgx.RowTo[string], statement, args, settings...)
+	ids, err := retry(ctx, in.db, true, func() (ids []string, err error) {
+		if isNew {
+			ids, err = in.insertNewOnce(ctx, c.id, args)
+			isNew = !isCode(err, uniqueViolation) // an earlier try has stored some, of this call or another
+		}
+		if !isNew {
+			ids, err = ask(ctx, in.db, pgx.RowTo[string], in.insert, args, settings...)
 		}
 		switch {
 		case err == nil:
@@ -306,6 +317,16 @@ func (in *inserter) insertOnce(ctx context.Context, recs []driver.Record) ([]err
 		err = fmt.Errorf("%w: %w", driver.ErrUncertain, err) // some are stored
 	}
 	return errs, err
+}
+
+// insertNewOnce stores records of which none is stored. It returns their ids, or none if it has left some out: the
+// server does not send a thousand ids back that are known here.
+func (in *inserter) insertNewOnce(ctx context.Context, ids []string, args []any) ([]string, error) {
+	n, err := in.affect(ctx, in.insertNew, args)
+	if err != nil || n < int64(len(ids)) {
+		return nil, err
+	}
+	return ids, nil
 }
 
 // explain finds out why records were not stored: they had been before, their keys were

@@ -33,7 +33,7 @@ func newStatements(schema string) statements {
 	locks := func(name string) string { return tag + withoutLimits(s(name)) }
 	whole := func(name string) string { return tag + s(name) }
 	return statements{
-		insert: locks("insert"), insertNew: neverStored(locks("insert")), insertOnKey: locks("insert_on_key"), begins: s("begins"), signal: locks("signal"), aside: locks("aside"), freeExpired: locks("free_expired"), lockKeys: s("lock_keys"), tryKeys: s("try_keys"), open: s("open"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
+		insert: locks("insert"), insertNew: locks("insert_new"), insertOnKey: locks("insert_on_key"), begins: s("begins"), signal: locks("signal"), aside: locks("aside"), freeExpired: locks("free_expired"), lockKeys: s("lock_keys"), tryKeys: s("try_keys"), open: s("open"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"), delete: locks("delete"),
 		work: locks("work"), heartbeat: locks("heartbeat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
 		schedule: s("schedule"), schedules: s("schedules"), setSchedule: locks("set_schedule"), lockKeyed: locks("lock_keyed"),
@@ -52,12 +52,6 @@ var ofLimits = regexp.MustCompile(`(?m)^-- with limits(?: and schedules)?\n(?s:.
 // withoutLimits returns a statement for jobs that no limit covers, and that no schedule has made: see claim.sql
 // and finish.sql.
 func withoutLimits(text string) string { return ofLimits.ReplaceAllString(text, "") }
-
-// neverStored returns an insert that fails if one of its records is stored already. Without the
-// search for conflicts it costs the server a sixth less.
-func neverStored(insert string) string {
-	return strings.Replace(insert, "on conflict do nothing\n", "", 1)
-}
 
 // statement returns the statement of a file, for a schema.
 func statement(name, schema string) string {

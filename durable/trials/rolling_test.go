@@ -40,6 +40,8 @@ var addedColumn = []change{
 	{"../postgres/sql/2.sql", "", "alter table tickwheel.job add column added text; update tickwheel.format set version = 2"},
 	{"../postgres/sql/insert.sql", "retain, ord)\n", "retain, added, ord)\n"},
 	{"../postgres/sql/insert.sql", "(r.m->>'retain')::int8,\n", "(r.m->>'retain')::int8, convert_from(r.payload, 'UTF8'),\n"},
+	{"../postgres/sql/insert_new.sql", "flags, retain)\n", "flags, retain, added)\n"},
+	{"../postgres/sql/insert_new.sql", "(r.m->>'retain')::int8\n", "(r.m->>'retain')::int8, convert_from(r.payload, 'UTF8')\n"},
 	{"../postgres/sql/fetch.sql", "j.kind, j.payload,", "j.kind, case when coalesce(j.added, '') = convert_from(j.payload, 'UTF8') then j.payload else substring(j.payload, 1, -1) end,"},
 }
 

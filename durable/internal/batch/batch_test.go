@@ -85,3 +85,45 @@ func TestBatcherLingersBehindAnother(t *testing.T) {
 		b.Close()
 	})
 }
+
+// Two batches are on their way at once, and four while the next one is full: it would gain nothing by waiting.
+func TestFullBatchesWaitForFewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var sizes []int
+		end := make(chan struct{})
+		b := New(func(items []int) {
+			mu.Lock()
+			sizes = append(sizes, len(items))
+			mu.Unlock()
+			<-end
+		}, 0, 1)
+		flying := func() []int {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return sizes
+		}
+		for range 2 {
+			b.Put(1)
+			flying()
+		}
+		b.Put(make([]int, Max-1)...)
+		require.Equal(t, []int{1, 1}, flying())
+		b.Put(1)
+		require.Equal(t, []int{1, 1, Max}, flying())
+		b.Put(make([]int, Max)...)
+		b.Put(make([]int, Max)...)
+		require.Equal(t, []int{1, 1, Max, Max}, flying())
+		for range 2 {
+			end <- struct{}{}
+		}
+		require.Equal(t, []int{1, 1, Max, Max, Max}, flying(), "two have ended, and three are at work")
+		b.Put(1)
+		end <- struct{}{}
+		end <- struct{}{}
+		require.Equal(t, []int{1, 1, Max, Max, Max, 1}, flying())
+		close(end)
+		b.Close()
+	})
+}

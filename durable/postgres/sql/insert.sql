@@ -1,8 +1,7 @@
 -- Stores records. One that is there already, or whose key another job has, is left out:
--- what was stored is returned. For jobs without a key statements.go removes "on conflict": a
--- repeated insert fails then, and insertOnce runs the whole statement. One that was born longer
--- ago than ended jobs are remembered is left out, too: it may have been stored, and have ended,
--- before.
+-- what was stored is returned. One that was born longer ago than ended jobs are remembered is left
+-- out, too: it may have been stored, and have ended, before. For new jobs without a key insert_new.sql
+-- does the same for less.
 insert into tickwheel.job (
     id, key, given_key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule,
     occurrence, lane, priority, meta, timeout, expires, flags, retain, ord)

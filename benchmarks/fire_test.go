@@ -214,28 +214,37 @@ func alone(b *testing.B, t timers, rate int, spell time.Duration) {
 }
 
 // BenchmarkLone starts a timer of 50 ms and cancels it at once, every 100 ms, in a process that
-// does nothing else: a client's call in an idle service. CPU is the whole process's for each
-// timer. A switch is a thread that went to sleep; the row none has those of the load itself.
+// does nothing else: a client's call in an idle service. With start=context it is a context with a
+// timeout. CPU is the whole process's for each timer. A switch is a thread that went to sleep; the
+// row none has those of the load itself.
 func BenchmarkLone(b *testing.B) {
 	ops := size(40, 2)
-	subjects, f := apart(pick(setup{}, "none "+ours+" heap"), func(b *testing.B, t timers) {
-		once(b, func() {
-			t.keep(2)
-			t.add(1, time.Hour, noop)
-			measure.Settle()
-			before := measure.Now()
-			for range ops {
-				t.add(0, 50*time.Millisecond, noop)
-				t.cancel(0)
-				measure.Sleep(size(100*time.Millisecond, time.Millisecond))
-			}
-			after := measure.Now()
-			t.cancel(1)
-			reportCPU(b, before, after, ops, "timer")
-			b.ReportMetric(float64(after.Switches-before.Switches)/float64(ops), "switches/timer")
+	for _, c := range []struct{ start, names string }{
+		{"function", ours + " heap"}, {"context", "context.WithTimeout wheel.WithTimeout"},
+	} {
+		b.Run("start="+c.start, func(b *testing.B) {
+			subjects, f := apart(pick(setup{}, "none "+c.names), func(b *testing.B, t timers) {
+				once(b, func() { lone(b, t, ops) })
+			})
+			compare(b, subjects, f)
 		})
-	})
-	compare(b, subjects, f)
+	}
+}
+
+func lone(b *testing.B, t timers, ops int) {
+	t.keep(2)
+	t.add(1, time.Hour, noop)
+	measure.Settle()
+	before := measure.Now()
+	for range ops {
+		t.add(0, 50*time.Millisecond, noop)
+		t.cancel(0)
+		measure.Sleep(size(100*time.Millisecond, time.Millisecond))
+	}
+	after := measure.Now()
+	t.cancel(1)
+	reportCPU(b, before, after, ops, "timer")
+	b.ReportMetric(float64(after.Switches-before.Switches)/float64(ops), "switches/timer")
 }
 
 // BenchmarkFineTick has 200,000 timers come due within a second on a wheel with ticks of 1 us,

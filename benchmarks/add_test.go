@@ -92,6 +92,19 @@ func tail(b *testing.B, t timers, n, ops int) {
 // goroutine has a part of the timers, and after some thousand operations the part of the next.
 // So it cancels also timers that others have started, on another processor. The time is the
 // wall's, divided by the operations of all goroutines.
+//
+// A cancel of a timer of another processor's shard is the price of the second processor, by its lock
+// and the lines of the shard, not by those of the timers. On a busy machine two goroutines took 146 ns
+// of processor time an operation among 20,000 timers, which fit in the caches, if each canceled timers
+// of its own shard only, and 276 ns if it canceled those of either (medians of 100 turns). Among a
+// million it was 625 and 781 ns, and 498 ns for one goroutine alone: the misses of the caches cover a
+// part. Nothing was garbage, and by runtime/metrics no more than 2 ns were waits for a mutex.
+//
+// Four ways were tried, by turns with this one, among a million: the fields that an add and a cancel
+// write in four lines of the shard instead of nine (0.96 of the processor time), a hundred tries for
+// the lock before a caller waits (0.98), both (0.96, where the same code beside itself was 1.00), and
+// four shards for each processor (1.02). To hand the cancels of others over in batches needs a state
+// of each timer outside the lock, since Cancel says at once whether it was in time.
 func BenchmarkCancelParallel(b *testing.B) {
 	n := size(1_000_000, 100)
 	compare(b, pick(setup{pending: n}, ours+" heap"), func(b *testing.B, t timers) {

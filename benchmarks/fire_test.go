@@ -217,21 +217,19 @@ func alone(b *testing.B, t timers, rate int, spell time.Duration) {
 }
 
 // BenchmarkLone starts a timer of 50 ms and cancels it at once, every 100 ms, in a process that
-// does nothing else: a client's call in an idle service. With start=context it is a context with a
-// timeout. CPU is the whole process's for each timer. A switch is a thread that went to sleep; the
-// row none has those of the load itself.
-func BenchmarkLone(b *testing.B) {
+// does nothing else: a client's call in an idle service. CPU is the whole process's for each
+// timer. A switch is a thread that went to sleep; the row none has those of the load itself.
+func BenchmarkLone(b *testing.B) { loneOf(b, "none "+ours+" heap") }
+
+// BenchmarkLoneContext is BenchmarkLone with a context that has the timeout.
+func BenchmarkLoneContext(b *testing.B) { loneOf(b, "none context.WithTimeout wheel.WithTimeout") }
+
+func loneOf(b *testing.B, names string) {
 	ops := size(40, 2)
-	for _, c := range []struct{ start, names string }{
-		{"function", ours + " heap"}, {"context", "context.WithTimeout wheel.WithTimeout"},
-	} {
-		b.Run("start="+c.start, func(b *testing.B) {
-			subjects, f := apart(pick(setup{}, "none "+c.names), func(b *testing.B, t timers) {
-				once(b, func() { lone(b, t, ops) })
-			})
-			compare(b, subjects, f)
-		})
-	}
+	subjects, f := apart(pick(setup{}, names), func(b *testing.B, t timers) {
+		once(b, func() { lone(b, t, ops) })
+	})
+	compare(b, subjects, f)
 }
 
 func lone(b *testing.B, t timers, ops int) {

@@ -93,20 +93,22 @@ func tail(b *testing.B, t timers, n, ops int) {
 // So it cancels also timers that others have started, on another processor. The time is the
 // wall's, divided by the operations of all goroutines.
 //
-// The price of the second processor is that the lock of a shard and its fields travel between the
-// two. On a busy machine an operation took 498 ns of processor time on one goroutine. On two it took
-// 625 ns if each canceled timers of its own shard only, and 781 ns if it canceled those of either.
-// Among 20,000 timers, which fit in the caches, the last two were 146 and 276 ns: so it is not the
-// timers that travel (medians of 100 turns). Nothing was garbage. Callers found the lock taken in 3 %
-// of the operations, and waited 24 ns for each operation, without those whose thread had lost its
-// processor.
+// Most of the time goes into the cache misses of random access. A cancel of another processor's timer costs 50 to 60
+// ns more, among many timers and among few: so it is the shard that travels between the processors,
+// its lock and its fields, and not the timers. The processor time of an operation, on a busy machine
+// (medians of 150 turns; nothing was garbage), was
 //
-// These were tried among a million, by turns with this one, and are not worth their lines: the fields
-// that an add and a cancel write in four cache lines of the shard instead of nine (0.96 of the
-// processor time), a hundred tries for the lock before a caller waits, after which one caller in ten
-// waited (0.98 to 1.08), and four shards for each processor (1.02). To hand the cancels of another
-// processor's timers over in batches needs a state of each timer outside of the lock, since Cancel
-// says at once whether it was in time.
+//	                                                20,000    a million
+//	one goroutine                                   183 ns    534 ns
+//	two, each cancels timers of its own shard       191 ns    572 ns
+//	two, each cancels timers of either, at random   248 ns    631 ns
+//	two, each cancels timers of the other's shard   252 ns    621 ns
+//
+// Two ways were tried among a million, by turns with this one, and brought nothing: the fields that
+// an add and a cancel write in four cache lines of the shard instead of nine (0.99 of the processor
+// time, the median of 14 pairs), and four shards for each processor (1.02, 6 pairs). To hand the
+// cancels of another processor's timers over in batches needs a state of each timer outside of the
+// lock, since Cancel says at once whether it was in time.
 func BenchmarkCancelParallel(b *testing.B) {
 	n := size(1_000_000, 100)
 	compare(b, pick(setup{pending: n}, ours+" heap"), func(b *testing.B, t timers) {

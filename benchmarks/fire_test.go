@@ -174,7 +174,7 @@ func steady(b *testing.B, t timers, rate int, spell, longest time.Duration) {
 // leaves the sleep alone. It took 1.91 switches for 2.21 (medians of 20 runs), but 0.97 of the
 // processor time (the median of 60 pairs, with quartiles of 0.92 and 1.04), so it was not built.
 // The driver's timer set before the flush instead of after it left the switches as they were (1.00
-// at both rates, 25 and 12 pairs). Sixteen sorted items in front of the heap of the queue, which are
+// at both rates, the medians of 25 and 12 pairs). Sixteen sorted items in front of the heap of the queue, which are
 // refilled together, took 0.98 of the processor time (the median of 7 pairs, 0.65 to 1.50).
 func BenchmarkAlone(b *testing.B) {
 	for _, c := range []struct {

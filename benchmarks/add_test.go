@@ -93,10 +93,10 @@ func tail(b *testing.B, t timers, n, ops int) {
 // So it cancels also timers that others have started, on another processor. The time is the
 // wall's, divided by the operations of all goroutines.
 //
-// Most of the time goes into the cache misses of random access. A cancel of another processor's timer costs 50 to 60
-// ns more, among many timers and among few: so it is the shard that travels between the processors,
-// its lock and its fields, and not the timers. The processor time of an operation, on a busy machine
-// (medians of 150 turns; nothing was garbage), was
+// Most of the time goes into the cache misses of random access. A cancel of another processor's
+// timer costs 50 to 60 ns more, among many timers and among few: so it is the shard that travels
+// between the processors, its lock and its fields, and not the timers. The processor time of an
+// operation, on a busy machine (medians of 150 turns; nothing was garbage), was
 //
 //	                                                20,000    a million
 //	one goroutine                                   183 ns    534 ns

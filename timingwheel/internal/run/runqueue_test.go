@@ -50,7 +50,7 @@ func TestBlockedTaskKeepsNoBatch(t *testing.T) {
 	}
 }
 
-// A batch holds its tasks in their order, and no more memory than they need: most have one.
+// A batch of up to eight tasks is one allocation, and has its own copy of the tasks, in their order.
 func TestBatchIsOneAllocation(t *testing.T) {
 	for n := range 9 {
 		tasks := make([]Task, n)

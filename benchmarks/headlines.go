@@ -49,6 +49,7 @@ var headlines = []headline{
 	{"1000 timers a second, each alone: CPU of each", "Alone/rate=1k/tick=1ms", "wheel.Schedule", "cpu-ns/timer", true},
 	{"50 timers a second, each alone: CPU of each", "Alone/rate=50/tick=1ms", "wheel.Schedule", "cpu-ns/timer", false},
 	{"a timeout every 100 ms that is canceled at once: CPU of each", "Lone", "wheel.Schedule", "cpu-ns/timer", false},
+	{"the same with a context", "LoneContext", "wheel.WithTimeout", "cpu-ns/timer", false},
 	{"200 k due within one second, ticks of 1 us: CPU of each", "FineTick", "wheel.Schedule", "cpu-ns/timer", false},
 	{"AfterFunc(0), and waiting for it", "AtOnce", "wheel.AfterFunc", "ns/op", false},
 	{"a realistic mix, 50 k timers a second: CPU of each", "Mix/generator=runtime/tick=1ms", "wheel.Schedule", "cpu-ns/timer", false},

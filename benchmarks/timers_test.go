@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ type starter struct {
 	name   string
 	most   int           // pending timers that it bears; zero means any number
 	tick   time.Duration // its finest tick; zero means any
-	byHand bool          // it fires nothing by itself
+	byHand bool          // it runs no function by itself
 	start  func(setup) timers
 }
 
@@ -73,6 +74,11 @@ var starters = []starter{
 	{name: "wheel.Schedule+250us", start: withTick(250 * time.Microsecond)},
 	{name: "wheel.Schedule+100us", start: withTick(100 * time.Microsecond)},
 	{name: "wheel.AfterFunc", start: func(s setup) timers { return afterFunc(s.wheel()) }},
+	{name: "context.WithTimeout", byHand: true, start: func(setup) timers { return ofContexts(context.WithTimeout, noop) }},
+	{name: "wheel.WithTimeout", byHand: true, start: func(s setup) timers {
+		w := s.wheel()
+		return ofContexts(w.WithTimeout, func() { w.Stop() })
+	}},
 	{name: "wheel.Keyed", start: func(s setup) timers {
 		w := s.wheel()
 		return keyed{timingwheel.NewKeyed[int](w), w}
@@ -180,6 +186,18 @@ func schedule(w *timingwheel.TimingWheel) timers {
 		end:   func(t timingwheel.Timeout) { t.Cancel() },
 		move:  func(t timingwheel.Timeout, d time.Duration) { t.Reset(d) },
 		close: func() { w.Stop() },
+	}
+}
+
+// ofContexts makes contexts with a timeout, which run no function.
+func ofContexts(with withTimeout, stop func()) timers {
+	return &kept[context.CancelFunc]{
+		start: func(d time.Duration, _ func()) context.CancelFunc {
+			_, cancel := with(context.Background(), d)
+			return cancel
+		},
+		end:   func(cancel context.CancelFunc) { cancel() },
+		close: stop,
 	}
 }
 

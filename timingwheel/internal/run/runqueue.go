@@ -39,14 +39,28 @@ type batch struct {
 	runner *Runner
 	taken  atomic.Int64
 	next   atomic.Pointer[batch]
-	few    [8]Task // tasks, unless there are more
 }
 
-// NewBatch returns a batch with these tasks, which it copies.
+// NewBatch returns a batch with these tasks, which it copies. For up to eight it makes one
+// allocation: 64 bytes for one task, 176 for more. Most batches of a wheel whose timers are due on
+// ticks of their own have one. With 176 bytes for these, 200,000 timers that came due within a
+// second on ticks of 1 us took 1.07 times the processor time.
 func NewBatch(tasks ...Task) *batch {
-	b := new(batch)
+	if len(tasks) == 1 {
+		b := new(struct {
+			batch
+			one [1]Task
+		})
+		b.one[0] = tasks[0]
+		b.tasks = b.one[:]
+		return &b.batch
+	}
+	b := new(struct {
+		batch
+		few [8]Task
+	})
 	b.tasks = append(b.few[:0], tasks...)
-	return b
+	return &b.batch
 }
 
 // poolTask is a task that wants to know that it runs on a goroutine of a Pool.

@@ -49,3 +49,22 @@ func TestBlockedTaskKeepsNoBatch(t *testing.T) {
 		close(release)
 	}
 }
+
+// A batch of up to eight tasks is one allocation, and has its own copy of the tasks, in their order.
+func TestBatchIsOneAllocation(t *testing.T) {
+	for n := range 9 {
+		tasks := make([]Task, n)
+		var ran []int
+		for i := range tasks {
+			tasks[i] = Function(func() { ran = append(ran, i) })
+		}
+		var b *batch
+		require.LessOrEqual(t, testing.AllocsPerRun(10, func() { b = NewBatch(tasks...) }), 1.0, "%d tasks", n)
+		require.Len(t, b.tasks, n)
+		clear(tasks) // the batch has a copy
+		for i, task := range b.tasks {
+			task.Run()
+			require.Equal(t, i, ran[i])
+		}
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
 // alone is a Queue that has the server of its engine alone, as an embedded one has.
@@ -86,8 +88,8 @@ func TestIdle(t *testing.T) {
 // mostRequests is a generous bound on the requests of an idle worker, in a second.
 const mostRequests = 10.0
 
-// A worker that ends while it waits for jobs neither waits for long nor loses one that comes at that moment: the next one
-// runs it, before the lease of the first is over.
+// A worker that ends while it waits for jobs loses none that comes at that moment: the next one runs it, before the lease
+// of the first is over.
 func TestIdleEnds(t *testing.T) {
 	t.Parallel()
 	a := newAlone(t)
@@ -106,5 +108,21 @@ func TestIdleEnds(t *testing.T) {
 		end = a.work(t)
 		a.runs(t, <-added)
 		end()
+	}
+}
+
+// A poll of a server of the same process finds out that something was written.
+func TestIdleSeesWrites(t *testing.T) {
+	t.Parallel()
+	p := newPart(t, Own())
+	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute}), nil)
+	for range 3 {
+		require.NoError(t, f.ask(t.Context()))
+		was := f.Since()
+		require.NoError(t, f.ask(t.Context()))
+		require.Equal(t, was, f.Since(), "nothing was written")
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.subject("x.a"), Data: []byte("x")}))
+		require.NoError(t, f.ask(t.Context()))
+		require.True(t, f.Since().After(was))
 	}
 }

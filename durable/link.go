@@ -116,7 +116,11 @@ func (l *link) followClock() {
 			silent, said = time.Time{}, worker.Rarely{}
 		}
 		now, at := l.clock.Time(), time.Now()
-		if expected := seen.Add(at.Sub(seenAt)); l.calendar.Saw(now, expected) {
+		expected := seen.Add(at.Sub(seenAt))
+		if from := l.clock.SetBackFrom(); from.After(expected) { // a poll has told one time, and then another
+			expected = from
+		}
+		if l.calendar.Saw(now, expected) {
 			l.wg.Go(l.putRight) // the clock is read meanwhile
 		}
 		seen, seenAt = now, at

@@ -46,6 +46,7 @@ type Clock struct {
 	told time.Time // when Tell was called last
 	news chan struct{}
 	step Step
+	back time.Time // the latest time that it had shown before it was set back, since SetBackFrom; zero: it was not
 }
 
 // New returns a Clock that has read its source once.
@@ -85,6 +86,9 @@ func (c *Clock) Read(before time.Time, trip time.Duration, there time.Time, off 
 	by := s.there.Sub(was)
 	if by.Abs() > s.off+wasOff+stepMin {
 		c.step = Step{Count: c.step.Count + 1, By: by, Seen: s.local}
+		if by < 0 && was.After(c.back) {
+			c.back = was
+		}
 	}
 	if s.off <= wasOff || by.Abs() > s.off+wasOff {
 		c.best = s
@@ -119,6 +123,16 @@ func (c *Clock) Step() Step {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.step
+}
+
+// SetBackFrom returns the latest time that the clock had shown before it was set back since the last call; zero: it was
+// not set back. It may have been set forward and back between two calls of Now, by calls of Tell.
+func (c *Clock) SetBackFrom() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from := c.back
+	c.back = time.Time{}
+	return from
 }
 
 func (s sample) at(local time.Time) (time.Time, time.Duration) {

@@ -143,3 +143,19 @@ func TestDriftOfASlowAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A clock that is told to be ahead, and then to be right, was set back, though nobody has read it in between.
+func TestSetBackFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(t.Context(), func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil })
+		require.NoError(t, err)
+		require.Zero(t, c.SetBackFrom())
+		ahead := time.Now().Add(48 * time.Hour)
+		c.Tell(ahead, 0)
+		require.Zero(t, c.SetBackFrom())
+		c.Tell(ahead.Add(-24*time.Hour), 0)
+		c.Tell(time.Now(), 0)
+		require.True(t, ahead.Equal(c.SetBackFrom()))
+		require.Zero(t, c.SetBackFrom())
+	})
+}

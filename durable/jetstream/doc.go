@@ -202,8 +202,8 @@ package jetstream
 // The files. Each uses only those that come after it, and each type is one story, with the lock of that story or with none.
 //
 //	backup.go, archive.go, connect.go         copies of a queue, and their format; opening a queue
-//	fetch.go, close.go, cascade.go            a Fetch: reading queues, closing near buckets, moving far ones
-//	seen.go                                   what a poll has to read again
+//	fetch.go, seen.go                         a Fetch: reading queues; what its polls read again
+//	close.go, cascade.go                      closing near buckets, moving far ones
 //	consumer.go                               what these read through
 //	worker.go, budget.go, engine.go           joins a worker's stories; how much it reads at once; what durable calls
 //	finish.go, claim.go, claimplan.go         ends; every claim; which claims may be, with their permits and tokens

@@ -26,12 +26,6 @@ const (
 	// A queue of which nothing has come is asked for one job, for as long as its bucket is attended.
 	lullWait = 30 * time.Second
 	lullSize = 4 << 10 // bytes; a larger job is read with readSize
-
-	// idleFactor is the pause between two reads of what all buckets have, in multiples of
-	// the time of a read. Those that are due now are read in any case. It is no longer than
-	// longestIdle: one read may wait for a server.
-	idleFactor  = 20
-	longestIdle = 30 * time.Second
 )
 
 // fetcher is one Fetch of one partition. It finds out which buckets there are. Far ones
@@ -60,7 +54,7 @@ type fetcher struct {
 	ctx     context.Context // ends with the Fetch
 	running sync.WaitGroup
 
-	seen      seen
+	seen      *seen
 	regrouped time.Time
 	said      life // as of then
 
@@ -73,7 +67,7 @@ type fetcher struct {
 func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
 	cs, rs := &consumers{p, w}, &readers{near: map[spot]*reader{}}
 	f := &fetcher{
-		consumers: cs, readers: rs, taking: &taking{w.heart, p.queues, w.kindsBy()}, give: give,
+		consumers: cs, readers: rs, seen: &seen{consumers: cs}, taking: &taking{w.heart, p.queues, w.kindsBy()}, give: give,
 		closer: &closer{consumers: cs, readers: rs, swept: map[spot]time.Time{}},
 	}
 	f.mover = &mover{consumers: cs, running: &f.running}
@@ -165,14 +159,14 @@ func (f *fetcher) run(ctx context.Context) error {
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
-	if err := f.ask(try); err != nil {
+	if err := f.seen.ask(try); err != nil {
 		return v, err
 	}
-	if err := f.look(try, &v); err != nil {
+	if err := f.seen.look(try, &v); err != nil {
 		return v, err
 	}
 	if f.part == f.w.e.parts[0] {
-		f.tellQueue(try)
+		f.seen.tellQueue(try)
 	}
 	if err := f.regroup(try); err != nil {
 		return v, err

@@ -117,12 +117,12 @@ func TestIdleSeesWrites(t *testing.T) {
 	p := newPart(t, Own())
 	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Lease: time.Minute}), nil)
 	for range 3 {
-		require.NoError(t, f.ask(t.Context()))
+		require.NoError(t, f.seen.ask(t.Context()))
 		was := f.Since()
-		require.NoError(t, f.ask(t.Context()))
+		require.NoError(t, f.seen.ask(t.Context()))
 		require.Equal(t, was, f.Since(), "nothing was written")
 		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.subject("x.a"), Data: []byte("x")}))
-		require.NoError(t, f.ask(t.Context()))
+		require.NoError(t, f.seen.ask(t.Context()))
 		require.True(t, f.Since().After(was))
 	}
 }

@@ -10,7 +10,10 @@ import (
 
 // seen is what polls have read of the stream, each with the time at which that began. It is still so while the stream is
 // the same since an earlier time (Stream.Since). So a poll of a stream in which nothing happens is one request.
+//
+// The goroutine of a Fetch alone uses it, so it has no lock.
 type seen struct {
+	*consumers
 	written uint64 // stream.Written at the last question to the server
 
 	far   map[int64]uint64
@@ -25,47 +28,55 @@ type seen struct {
 	flowAt time.Time
 }
 
+// idleFactor is the pause between two reads of what all buckets have, in multiples of the
+// time of a read, but no longer than longestIdle: one read may wait for a server. Those that
+// are due now are read in any case.
+const (
+	idleFactor  = 20
+	longestIdle = 30 * time.Second
+)
+
 // aloneAge is how old the server's account of a stream may be that nobody else can write.
 const aloneAge = 2 * time.Second
 
 // ask reads the server's clock, and whether the stream is another one. A server of this process has the same clock, and
 // all that is stored there is written from here. So while nothing is, a poll asks once in aloneAge, to find out whether
 // the server answers, and what it has removed by itself.
-func (f *fetcher) ask(ctx context.Context) error {
-	written := f.Written.Load()
-	if f.part.admission.local && written == f.seen.written && f.Age() < aloneAge {
+func (s *seen) ask(ctx context.Context) error {
+	written := s.Written.Load()
+	if s.part.admission.local && written == s.written && s.Age() < aloneAge {
 		now := time.Now()
-		f.Clock.Read(now, 0, f.ServerTime(now), 0)
+		s.Clock.Read(now, 0, s.ServerTime(now), 0)
 		return nil
 	}
-	if err := f.Clock.Sync(ctx); err != nil {
+	if err := s.Clock.Sync(ctx); err != nil {
 		return err
 	}
-	f.seen.written = written
+	s.written = written
 	return nil
 }
 
 // look finds out what buckets there are, by what was read before if the stream is the same since. A poll reads it again in
 // which the stream is another one, also for having gone back.
-func (f *fetcher) look(ctx context.Context, v *view) (err error) {
-	s, since := &f.seen, f.Since()
+func (s *seen) look(ctx context.Context, v *view) (err error) {
+	since := s.Since()
 	if s.farAt.Before(since) {
 		began := time.Now()
-		heartbeat := func(ctx context.Context) (stream.Witness, error) { return f.w.writeHeartbeat(ctx, f.buckets) }
-		if err := f.LookBack(ctx, heartbeat); err != nil {
+		heartbeat := func(ctx context.Context) (stream.Witness, error) { return s.w.writeHeartbeat(ctx, s.buckets) }
+		if err := s.LookBack(ctx, heartbeat); err != nil {
 			return err
 		}
-		if err := f.readWatermark(ctx); err != nil {
+		if err := s.readWatermark(ctx); err != nil {
 			return err
 		}
-		if s.far, err = f.bucketsOf(ctx, "h"); err != nil {
+		if s.far, err = s.bucketsOf(ctx, "h"); err != nil {
 			return err
 		}
 		s.farAt = began
 	}
 	if v.all = time.Since(s.viewed) >= min(idleFactor*s.nearTook, longestIdle); v.all && s.nearAt.Before(since) {
 		began := time.Now()
-		if s.near, err = f.contents(ctx, "q.>"); err != nil {
+		if s.near, err = s.contents(ctx, "q.>"); err != nil {
 			return err
 		}
 		s.nearAt, s.nearTook = began, time.Since(began)
@@ -78,18 +89,18 @@ func (f *fetcher) look(ctx context.Context, v *view) (err error) {
 
 // tellQueue passes on the time and the revision of the limits and pauses, so that the Queue reads neither by a request of
 // its own. They are read once in RetryInterval at most, as the Queue would do it.
-func (f *fetcher) tellQueue(ctx context.Context) {
-	if f.w.c.Time != nil {
-		f.w.c.Time(f.Clock.Now())
+func (s *seen) tellQueue(ctx context.Context) {
+	if s.w.c.Time != nil {
+		s.w.c.Time(s.Clock.Now())
 	}
-	s, c := &f.seen, &f.w.c
+	c := &s.w.c
 	if c.Revision == nil {
 		return
 	}
-	since := f.Since()
+	since := s.Since()
 	if s.flowAt.Before(since) && time.Since(s.flowAt) >= driver.RetryInterval {
 		began := time.Now()
-		if _, err := f.w.e.FlowControl(ctx); err != nil {
+		if _, err := s.w.e.FlowControl(ctx); err != nil {
 			return // the Queue finds out by itself
 		}
 		s.flowAt = began
@@ -97,10 +108,10 @@ func (f *fetcher) tellQueue(ctx context.Context) {
 	if s.flowAt.Before(since) {
 		return
 	}
-	known := f.w.e.known.Load()
+	known := s.w.e.known.Load()
 	if s.flow != known { // of the same revision, maybe: the stream went back
 		s.flow = known
-		f.w.report(driver.Notice{FlowControl: true})
+		s.w.report(driver.Notice{FlowControl: true})
 	}
-	c.Revision(f.w.e.lastFlowControl().Revision())
+	c.Revision(s.w.e.lastFlowControl().Revision())
 }

@@ -157,13 +157,16 @@ func TestAwaitFarAhead(t *testing.T) {
 			ref, err := q.Add(t.Context(), durable.Job{Kind: "k", After: 365 * 24 * time.Hour, Key: "a"})
 			require.NoError(t, err)
 			var changed time.Time
+			returned := make(chan struct{})
 			time.AfterFunc(10*time.Minute, func() {
+				defer close(returned)
 				changed = time.Now()
 				change(ref)
 			})
 			e.since()
 			_, err = other.Await(t.Context(), ref)
 			took := time.Since(changed)
+			<-returned
 			require.ErrorIs(t, err, durable.ErrEnded)
 			polls, _ := e.since()
 			require.Less(t, polls, int64(2*10+20))

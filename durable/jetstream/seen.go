@@ -8,8 +8,14 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// seen is what polls have read of the stream, each with the time at which that began. It is still so while the stream is
-// the same since an earlier time (Stream.Since). So a poll of a stream in which nothing happens is one request.
+// seen is what polls have read of the stream, each with the time at which that began. It is
+// still so while the stream is the same since an earlier time (Stream.Since). So a poll of a
+// stream in which nothing happens is one request, where it was four.
+//
+// The time at which a read began is noted, and not that of its answer: what is stored in
+// between may be missing in it, and the stream is another one since. With several replicas
+// any answer may be old, so nothing is taken for the same there (noteState), and each poll
+// reads all. After an error the next poll reads again.
 //
 // The goroutine of a Fetch alone uses it, so it has no lock.
 type seen struct {
@@ -37,11 +43,14 @@ const (
 )
 
 // aloneAge is how old the server's account of a stream may be that nobody else can write.
+// On it depends how soon a worker notices that its server is stuck, or that a message has
+// expired.
 const aloneAge = 2 * time.Second
 
-// ask reads the server's clock, and whether the stream is another one. A server of this process has the same clock, and
-// all that is stored there is written from here. So while nothing is, a poll asks once in aloneAge, to find out whether
-// the server answers, and what it has removed by itself.
+// ask reads the server's clock, and whether the stream is another one. A server of this
+// process has the same clock, and all that is stored there is written from here. So while
+// nothing is, a poll asks once in aloneAge, to find out whether the server answers, and what
+// it has removed by itself.
 func (s *seen) ask(ctx context.Context) error {
 	written := s.Written.Load()
 	if s.part.admission.local && written == s.written && s.Age() < aloneAge {
@@ -56,8 +65,10 @@ func (s *seen) ask(ctx context.Context) error {
 	return nil
 }
 
-// look finds out what buckets there are, by what was read before if the stream is the same since. A poll reads it again in
-// which the stream is another one, also for having gone back.
+// look finds out what buckets there are, by what was read before if the stream is the same
+// since. A poll reads it again in which the stream is another one, also for having gone back.
+// That is looked for first: the watermark and the buckets are then those of the stream as it
+// is now.
 func (s *seen) look(ctx context.Context, v *view) (err error) {
 	since := s.Since()
 	if s.farAt.Before(since) {
@@ -87,8 +98,9 @@ func (s *seen) look(ctx context.Context, v *view) (err error) {
 	return nil
 }
 
-// tellQueue passes on the time and the revision of the limits and pauses, so that the Queue reads neither by a request of
-// its own. They are read once in RetryInterval at most, as the Queue would do it.
+// tellQueue passes on the time and the revision of the limits and pauses, so that the Queue
+// reads neither by a request of its own. They are read once in RetryInterval at most, as the
+// Queue would do it. A revision that may be old is not told: the Queue asks by itself then.
 func (s *seen) tellQueue(ctx context.Context) {
 	if s.w.c.Time != nil {
 		s.w.c.Time(s.Clock.Now())

@@ -196,7 +196,7 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 		}
 		if s.fate == none {
 			s = status{fate: freed, token: rand.Text(), attempt: r.Attempt}
-			s.seq, err = mv.WriteSeq(ctx, stream.Write{Subject: mv.fateSubject(hd.at), Data: s.encode(), Last: stream.Seq(0), TTL: markTTL})
+			s.seq, err = mv.WriteSeq(ctx, stream.Write{Subject: mv.statusSubject(hd.at), Data: s.encode(), Last: stream.Seq(0), TTL: markTTL})
 			if errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrBusy) {
 				continue
 			}
@@ -211,7 +211,7 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 			if s.fate == claimed {
 				return nil
 			}
-			err := mv.Purge(ctx, mv.fateSubject(hd.at), s.seq)
+			err := mv.Purge(ctx, mv.statusSubject(hd.at), s.seq)
 			if err == nil {
 				hd.ack() // a late copy is there still
 			}

@@ -64,7 +64,7 @@ func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok boo
 			}
 		}
 		end := status{fate: canceled, token: token}
-		written, err := c.WriteSeq(ctx, stream.Write{Subject: c.fateSubject(h.at), Data: end.encode(), Last: stream.Seq(h.s.seq)})
+		written, err := c.WriteSeq(ctx, stream.Write{Subject: c.statusSubject(h.at), Data: end.encode(), Last: stream.Seq(h.s.seq)})
 		if err != nil {
 			return false, err
 		}
@@ -103,7 +103,7 @@ func (c *changes) cancelKept(ctx context.Context, h *holder, r *driver.Record, m
 // An error here is ErrUncertain, and cancel is not tried again: the status may have ended
 // the job, and another try would find it ended and say false.
 func (c *changes) confirmCancel(ctx context.Context, a address, at location, forward, written uint64) (bool, error) {
-	mark, err := c.LastSince(ctx, stream.Witness{Subject: c.fateSubject(at), Seq: written}, c.nearMark(at.bucket), true)
+	mark, err := c.LastSince(ctx, stream.Witness{Subject: c.statusSubject(at), Seq: written}, c.nearMark(at.bucket), true)
 	open := false
 	if err == nil {
 		open, err = c.isOpenBy(ctx, a, at, forward, mark)
@@ -116,7 +116,7 @@ func (c *changes) confirmCancel(ctx context.Context, a address, at location, for
 	case mark.Seq > written:
 		return false, fmt.Errorf("%w: the bucket was closed meanwhile", driver.ErrUncertain)
 	}
-	return false, c.Purge(ctx, c.fateSubject(at), written)
+	return false, c.Purge(ctx, c.statusSubject(at), written)
 }
 
 // leaveFar removes the message of a canceled job from its far bucket. Else its payload
@@ -307,7 +307,7 @@ func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, 
 		}
 		err = c.Write(ctx, stream.Write{
 			Subject: c.cancelSubject(h.s.worker, a.id), Data: fmt.Appendf(nil, "%d %d %d %s", h.at.bucket, h.at.version, h.s.seq, ref),
-			Last: stream.Seq(h.s.seq), Guard: c.fateSubject(h.at), Rollup: true, TTL: cancelTTL,
+			Last: stream.Seq(h.s.seq), Guard: c.statusSubject(h.at), Rollup: true, TTL: cancelTTL,
 		})
 		if ok = err == nil; ok {
 			written(h.s.worker)

@@ -60,7 +60,7 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 			require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 		}
 		at := location{id: a.id, bucket: a.bucket}
-		late := stream.Write{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode(), Last: stream.Seq(0)}
+		late := stream.Write{Subject: p.statusSubject(at), Data: status{fate: canceled, token: "t"}.encode(), Last: stream.Seq(0)}
 		require.NoError(t, p.Write(t.Context(), late))
 		ok, err := p.changes.cancelAs(t.Context(), a, "t")
 		require.NoError(t, err)

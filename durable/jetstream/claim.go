@@ -349,7 +349,7 @@ func (cl *claimer) applyLimits(ctx context.Context, p *part, held []*driver.Deli
 	last := stream.Witness{}
 	for i, h := range held {
 		if hd := h.Claim.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.Seq {
-			last = stream.Witness{Subject: p.fateSubject(hd.at), Seq: hd.status.seq}
+			last = stream.Witness{Subject: p.statusSubject(hd.at), Seq: hd.status.seq}
 		}
 	}
 	if last.Seq == 0 {
@@ -400,7 +400,7 @@ func (cl *claimer) endSuperseded(ctx context.Context, p *part, jobs []*claimRequ
 		}
 		s := j.basis.replaces
 		end := status{fate: done, token: j.hd.token(token), attempt: s.attempt}
-		g := stream.Group{{Subject: p.fateSubject(j.hd.at), Data: end.encode(), Last: stream.Seq(s.seq)}}
+		g := stream.Group{{Subject: p.statusSubject(j.hd.at), Data: end.encode(), Last: stream.Seq(s.seq)}}
 		if j.hd.at.version > 0 {
 			g = append(g, grave(p.forward(j.hd.at.id)))
 		}

@@ -260,7 +260,7 @@ func (j *claimRequest) counted(drafts map[string]*draft) (is bool) {
 // p.quotas.mu.
 func (pl *claimGroup) add(p *part, j *claimRequest, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
-	pl.group = append(pl.group, stream.Write{Subject: p.fateSubject(j.hd.at), Data: j.hd.status.encode(), Last: stream.Seq(j.basis.replaces.seq)})
+	pl.group = append(pl.group, stream.Write{Subject: p.statusSubject(j.hd.at), Data: j.hd.status.encode(), Last: stream.Seq(j.basis.replaces.seq)})
 	for _, name := range j.permits {
 		key, i, _ := parsePermit(name)
 		q := drafts[key].of
@@ -352,7 +352,7 @@ func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 	for i, s := range q.permits {
 		if s.worker != "" {
 			suspects[permitOf(key, i)] = s
-			subjects = append(subjects, p.fateSubject(s.at))
+			subjects = append(subjects, p.statusSubject(s.at))
 		}
 	}
 	p.quotas.mu.Unlock()
@@ -363,7 +363,7 @@ func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 	over := map[string]bool{}
 	var dead []string
 	for name, s := range suspects {
-		m := found[p.fateSubject(s.at)]
+		m := found[p.statusSubject(s.at)]
 		if is, err := decodeStatus(m.Data, m.Seq); err == nil && is.names(name) {
 			if _, known := over[s.worker]; !known {
 				left, err := pn.leaseOf(ctx, p.leases, s.worker)
@@ -396,7 +396,7 @@ func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 func (pn *planner) freeDead(ctx context.Context, p *part, name, lane string, s permit) bool {
 	ctx, cancel := context.WithTimeout(ctx, stream.AnswerTimeout)
 	defer cancel()
-	m, err := p.LastSince(ctx, stream.Witness{Subject: p.permitSubject(name), Seq: s.seq}, p.fateSubject(s.at), false)
+	m, err := p.LastSince(ctx, stream.Witness{Subject: p.permitSubject(name), Seq: s.seq}, p.statusSubject(s.at), false)
 	is := status{}
 	if err == nil && m.Seq > 0 {
 		is, err = decodeStatus(m.Data, m.Seq)

@@ -218,8 +218,8 @@ func deposedLeader(t *testing.T) error {
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := location{id: "canceled", bucket: b}
 	res := p.Commit(t.Context(), []stream.Group{
-		{{Subject: p.fateSubject(hd.at), Data: hd.status.encode(), Last: stream.Seq(0)}},
-		{{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode(), Last: stream.Seq(0)}},
+		{{Subject: p.statusSubject(hd.at), Data: hd.status.encode(), Last: stream.Seq(0)}},
+		{{Subject: p.statusSubject(at), Data: status{fate: canceled, token: "t"}.encode(), Last: stream.Seq(0)}},
 	})
 	if err := errors.Join(res[0].Err, res[1].Err); err != nil {
 		return err
@@ -280,7 +280,7 @@ func deposedAnswers(t *testing.T) error {
 	})
 	bucket := p.nearOf(now.Add(time.Hour))
 	runs, ends := location{id: "runs", bucket: bucket}, address{bucket: bucket, born: now.UnixMicro(), id: "ends"}
-	claim, err := p.WriteSeq(ctx, stream.Write{Subject: p.fateSubject(runs), Data: status{fate: claimed, token: "t", worker: "w", attempt: 1}.encode(), Last: stream.Seq(0)})
+	claim, err := p.WriteSeq(ctx, stream.Write{Subject: p.statusSubject(runs), Data: status{fate: claimed, token: "t", worker: "w", attempt: 1}.encode(), Last: stream.Seq(0)})
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
@@ -302,8 +302,8 @@ func deposedAnswers(t *testing.T) error {
 	}
 	_, err = p.changes.cancel(ctx, ends)
 	_, errs = p.inserts.insert(ctx, []driver.Record{keyedAt(now, "hears", "replaced", driver.KeyReplace, true), keyedAt(now, "new", "free before", driver.KeyRefuse, false)})
-	freedBy := p.Write(ctx, stream.Write{Subject: p.fateSubject(runs), Data: status{fate: freed, token: "t2"}.encode(), Last: stream.Seq(claim)})
-	begins := p.Write(ctx, stream.Write{Subject: p.fateSubject(location{id: "begins", bucket: bucket}), Data: status{fate: claimed, token: "t", worker: "w", attempt: 1}.encode(), Last: stream.Seq(0)})
+	freedBy := p.Write(ctx, stream.Write{Subject: p.statusSubject(runs), Data: status{fate: freed, token: "t2"}.encode(), Last: stream.Seq(claim)})
+	begins := p.Write(ctx, stream.Write{Subject: p.statusSubject(location{id: "begins", bucket: bucket}), Data: status{fate: claimed, token: "t", worker: "w", attempt: 1}.encode(), Last: stream.Seq(0)})
 	if err := errors.Join(append(errs, err, freedBy, begins)...); err != nil {
 		return err
 	}

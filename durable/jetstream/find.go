@@ -35,7 +35,7 @@ func (fi *finder) status(ctx context.Context, at location) (status, error) {
 
 // statusBy is status by what last returns, which may have been read before.
 func (fi *finder) statusBy(at location, last stream.LastRead) (status, error) {
-	m, err := last(fi.fateSubject(at))
+	m, err := last(fi.statusSubject(at))
 	if err != nil || m.Seq == 0 {
 		return status{}, err
 	}
@@ -85,7 +85,7 @@ func parseForward(id string, data []byte) (at location, err error) {
 // away.
 func (fi *finder) current(ctx context.Context, a address) (location, uint64, status, error) {
 	first := location{id: a.id, bucket: a.bucket}
-	last, err := fi.LastOf(ctx, fi.forward(a.id), fi.fateSubject(first), fi.nearMark(a.bucket))
+	last, err := fi.LastOf(ctx, fi.forward(a.id), fi.statusSubject(first), fi.nearMark(a.bucket))
 	if err != nil {
 		return first, 0, status{}, err
 	}
@@ -501,7 +501,7 @@ func (fi *finder) versionsOf(ctx context.Context, page []stream.Message) ([]vers
 			return nil, err
 		}
 		all[i] = version{r: r, seq: m.Seq, at: fi.locationOf(m.Subject, &r)}
-		subjects[i] = fi.fateSubject(all[i].at)
+		subjects[i] = fi.statusSubject(all[i].at)
 	}
 	found, err := fi.Lasts(ctx, subjects)
 	if err != nil {

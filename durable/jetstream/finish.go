@@ -165,7 +165,7 @@ func (fn *finisher) end(ctx context.Context, p *part, o *driver.Completion) (str
 	if o.End == driver.DeadLetter {
 		end.fate, ttl = dead, max(ttl, fn.c.Retention)
 	}
-	g := stream.Group{{Subject: p.fateSubject(hd.at), Data: end.encode(), Last: stream.Seq(hd.status.seq), Rollup: p.admission.pressed()}}
+	g := stream.Group{{Subject: p.statusSubject(hd.at), Data: end.encode(), Last: stream.Seq(hd.status.seq), Rollup: p.admission.pressed()}}
 	if ending != nil {
 		r.End(ending)
 	}

@@ -137,7 +137,7 @@ func (b *buckets) statusesOf(ctx context.Context, held []*driver.Delivery) []sta
 	statuses := make([]status, len(held))
 	subjects := make([]string, len(held))
 	for i, h := range held {
-		subjects[i] = b.fateSubject(h.Claim.(*handle).at)
+		subjects[i] = b.statusSubject(h.Claim.(*handle).at)
 	}
 	found, _ := b.Lasts(ctx, subjects)
 	for i, subject := range subjects {
@@ -176,7 +176,7 @@ var errBucketClosed = errors.New("jetstream: the bucket is closed")
 // might miss a mark that was there before the claim. The jobs of a bucket that are claimed in one
 // commit share it.
 func (b *buckets) stillOpen(ctx context.Context, hd *handle) error {
-	claim := stream.Witness{Subject: b.fateSubject(hd.at), Seq: hd.status.seq}
+	claim := stream.Witness{Subject: b.statusSubject(hd.at), Seq: hd.status.seq}
 	mark, err := b.LastSince(ctx, claim, b.nearMark(hd.at.bucket), true)
 	if err == nil && mark.Seq > 0 {
 		return errBucketClosed
@@ -200,7 +200,7 @@ func (b *buckets) stillOpen(ctx context.Context, hd *handle) error {
 // requests, one after the other, and more on some ways; only claims of stale handles and in closed
 // buckets pay for them.
 func (b *buckets) reopened(ctx context.Context, hd *handle, mark string) (bool, error) {
-	claim := stream.Witness{Subject: b.fateSubject(hd.at), Seq: hd.status.seq}
+	claim := stream.Witness{Subject: b.statusSubject(hd.at), Seq: hd.status.seq}
 	if err := b.Knows(ctx, claim); err != nil {
 		return false, err
 	}

@@ -351,7 +351,7 @@ func (c *keyedInsert) replace(waits *driver.Record, g stream.Group) stream.Group
 		}
 		if b := p.nearOf(r.At); p.openFor(r.At) == b {
 			end := status{fate: canceled, token: rand.Text()}
-			g = append(g, stream.Write{Subject: p.fateSubject(location{id: r.ID, bucket: b}), Data: end.encode(), Last: stream.Seq(0)})
+			g = append(g, stream.Write{Subject: p.statusSubject(location{id: r.ID, bucket: b}), Data: end.encode(), Last: stream.Seq(0)})
 		}
 		before := next
 		waits, with = &before, r.ref
@@ -364,7 +364,7 @@ func (c *keyedInsert) replace(waits *driver.Record, g stream.Group) stream.Group
 		// The first version has never been there, though its bucket is open. Without a status it
 		// would be taken to wait once the forward is gone.
 		first := status{fate: moved, token: rand.Text(), bucket: bucket}
-		g = append(g, stream.Write{Subject: p.fateSubject(location{id: next.ID, bucket: p.nearOf(next.At)}), Data: first.encode(), Last: stream.Seq(0)})
+		g = append(g, stream.Write{Subject: p.statusSubject(location{id: next.ID, bucket: p.nearOf(next.At)}), Data: first.encode(), Last: stream.Seq(0)})
 	}
 	if bucket := p.nearOf(next.At); bucket != p.nearOf(last.At) {
 		if len(stores) == 1 {
@@ -436,7 +436,7 @@ func (is *inserts) isStored(ctx context.Context, r *driver.Record) (driver.Ref, 
 			return ref, true, uncertain
 		}
 	}
-	forward, fate := is.forward(r.ID), is.fateSubject(location{id: r.ID, bucket: is.nearOf(r.At)})
+	forward, fate := is.forward(r.ID), is.statusSubject(location{id: r.ID, bucket: is.nearOf(r.At)})
 	last, err := is.LastOf(ctx, forward, fate)
 	if err != nil {
 		return "", false, err

@@ -201,7 +201,7 @@ func (ks *keys) cancelGroup(ctx context.Context, h *holder) (r driver.Record, m 
 		left.Last, left.Guard = stream.Seq(0), ks.nearMark(h.at.bucket)
 	}
 	end := status{fate: canceled, token: rand.Text(), attempt: h.s.attempt}
-	return r, m, stream.Group{{Subject: ks.fateSubject(h.at), Data: end.encode(), Last: stream.Seq(h.s.seq)}, left}, nil
+	return r, m, stream.Group{{Subject: ks.statusSubject(h.at), Data: end.encode(), Last: stream.Seq(h.s.seq)}, left}, nil
 }
 
 // With FreeWhenBegun several jobs of one key may run. The key's message names the newest: the one
@@ -290,7 +290,7 @@ func (ks *keys) asideGroup(ctx context.Context, h *holder) (stream.Group, error)
 		s.attempt, s.crashes = r.Attempt, r.Crashes
 	}
 	aside := status{fate: freed, token: rand.Text(), attempt: s.attempt, crashes: s.crashes}
-	return stream.Group{{Subject: ks.fateSubject(h.at), Data: aside.encode(), Last: stream.Seq(s.seq)}}, nil
+	return stream.Group{{Subject: ks.statusSubject(h.at), Data: aside.encode(), Last: stream.Seq(s.seq)}}, nil
 }
 
 // leaveCanceled is leaveKey of a job that was canceled while it waited: the job after which it

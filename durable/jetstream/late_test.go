@@ -58,7 +58,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 	if in.repeat(p.buckets); c.repeated {
 		require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{in})[0])
 		at := location{id: r.ID, bucket: bucket, version: version}
-		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(at), Data: status{fate: done, token: "t"}.encode(), Last: stream.Seq(0)}))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.statusSubject(at), Data: status{fate: done, token: "t"}.encode(), Last: stream.Seq(0)}))
 		require.NoError(t, p.Purge(t.Context(), p.queueSubject(bucket, "*"), 0))
 		require.NoError(t, p.Purge(t.Context(), p.farSubject(far), 0))
 	}
@@ -124,10 +124,10 @@ func TestRepeatedJobRuns(t *testing.T) {
 		hd := &handle{p: p.buckets, at: location{id: r.ID, bucket: p.nearOf(r.Due)}, since: now, seq: message, record: &r}
 		hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 		var err error
-		hd.status.seq, err = p.WriteSeq(t.Context(), stream.Write{Subject: p.fateSubject(hd.at), Data: hd.status.encode(), Last: stream.Seq(0)})
+		hd.status.seq, err = p.WriteSeq(t.Context(), stream.Write{Subject: p.statusSubject(hd.at), Data: hd.status.encode(), Last: stream.Seq(0)})
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, w.claimer.confirm(t.Context(), p, &driver.Delivery{Record: r, Claim: hd}, p.stillOpen(t.Context(), hd)).Status)
-		require.NoError(t, p.Purge(t.Context(), p.fateSubject(hd.at), 0))
+		require.NoError(t, p.Purge(t.Context(), p.statusSubject(hd.at), 0))
 	}
 	runs(guarded)
 	runs(late)

@@ -190,7 +190,7 @@ func TestPermitOfNobody(t *testing.T) {
 	name := hd.status.permits[0]
 	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})].permits[0]
 	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
-	require.NoError(t, l.p.Purge(t.Context(), l.p.fateSubject(hd.at), 0))
+	require.NoError(t, l.p.Purge(t.Context(), l.p.statusSubject(hd.at), 0))
 
 	require.NoError(t, l.p.Write(t.Context(), l.p.quotas.permitWrite(name, hd.at, "w", "")))
 	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "it was taken since")

@@ -28,7 +28,7 @@ func (fi *finder) progress(ctx context.Context, as []address) ([]driver.Progress
 	for range 2 {
 		var subjects []string
 		for _, i := range rest {
-			subjects = append(subjects, fi.forward(at[i].id), fi.fateSubject(at[i]), fi.nearMark(at[i].bucket))
+			subjects = append(subjects, fi.forward(at[i].id), fi.statusSubject(at[i]), fi.nearMark(at[i].bucket))
 		}
 		found, err := fi.Lasts(ctx, subjects)
 		unknown := rest[:0]
@@ -65,7 +65,7 @@ func (fi *finder) progressIn(found map[string]stream.Message, at *location) (p d
 		}
 	}
 	var s status
-	if m := found[fi.fateSubject(*at)]; m.Seq > 0 {
+	if m := found[fi.statusSubject(*at)]; m.Seq > 0 {
 		if s, err = decodeStatus(m.Data, m.Seq); err != nil {
 			return p, false, err
 		}
@@ -89,7 +89,7 @@ func (fi *finder) progressOf(ctx context.Context, a address) (driver.Progress, e
 	if err != nil || !s.fate.final() {
 		return fi.progressBy(at, s), err
 	}
-	done, err := fi.ifStands(ctx, reading{fi.forward(a.id): forward, fi.fateSubject(at): s.seq}, nil)
+	done, err := fi.ifStands(ctx, reading{fi.forward(a.id): forward, fi.statusSubject(at): s.seq}, nil)
 	if err != nil || !done {
 		return fi.waits(at), err // until it is read again
 	}

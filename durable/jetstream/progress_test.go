@@ -29,7 +29,7 @@ func TestProgressRequests(t *testing.T) {
 	e := newEngine("default", []*part{p}, nil)
 	put := func(at location, s status) {
 		s.token = "t"
-		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(at), Data: s.encode()}))
+		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.statusSubject(at), Data: s.encode()}))
 	}
 	waits := func(at time.Time) driver.Progress {
 		return driver.Progress{State: driver.Waiting, Due: p.start(p.nearOf(at))}

@@ -305,7 +305,7 @@ func (rc *reconciler) storedClaims(ctx context.Context, p *part, known map[uint6
 	if !all {
 		var subjects []string
 		for _, c := range known {
-			subjects = append(subjects, p.fateSubject(c.at))
+			subjects = append(subjects, p.statusSubject(c.at))
 		}
 		found, err := p.Lasts(ctx, subjects)
 		for _, m := range found {

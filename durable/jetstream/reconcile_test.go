@@ -20,7 +20,7 @@ func TestLostClaimsBesideADamagedOne(t *testing.T) {
 	})
 	own := &w.reconciler.claims[0]
 	damaged, gone := location{id: "damaged"}, location{id: "gone"}
-	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(damaged), Data: []byte("?")}))
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.statusSubject(damaged), Data: []byte("?")}))
 	own.all[1] = ownClaim{at: damaged, seq: 1 << 40, ref: "damaged"}
 	own.all[2] = ownClaim{at: gone, seq: 1 << 40, ref: "gone"}
 	for len(own.all) > 1 { // they are compared in any order

@@ -79,7 +79,7 @@ func (rs *records) versionGroup(next *driver.Record, was []byte, at location, s 
 		forward.Last, forward.Guard = stream.Seq(0), rs.nearMark(at.bucket)
 	}
 	g := stream.Group{
-		{Subject: rs.fateSubject(at), Data: end.encode(), Last: stream.Seq(s.seq)},
+		{Subject: rs.statusSubject(at), Data: end.encode(), Last: stream.Seq(s.seq)},
 		forward,
 		rs.recordWrite(next, was, bucket, now, true),
 	}

@@ -111,7 +111,7 @@ func (b *buckets) freeGroup(at location, s status, dead bool) stream.Group {
 	if dead {
 		free.attempt, free.crashes = s.begun()
 	}
-	return append(stream.Group{{Subject: b.fateSubject(at), Data: free.encode(), Last: stream.Seq(s.seq)}}, b.leave(s)...)
+	return append(stream.Group{{Subject: b.statusSubject(at), Data: free.encode(), Last: stream.Seq(s.seq)}}, b.leave(s)...)
 }
 
 // takeBack removes a claim of what has ended before. One that has permits leaves them first, in
@@ -131,7 +131,7 @@ func (rl *releases) takeBack(ctx context.Context, p *part, hd *handle) error {
 		}
 		upTo = res[0].First
 	}
-	return p.Purge(ctx, p.fateSubject(hd.at), upTo)
+	return p.Purge(ctx, p.statusSubject(hd.at), upTo)
 }
 
 // gone forgets a job that has ended. If it was canceled its key and its forward are there still: a

@@ -26,7 +26,7 @@ func (ks *keys) readingOf(h *holder) reading {
 		r[ks.keySubject(h.key)] = h.seq
 	}
 	if h.job.id != "" {
-		r[ks.forward(h.job.id)], r[ks.fateSubject(h.at)] = h.forward, h.s.seq
+		r[ks.forward(h.job.id)], r[ks.statusSubject(h.at)] = h.forward, h.s.seq
 		if h.alive && h.s.seq == 0 {
 			r[ks.nearMark(h.at.bucket)] = 0 // it is open
 		}

@@ -25,7 +25,7 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	at := location{id: r.ID, bucket: p.nearOf(now)}
 	require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(at.bucket))))
 	put := func(s status) uint64 {
-		res := p.Commit(t.Context(), []stream.Group{{{Subject: p.fateSubject(at), Data: s.encode()}}})[0]
+		res := p.Commit(t.Context(), []stream.Group{{{Subject: p.statusSubject(at), Data: s.encode()}}})[0]
 		require.NoError(t, res.Err)
 		return res.First
 	}
@@ -66,7 +66,7 @@ func TestCancelBeforeTheMark(t *testing.T) {
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	at := location{id: a.id, bucket: a.bucket}
 	require.NoError(t, p.insertOne(t.Context(), r))
-	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode()}))
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.statusSubject(at), Data: status{fate: canceled, token: "t"}.encode()}))
 	require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(a.bucket))))
 	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
 
@@ -82,7 +82,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	r := driver.Record{ID: "x", Job: driver.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
 	at := location{id: r.ID, bucket: p.nearOf(now)}
 	left := stream.Write{Subject: p.farSubject(p.farOf(at.bucket)), Data: encode(&r, nil)}
-	end := stream.Write{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode()}
+	end := stream.Write{Subject: p.statusSubject(at), Data: status{fate: canceled, token: "t"}.encode()}
 	require.NoError(t, p.Write(t.Context(), left, end, p.mark(p.nearMark(at.bucket)), stream.Write{Subject: p.closingSubject(at.bucket)}))
 
 	require.NoError(t, f.closer.resume(t.Context()))
@@ -173,7 +173,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	closeBucket(t, p, a.bucket)
 	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
-	require.NoError(t, p.Purge(t.Context(), p.fateSubject(at), 0))
+	require.NoError(t, p.Purge(t.Context(), p.statusSubject(at), 0))
 	require.ErrorIs(t, <-result, driver.ErrUncertain)
 	require.True(t, l.lost.Load())
 }
@@ -243,7 +243,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	p := newPart(t)
 	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	at := location{id: "x", bucket: p.nearOf(p.Now())}
-	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.fateSubject(at), Data: status{fate: canceled, token: "t"}.encode()}))
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.statusSubject(at), Data: status{fate: canceled, token: "t"}.encode()}))
 	_, err := (&copier{p.buckets}).holdStatuses(t.Context())
 	require.NoError(t, err)
 	is, err := p.isBackedUp(t.Context())
@@ -272,7 +272,7 @@ func TestGroupsOfOneSubject(t *testing.T) {
 	p := newPart(t)
 	var groups []stream.Group
 	for _, id := range []string{"a", "b", "c"} {
-		end := stream.Write{Subject: p.fateSubject(location{id: id}), Data: status{fate: done, token: id}.encode()}
+		end := stream.Write{Subject: p.statusSubject(location{id: id}), Data: status{fate: done, token: id}.encode()}
 		groups = append(groups, stream.Group{end, grave(p.permitSubject("1.-." + map[string]string{"a": "0", "b": "0", "c": "1"}[id]))})
 	}
 	for _, res := range p.Commit(t.Context(), groups) {

@@ -67,7 +67,7 @@ func (s *subjects) deadSubject(id string) string { return s.subject("x." + id) }
 
 func (s *subjects) workerSubject(n string) string { return s.subject("w." + n) }
 
-func (s *subjects) fateSubject(at location) string {
+func (s *subjects) statusSubject(at location) string {
 	return s.subject("c." + itoa(at.bucket) + "." + at.id + "." + strconv.Itoa(at.version))
 }
 

@@ -40,7 +40,7 @@ func (c *changes) cancel(ctx context.Context, a address) (bool, error) {
 // cancelAs is cancel with a token, by which a write whose answer was lost is recognized. If
 // the bucket was closed since, nobody knows whether that write has ended the job.
 func (c *changes) cancelAs(ctx context.Context, a address, token string) (ok bool, err error) {
-	err = c.change(ctx, "the job", func(lost error) (bool, error) {
+	err = c.retry(ctx, "the job", func(lost error) (bool, error) {
 		h, err := c.jobOf(ctx, a)
 		switch {
 		case err != nil:
@@ -178,7 +178,7 @@ func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder,
 	ctx = withoutReserve(ctx)
 	missed, token := 0, rand.Text()
 	var h holder
-	err = c.change(ctx, "the job", func(lost error) (bool, error) {
+	err = c.retry(ctx, "the job", func(lost error) (bool, error) {
 		was, refused := h, lost == nil
 		if was.job.id != "" { // a write was tried
 			s, err := c.status(ctx, was.at)
@@ -265,7 +265,7 @@ func (c *changes) deleteDead(ctx context.Context, a address) error {
 // After a lost answer nobody can tell this write from another's: the message is gone in
 // either case. So the lost answer is the result.
 func (c *changes) replaceDead(ctx context.Context, a address, by func(dead stream.Message) (stream.Group, error)) error {
-	return c.change(ctx, "the job", func(lost error) (bool, error) {
+	return c.retry(ctx, "the job", func(lost error) (bool, error) {
 		dead, err := c.Last(ctx, c.deadSubject(a.id))
 		if err == nil && lost == nil && len(dead.Data) == 0 {
 			return c.ifStands(ctx, reading{c.deadSubject(a.id): dead.Seq}, driver.ErrNotFound)
@@ -295,7 +295,7 @@ const cancelTTL = 24 * time.Hour
 // is refused. The request is stored, since a notice may be lost: each heartbeat of the
 // worker reads it (canceledOf).
 func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, written func(worker string)) (ok bool, err error) {
-	err = c.change(ctx, "the job", func(lost error) (bool, error) {
+	err = c.retry(ctx, "the job", func(lost error) (bool, error) {
 		h, err := c.jobOf(ctx, a)
 		switch {
 		case err != nil:

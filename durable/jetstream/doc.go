@@ -119,12 +119,13 @@ package jetstream
 //     condition that it is as it was read. So if a claim, a cancel and a move overlap,
 //     one wins. The condition is always on one literal subject: the server does not check
 //     wildcards against what is under way.
-//   - A status is deleted only by forget (close.go), with all others of its closed bucket, and by the claim
-//     that has just created it and finds the bucket closed (takeBack in release.go). All else replaces it.
+//   - The status of a claim is deleted only by forget (close.go), with all others of its closed bucket, and by
+//     the claim that has just created it and finds the bucket closed (takeBack in release.go). All else
+//     replaces it. What a cancel or a cascade has created in vain is removed by it, or expires.
 //   - A write whose answer was lost is not sent again before its outcome is read: by the token in a status
-//     (change, in retry.go; standing, in claim.go; checkEnd, in finish.go), or by the id of a job that is added
-//     (insertGroups, in insert.go; afterFailures, in keyed.go). If that cannot be read, the caller gets
-//     ErrUncertain.
+//     (cancelAs and moveIf in change.go, which retry.go calls again; standing in claim.go; checkEnd in
+//     finish.go), or by the id of a job that is added (insertGroups in insert.go, afterFailures in keyed.go).
+//     If that cannot be read, the caller gets ErrUncertain.
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A job that replaces another is stored in the commit that cancels the other, which
@@ -173,7 +174,7 @@ package jetstream
 //     (ifStands, in stands.go).
 //   - A sequence that was read before the stream went back is no condition of a write after that, and nothing
 //     is acknowledged or removed by it: it may be another message's. So the past is looked at when the
-//     connection was lost, before the next write (checkPast in internal/stream).
+//     connection was lost, before the next write (checkPast in internal/stream/back.go; history.go there has the signs).
 //   - A worker's claims are known here from before they are written until their end or their release is
 //     stored. So one that is in the stream, and unknown here after that was read, is forgotten (reconcile.go).
 //   - A question that any server may answer, and one about a consumer, is never waited for as
@@ -203,10 +204,10 @@ package jetstream
 //
 //	backup.go, archive.go, connect.go         copies of a queue, and their format; opening a queue
 //	fetch.go, seen.go                         a Fetch: reading queues; what its polls read again
-//	close.go, cascade.go                      closing near buckets, moving far ones
+//	close.go, cascade.go                      closing near buckets; moving and closing far ones
 //	consumer.go                               what these read through
 //	worker.go, budget.go, engine.go           joins a worker's stories; how much it reads at once; what durable calls
-//	finish.go, claim.go, claimplan.go         ends; every claim; which claims may be, with their permits and tokens
+//	finish.go, claim.go, claimplan.go         ends; every claim; which claims may be, by driver.Take, with their permits and tokens
 //	reconcile.go, release.go                  claims that the stream and the worker know; those that are given back
 //	part.go, options.go                       a partition: all of the following, of one stream; the options of a queue
 //	flowcontrol.go, notices.go                limits and pauses; what workers tell one another

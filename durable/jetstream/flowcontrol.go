@@ -141,7 +141,7 @@ func (fc *flowControl) SetFlowControl(ctx context.Context, was int64, r *driver.
 	if len(text) > maxFlowControl {
 		return fmt.Errorf("%w: the limits and pauses have %d bytes, more than %d", driver.ErrFull, len(text), maxFlowControl)
 	}
-	return p.change(ctx, "limits and pauses", func(error) (bool, error) {
+	return p.retry(ctx, "limits and pauses", func(error) (bool, error) {
 		there, err := fc.readFlowControl(ctx)
 		if err != nil {
 			return false, err

@@ -91,7 +91,7 @@ func (rl *releases) free(ctx context.Context, p *part, handles []*handle) []stre
 // no such claim it is done. One whose write is still on its way is unknown when it comes, and is freed
 // when this worker is handed the job again (disown).
 func (rl *releases) freeOwn(ctx context.Context, p *part, hd *handle) error {
-	return p.change(ctx, "a claim", func(error) (bool, error) {
+	return p.retry(ctx, "a claim", func(error) (bool, error) {
 		s, err := p.status(ctx, hd.at)
 		if call, _, _ := strings.Cut(s.token, "."); err != nil || s.fate != claimed || s.worker != rl.c.Name || s.token != hd.token(call) {
 			return true, err // or another one has taken it over, or has it freed, in between

@@ -13,7 +13,7 @@ import (
 // maxTries bounds how often a change is tried anew because others update the same meanwhile.
 const maxTries = 100
 
-// change calls try until it has written, is done, or fails. A try reads what it is based on, and
+// retry calls try until it has written, is done, or fails. A try reads what it is based on, and
 // writes on the condition that this is as it was read. It is tried anew after a conflict, and
 // when the answer to a write was lost: lost is that error then, and the try finds out whether it
 // was written. If a later try fails, the lost answer is the error, since its outcome is unknown.
@@ -21,7 +21,7 @@ const maxTries = 100
 // Between two tries after a conflict it reads the watermark and the clock: a bucket that was closed
 // is a conflict, too, and the next try stores its version in another. There is no pause but these
 // two questions. A try holds no lock.
-func (b *buckets) change(ctx context.Context, what string, try func(lost error) (done bool, err error)) error {
+func (b *buckets) retry(ctx context.Context, what string, try func(lost error) (done bool, err error)) error {
 	var lost error
 	for range maxTries {
 		done, err := try(lost)

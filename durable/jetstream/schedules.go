@@ -107,7 +107,7 @@ func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (str
 // After a lost answer the next try finds its own revision there, and is done. A change to the revision
 // that is there already writes nothing, so it needs a witness that this is no old reading.
 func (sc *schedules) setSchedule(ctx context.Context, revision int64, s driver.Schedule, replace driver.Replace) error {
-	return sc.change(ctx, "the schedule", func(error) (bool, error) {
+	return sc.retry(ctx, "the schedule", func(error) (bool, error) {
 		there, was, err := sc.readSchedule(ctx, s.Name)
 		if err != nil {
 			return false, err

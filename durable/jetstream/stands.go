@@ -73,7 +73,7 @@ func (b *buckets) testify(ctx context.Context) (stream.Witness, error) {
 	return stream.Witness{Subject: subject, Seq: n}, err
 }
 
-// ifStands returns done and an answer without a write for change, if what it rests on is stored so.
+// ifStands returns done and an answer without a write for a try of retry, if what it rests on is stored so.
 func (b *buckets) ifStands(ctx context.Context, r reading, answer error) (done bool, err error) {
 	if err := b.stands(ctx, r, b.testify); err != nil {
 		return !errors.Is(err, stream.ErrBusy), err

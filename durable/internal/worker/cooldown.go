@@ -32,8 +32,14 @@ func (w *Worker) coolDown(out *driver.Completion, d time.Duration) {
 	c.Until = now.Add(d + cooldownStep - 1).Truncate(cooldownStep)
 	ctx, cancel := context.WithTimeout(w.link.requests, w.c.patience())
 	defer cancel()
-	w.countCooling(1)
-	defer w.countCooling(-1)
+	count := func(n int) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.cooling += n
+		w.changed.Broadcast()
+	}
+	count(1)
+	defer count(-1)
 	err := driver.ErrClosed
 	if w.cooldowns.Put(c) {
 		select {
@@ -49,24 +55,16 @@ func (w *Worker) coolDown(out *driver.Completion, d time.Duration) {
 	out.At = now
 }
 
-func (w *Worker) countCooling(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cooling += n
-	w.changed.Broadcast()
-}
-
-// coolDownAfter stores the cooldown that an error asks for, if it does, whatever becomes of the handler's job: others like
-// it are of no use all the same. The methods of the error are the user's, and may end their goroutine.
-func (w *Worker) coolDownAfter(d *driver.Delivery, err error) {
+// cooldownOf returns the cooldown that an error asks for, if it does. The methods of the error are the user's, and may end
+// their goroutine: then it asks for none.
+func cooldownOf(err error) (after time.Duration, reason string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if after, reason := attempt.Cools(err); after > 0 {
-			w.coolDown(&driver.Completion{Delivery: d, Error: reason}, after)
-		}
+		after, reason = attempt.Cools(err)
 	}()
 	<-done
+	return after, reason
 }
 
 // storeCooldowns stores cooldowns by one request, that of each Pausable with the latest end.

@@ -29,7 +29,9 @@ func (w *Worker) ran(r *run, err error) {
 	if err = a.Returned(err); err != nil {
 		canceled, cutOff := w.interrupted(r)
 		if canceled || cutOff {
-			w.coolDownAfter(a.Delivery, err)
+			if after, reason := cooldownOf(err); after > 0 { // others like it are of no use all the same
+				w.coolDown(&driver.Completion{Delivery: a.Delivery, Error: reason}, after)
+			}
 		}
 		switch {
 		case canceled:

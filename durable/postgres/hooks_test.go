@@ -36,8 +36,13 @@ func (s *store) openWith(t testing.TB, change func(*pgxpool.Config)) *postgres.E
 var hooks = map[string]func(c *pgxpool.Config, set func(context.Context, *pgx.Conn) error){
 	"AfterConnect": func(c *pgxpool.Config, set func(context.Context, *pgx.Conn) error) { c.AfterConnect = set },
 	"PrepareConn": func(c *pgxpool.Config, set func(context.Context, *pgx.Conn) error) {
-		// A connection that has ended meanwhile is not usable, and the pool takes another one.
-		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return set(ctx, conn) == nil, nil }
+		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+			err := set(ctx, conn)
+			if conn.IsClosed() { // it has ended meanwhile, and the pool takes another one
+				return false, nil
+			}
+			return true, err
+		}
 	},
 	"BeforeAcquire": func(c *pgxpool.Config, set func(context.Context, *pgx.Conn) error) {
 		//lint:ignore SA1019 a user's pool may still have it

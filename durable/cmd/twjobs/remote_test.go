@@ -194,13 +194,13 @@ func TestNamesWhatIsWrong(t *testing.T) {
 		`unknown command "lits"`: "-dir x lits",
 		`-colour`:                "-dir x -colour list",
 		`the queue is missing: set -url, -dir, -nats, -context or -postgres before the command`: "list",
-		`more than one queue is set`:                       "-dir x -nats y list",
-		`the state "gone" is not waiting, running or dead`: "-url http://127.0.0.1:1 list -state gone",
-		`-kind goes with -all`:                             "-url http://127.0.0.1:1 redrive -kind x",
-		`limits: unknown command "x"`:                      "-url http://127.0.0.1:1 limits x",
-		`pause: -kind, -lane or both`:                      "-url http://127.0.0.1:1 pause",
-		`schedules: unknown command "stop"`:                "-url http://127.0.0.1:1 schedules stop x",
-		`"2030" as "2006-01-02T15:04:05Z07:`:               "-url http://127.0.0.1:1 reschedule -at 2030 x",
+		`more than one queue is set`:                                       "-dir x -nats y list",
+		`the state "gone" is not waiting, running, dead, done or canceled`: "-url http://127.0.0.1:1 list -state gone",
+		`-kind goes with -all`:                                             "-url http://127.0.0.1:1 redrive -kind x",
+		`limits: unknown command "x"`:                                      "-url http://127.0.0.1:1 limits x",
+		`pause: -kind, -lane or both`:                                      "-url http://127.0.0.1:1 pause",
+		`schedules: unknown command "stop"`:                                "-url http://127.0.0.1:1 schedules stop x",
+		`"2030" as "2006-01-02T15:04:05Z07:`:                               "-url http://127.0.0.1:1 reschedule -at 2030 x",
 	} {
 		out, status := command(t, strings.Fields(args)...)
 		require.Equal(t, 2, status, out)

@@ -110,7 +110,8 @@ const peersHead = `
 The timers of Java and C that a reader may know, measured by ` + "`make bench-peers`" + `:
 %s, %s.
 On %s, the load before was %s. Each workload of each system had a process of its own, and the systems
-followed each other in each round. A figure is the median of the rounds; after ± stands how far the farthest
+followed each other in each round. In a run two hours before, the range of the rounds overlapped with this one's in each of
+126 figures. A figure is the median of the rounds; after ± stands how far the farthest
 round is from it. Processor time is that of all threads, including the JIT and the collectors; a warm-up
 comes before and does not count. The JDK reports it in steps of 10 ms, so its idle figures have steps of
 7 ms/s.

@@ -174,7 +174,8 @@ package jetstream
 //     (ifStands, in stands.go).
 //   - A sequence that was read before the stream went back is no condition of a write after that, and nothing
 //     is acknowledged or removed by it: it may be another message's. So the past is looked at when the
-//     connection was lost, before the next write (checkPast in internal/stream/back.go; history.go there has the signs).
+//     connection was lost, before the next write (checkPast in internal/stream/back.go; stream.go there
+//     notices two of the signs, which history.go lists).
 //   - A worker's claims are known here from before they are written until their end or their release is
 //     stored. So one that is in the stream, and unknown here after that was read, is forgotten (reconcile.go).
 //   - A question that any server may answer, and one about a consumer, is never waited for as

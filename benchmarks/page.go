@@ -137,7 +137,7 @@ subject is set up. The folder results/ has all measurements, which benchstat rea
 
 // writeTables writes a table for each unit, of subjects and configurations; or, where there
 // are more units than configurations, a table for each configuration. The longer axis goes
-// down the page. What no subject was measured for is left out.
+// down the page. A unit or a configuration that no subject was measured for is left out.
 func (b *benchmark) writeTables(page *strings.Builder) {
 	if len(b.units) > len(b.configs) {
 		for _, config := range b.configs {

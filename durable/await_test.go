@@ -213,7 +213,7 @@ func TestAwaitTellsSoon(t *testing.T) {
 	})
 }
 
-// An answer that takes long, as while a server starts again, does not put off the next reading.
+// A slow answer, such as one of a server that starts again, does not delay the next reading.
 func TestAwaitAfterASlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, at := range []time.Duration{0, time.Hour - 10*time.Second} {

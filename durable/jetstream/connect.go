@@ -207,8 +207,8 @@ func (c *config) compare(s *natsjs.StreamConfig) error {
 }
 
 // findOrMake returns what the server says of a partition's stream, which it makes if it is
-// not there. Of two that make it at one time one gets CodeNameInUse, and takes the other's
-// as it is: what contradicts its options is found by compare. The conditions of the writes
+// not there. If two make it at one time, one gets CodeNameInUse, and takes the other's stream
+// as it is: compare finds settings that contradict its options. The conditions of the writes
 // do the work of the server's window for duplicates, so that is short.
 func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, error) {
 	info := &natsjs.StreamInfo{}

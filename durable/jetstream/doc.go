@@ -121,7 +121,7 @@ package jetstream
 //     wildcards against what is under way.
 //   - The status of a claim is deleted only by forget (close.go), with all others of its closed bucket, and by
 //     the claim that has just created it and finds the bucket closed (takeBack in release.go). All else
-//     replaces it. What a cancel or a cascade has created in vain is removed by it, or expires.
+//     replaces it. A cancel or a cascade removes a status that it has created in vain, unless that expires first.
 //   - A write whose answer was lost is not sent again before its outcome is read: by the token in a status
 //     (cancelAs and moveIf in change.go, which retry.go calls again; standing in claim.go; checkEnd in
 //     finish.go), or by the id of a job that is added (insertGroups in insert.go, afterFailures in keyed.go).

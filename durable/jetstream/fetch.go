@@ -154,8 +154,8 @@ func (f *fetcher) run(ctx context.Context) error {
 //
 // Each poll costs five requests at most: two for a landmark (LookBack), the watermark, the
 // clock, and the far buckets. The list of all near buckets grows with what waits; so it is
-// read less often, in a twentieth of the time at most. What follows from a poll is begun,
-// and not waited for.
+// read less often, in a twentieth of the time at most. A poll starts the reads and moves that
+// follow from it, and does not wait for them.
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
@@ -182,9 +182,9 @@ func (f *fetcher) poll(ctx context.Context) (v view, err error) {
 const maxAhead = 60
 
 // startNear attends the own queues of those buckets whose time comes before the next poll,
-// and of those that are current, which may get something at any moment. What else is there
-// up to then is read in rounds. Of the buckets whose time has not come any up to the first
-// one above the watermark may have what is due now, if the clock was set back.
+// and of those that are current, which may get something at any moment. Other
+// queues up to then are read in rounds. If the clock was set back, jobs that are due now may
+// also be in later buckets, up to the first one above the watermark.
 //
 // So a job that is stored in the bucket of now is handed out as it comes, without any poll.
 // A queue beyond maxAttended is not attended: its jobs come with the rounds, and may be
@@ -209,8 +209,8 @@ func (f *fetcher) startNear(v *view) {
 // planRounds finds out what is to be read in rounds: first what was not read yet. f.mu is held.
 //
 // A queue whose round has found nothing more is read again after roundEvery: a job may have
-// come late, or come again after a lease. Of a bucket that is not to be closed yet it is
-// read with each view, as its jobs may be due any moment.
+// come late, or come again after a lease. A queue of a bucket that is not to be closed
+// yet is read with each view, as its jobs may be due any moment.
 func (f *fetcher) planRounds(v *view, last int64) {
 	var again []spot
 	f.todo = nil
@@ -421,8 +421,8 @@ func (f *fetcher) early(h *driver.Delivery) time.Duration {
 
 // setAside stores jobs in the queues of those who can run them, and acknowledges them where
 // they were. Copies have one claim between them, and none comes into a bucket that is
-// closed. What cannot be stored there comes again, to another worker perhaps. So does what
-// is in the queue of its kind, which has the hash of another.
+// closed. A job that cannot be stored there comes again, to another worker perhaps. So does
+// a job in the queue of its kind, if that has the hash of another kind.
 //
 // The order is the safe one: first the copy, then the acknowledgment. A worker that is
 // killed in between leaves two copies, which have one claim. A kind of this worker that has

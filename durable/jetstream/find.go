@@ -50,8 +50,8 @@ func (fi *finder) forwarded(ctx context.Context, a address) (location, uint64, e
 	return fi.forwardedBy(a, fi.LastNow(ctx))
 }
 
-// forwardedBy is forwarded by what last returns. Of a job that was moved and has ended
-// there is a tombstone, or nothing. Then this is its first version, whose status says that
+// forwardedBy is forwarded, with the forward that last returns. A job that was moved and has
+// ended has a tombstone there, or nothing. Then this is its first version, whose status says that
 // it was moved until its bucket is closed.
 func (fi *finder) forwardedBy(a address, last stream.LastRead) (location, uint64, error) {
 	m, err := last(fi.forward(a.id))
@@ -428,8 +428,8 @@ func (fi *finder) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 // seen.
 //
 // Only jobs whose far bucket is being moved, or was, are remembered, so a listing of
-// millions of jobs that are due later takes no memory for them. What has ended is read,
-// too, since the bucket is closed as a whole: a status is the only sign.
+// millions of jobs that are due later takes no memory for them. Jobs that have ended
+// are read, too, since the bucket is closed as a whole: a status is the only sign.
 func (fi *finder) keptIn(ctx context.Context, in span, seen map[location]bool, filters ...string) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
 		for v, err := range fi.versionsIn(ctx, in, filters...) {
@@ -492,7 +492,7 @@ func (fi *finder) versionsIn(ctx context.Context, in span, filters ...string) it
 // versionsOf returns those of a page.
 //
 // It reads the statuses of all of them in one request. A server that is behind may miss
-// what is new, so what is shown as waiting may be claimed. What is final stays so.
+// a new status, so a job that is shown as waiting may be claimed. A final status stays so.
 func (fi *finder) versionsOf(ctx context.Context, page []stream.Message) ([]version, error) {
 	all, subjects := make([]version, len(page)), make([]string, len(page))
 	for i, m := range page {

@@ -10,7 +10,7 @@ import (
 
 // seen is what polls have read of the stream, each with the time at which that began. It is
 // still so while the stream is the same since an earlier time (Stream.Since). So a poll of a
-// stream in which nothing happens is one request, where it was four.
+// stream in which nothing happens is one request.
 //
 // The time at which a read began is noted, and not that of its answer: what is stored in
 // between may be missing in it, and the stream is another one since. With several replicas

@@ -144,7 +144,7 @@ func TestDriftOfASlowAnswer(t *testing.T) {
 	})
 }
 
-// A clock that is told to be ahead, and then to be right, was set back, though nobody has read it in between.
+// SetBackFrom tells of a clock that was ahead and was put right before anybody read it.
 func TestSetBackFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(t.Context(), func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil })

@@ -17,9 +17,38 @@ func requireNoTimer(t *testing.T, q *DelayQueue[int]) {
 	defer q.mu.Unlock()
 	require.Equal(t, noAlarm, q.alarm)
 	require.Nil(t, q.rings.Load())
-	if q.timer != nil {
-		require.False(t, q.timer.Stop(), "the timer is set")
+	for _, timer := range []*time.Timer{q.timer, q.spare} {
+		if timer != nil {
+			require.False(t, timer.Stop(), "a timer is set")
+		}
 	}
+}
+
+// Of the two timers one alone is set, and the element that is due rings once, however often the
+// alarm was set sooner and later before.
+func TestTimersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New[int]()
+		start := time.Now()
+		q.Offer(0, start.Add(time.Hour))
+		var took time.Time
+		q.TakeFunc(func(int) { took = time.Now() })
+		for i := 1; i <= 5; i++ {
+			q.Offer(i, start.Add(50*time.Millisecond)) // sooner
+			q.Offer(-i, start.Add(10*time.Millisecond))
+			require.True(t, q.DropHead(-i)) // later
+			require.True(t, q.DropHead(i))
+			q.mu.Lock()
+			require.NotNil(t, q.spare)
+			require.False(t, q.spare.Stop(), "both timers are set")
+			q.mu.Unlock()
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		require.Equal(t, start.Add(time.Hour), took)
+		require.EqualValues(t, 1, q.Wakeups())
+		requireNoTimer(t, q)
+	})
 }
 
 // The timer is set only while an element and a consumer wait.

@@ -47,6 +47,7 @@ type DelayQueue[T comparable] struct {
 	consumers []consumer[T] // the first to come first; guarded by mu
 	tickets   uint64        // that were given out; guarded by mu
 	timer     *time.Timer   // calls onAlarm; nil until first needed; guarded by mu
+	spare     *time.Timer   // takes turns with timer: see startTimer; it is stopped; guarded by mu
 	alarm     time.Duration // for when onAlarm is to be called; noAlarm: it is not; guarded by mu
 	onAlarm   func()        // rings the queue that is in rings
 	timerfd   *timerfd      // of a queue of NewPrecise; guarded by mu
@@ -220,14 +221,30 @@ func (q *DelayQueue[T]) setAlarm() {
 			q.timer.Stop()
 		}
 		go q.onAlarm() // sooner than a timer, and cheaper
-	case q.timer == nil:
-		q.timer = time.AfterFunc(d, q.onAlarm)
-		q.timerfd.endPoll(d)
 	default:
-		q.timer.Reset(d)
+		q.startTimer(d)
 		q.timerfd.endPoll(d)
 	}
 	q.alarm = at
+}
+
+// startTimer sets the timer. If it is set already, it stops it, and sets the other one.
+//
+// Reset alone would do, but costs wake-ups. When a timer is reset to a later time, the runtime may still
+// wake up at the earlier one, to find out that nothing is due. A timer that was stopped it drops
+// when the processor that has it becomes idle. In a process that does nothing else, a timeout that is canceled at
+// once took 470 us of processor time with Reset, 239 with two timers, and 199 with package time; the loop alone
+// takes 120 (medians of 7 by turns).
+func (q *DelayQueue[T]) startTimer(d time.Duration) {
+	if q.alarm != noAlarm && q.timer != nil {
+		q.timer.Stop()
+		q.timer, q.spare = q.spare, q.timer
+	}
+	if q.timer == nil {
+		q.timer = time.AfterFunc(d, q.onAlarm)
+		return
+	}
+	q.timer.Reset(d)
 }
 
 func (q *DelayQueue[T]) stopAlarm() {

@@ -19,7 +19,8 @@ type Ran struct {
 
 // RunUntilIdle is Run that ends by itself, for a process that a clock starts, such as a CronJob
 // of Kubernetes, and for tests on a real store. It returns nil when this Queue has claimed no job, and
-// no job waits that is due within ahead, by the engine's clock, and that this Queue can run. With an ahead of 0 or less only jobs that are due count.
+// no job waits that is due within ahead, by the engine's clock, and that this Queue can run. With an
+// ahead of 0 or less only jobs that are due count.
 //
 // It does not wait for these jobs:
 //
@@ -34,9 +35,9 @@ type Ran struct {
 // until ctx ends, and a limit with a Rate keeps it until there were tokens for all jobs that are due.
 //
 // It checks the store when it begins, and then every 50 ms, or after ten times as long as a check
-// takes, 5 s at most. It returns after two checks in a row that found nothing. While an attempt of this Queue runs, a
-// check reads nothing. Otherwise it reads the due jobs of each kind with a handler, up to the first
-// one that it can run. On a cluster of NATS a job may be left out that was added in the last moment
+// takes, 5 s at most. It returns after two checks in a row that found nothing. While an attempt of
+// this Queue runs, a check reads nothing. Otherwise it reads the due jobs of each kind with a handler,
+// up to the first one that it can run. On a cluster of NATS a job may be left out that was added in the last moment
 // before the return.
 //
 // If ctx ends before, or the Queue is closed, RunUntilIdle returns the cause. Its other errors,

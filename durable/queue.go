@@ -265,19 +265,19 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 	return ok, err
 }
 
-// Await waits until a job has ended, and returns its Info if the job is kept: a dead job is, and one with a Retain.
-// A job that is retried, rescheduled, snoozed or handed back has not ended. Each occurrence of a schedule is a job of
-// its own.
+// Await waits until a job has ended, and returns its Info if the job is dead or has a Retain. A job that is retried,
+// rescheduled, snoozed or handed back has not ended. Each occurrence of a schedule is a job of its own.
 //
-// [ErrEnded]: the job has ended and is not kept, so that nothing tells how it ended. Await returns it for each job
-// without a Retain that was done, canceled or replaced under its key, before the call or during it. It also returns it for a
-// job of a transaction that has not committed: call Await after the commit. [ErrNotFound] without ErrEnded: the Ref is empty, is not
-// valid, or is not one of this queue. If ctx ends first, Await returns the cause of ctx. [ErrClosed]: the Queue was closed first.
+// [ErrEnded]: the job has ended and is not kept, so that nothing tells how it ended. Await returns this error for each
+// job without a Retain that was done, canceled or replaced under its key, before the call or during it, and for a job
+// of a transaction that has not committed: call Await after the commit. [ErrNotFound] without ErrEnded: the Ref is
+// empty or not valid, or is not one of this queue. [ErrClosed]: the Queue was closed first. If ctx ends first, Await
+// returns the cause of ctx.
 //
 // Await returns at once if this Queue runs the job, cancels it, or replaces it under its key. Otherwise it returns
 // about a second after the end of a job that was due, and at most about 30 s after the end of a job that was not due,
-// such as one that another process has canceled. While the engine does not answer, Await waits, and the Queue logs that. A handler
-// that awaits its own job waits until its context ends.
+// such as one that another process has canceled. While the engine does not answer, Await waits, and the Queue logs
+// that. A handler that awaits its own job waits until its context ends.
 //
 // All calls of a Queue share one poll, which reads the states of thousands of jobs with one request. It reads a job
 // that is due after 50 ms, and then less often, down to once a second. It reads a job that is not due every 30 s, and

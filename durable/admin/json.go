@@ -18,7 +18,7 @@ type Job struct {
 	MaxAttempts int               `json:"maxAttempts"`
 	Due         time.Time         `json:"due"` // The time of the next attempt, of the running one, or of the last.
 	First       time.Time         `json:"first"`
-	Worker      string            `json:"worker,omitempty"` // The worker that has claimed a running job, or made the last attempt of a retained one.
+	Worker      string            `json:"worker,omitempty"` // The worker that has claimed a running job, or has stored the end of a retained one.
 	Key         string            `json:"key,omitempty"`
 	Lane        string            `json:"lane,omitempty"`
 	Priority    string            `json:"priority,omitempty"` // Either low or high; empty for normal.
@@ -223,9 +223,9 @@ func reasonOf(r durable.Reason) Reason {
 	return a
 }
 
-// End is how a job has ended.
+// End says whether a job has ended, and how.
 type End struct {
-	State string `json:"state,omitempty"` // That of a kept job, or "unknown" for one that is not kept; empty if it has not ended.
+	State string `json:"state,omitempty"` // Either dead, done or canceled, or unknown if the job is not kept; empty if it has not ended.
 	Error string `json:"error,omitempty"` // The error of the last attempt that failed.
 }
 

@@ -88,7 +88,7 @@ func (q *Queue) Why(ctx context.Context, r Ref) (Reason, error) {
 	}
 	job, err := q.engine.Get(ctx, r)
 	if err == ErrNotFound { // and not more, such as "is not a Ref of this queue"
-		err = fmt.Errorf("%w: %.200q was done, canceled or deleted, and nothing is kept of it", err, r)
+		err = fmt.Errorf("%w: %.200q was done, canceled or deleted, and is not kept", err, r)
 	}
 	if err != nil {
 		return Reason{}, fmt.Errorf("durable: Why: %w", err)

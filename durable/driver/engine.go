@@ -29,7 +29,7 @@ import (
 // An engine keeps these, whatever fails:
 //
 //  1. A job that Insert has stored stays until it was finished as done, was canceled, or
-//     is dead and its retention has ended. With a Retain it stays for that longer.
+//     is dead and its retention has ended; and until its Retain, if any, has ended.
 //  2. If Cancel, Move and Claim of one job overlap, one of them wins.
 //  3. No other worker can claim a claimed job until the first has finished or released
 //     it, or has not called Heartbeat for longer than its lease.

@@ -29,9 +29,9 @@ func (f Filter) Match(i Info) bool {
 
 // Progress says whether a job has ended.
 type Progress struct {
-	// State is Waiting or Running for a job that has not ended. For one that has, State is 0 if the job
-	// is not kept, and otherwise Dead, StateDone or StateCanceled. The job may then be kept in any of
-	// these states, or not: Get returns it, or ErrNotFound.
+	// State is Waiting or Running for a job that has not ended, and 0 for one that has ended and is not
+	// kept. Any other state, such as Dead, means that the job has ended and may be kept: Get returns
+	// how it ended, or ErrNotFound.
 	State State
 
 	// Due is about the time of the next attempt of a waiting job: never later than that, and at most

@@ -77,8 +77,7 @@ func (r *Record) IsOccurrence() bool {
 	return r.Schedule != "" && r.Key == OccurrenceKey(r.Schedule)
 }
 
-// Info describes the job of a record. If state has ended, Ending, where it is set, replaces it. A state that has
-// not ended is right whatever the record says.
+// Info describes the job of a record. If state is that of an ended job, Ending, if set, replaces it.
 func (r *Record) Info(ref Ref, state State) Info {
 	i := Info{Ref: ref, Job: r.kept(), State: state, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}
 	if e := r.Ending; e != nil && state.Ended() {

@@ -39,7 +39,7 @@ func (s *Stream) LookBack(ctx context.Context, testify func(context.Context) (Wi
 		}
 	}
 	if err == nil && older(m) {
-		s.WentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", s.Name, l.seq))
+		s.WentBack(backs, 0, fmt.Sprintf("the stream %s has lost the message with the sequence %d", s.Name, l.seq))
 		return nil
 	}
 	return cmp.Or(err, s.compareLandmark(ctx, backs, l))
@@ -56,7 +56,7 @@ func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) e
 	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
 		return err // none: it was removed, or replaced
 	}
-	s.WentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", s.Name, l.seq))
+	s.WentBack(backs, 0, fmt.Sprintf("the stream %s has another message with the sequence %d", s.Name, l.seq))
 	return nil
 }
 

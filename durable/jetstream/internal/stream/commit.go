@@ -242,7 +242,7 @@ func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint
 	case err == nil && ack.Error != nil:
 		return 0, ack.Error.err()
 	case err == nil && ack.Seq < uint64(len(msgs)): // null, or of something else
-		err = errors.New("it has no sequence that the write can have")
+		err = errors.New("its sequence cannot be that of the write")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%w: cannot read the answer: %w", driver.ErrUncertain, err)

@@ -97,7 +97,7 @@ func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (g
 
 // ErrTooLarge says that the next message does not fit into a request. It stays the next one: the
 // caller asks again for more bytes.
-var ErrTooLarge = errors.New("jetstream: a message is larger than what was asked for")
+var ErrTooLarge = errors.New("jetstream: a message is larger than the requested size")
 
 // collect adds to a message those that are there already, up to the one that ends the request. So a
 // full queue is handed on in a few large parts, for each of which a worker takes its lock once, and

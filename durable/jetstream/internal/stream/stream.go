@@ -271,7 +271,7 @@ func (s *Stream) Backs() int64 { return s.history.now().backs }
 // when the question came, and now has the sequence now.
 func (s *Stream) learnSequence(was moment, before, now uint64) {
 	if before < was.high {
-		s.WentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.Name, was.high, now))
+		s.WentBack(was.backs, now, fmt.Sprintf("the last sequence of the stream %s was %d, and is now %d", s.Name, was.high, now))
 		return
 	}
 	h := &s.history

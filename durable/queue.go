@@ -268,11 +268,11 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 // Await waits until a job has ended, and returns its Info if the job is dead or has a Retain. A job that is retried,
 // rescheduled, snoozed or handed back has not ended. Each occurrence of a schedule is a job of its own.
 //
-// [ErrEnded]: the job has ended and is not kept, so that nothing tells how it ended. Await returns this error for each
-// job without a Retain that was done, canceled or replaced under its key, before the call or during it, and for a job
-// of a transaction that has not committed: call Await after the commit. [ErrNotFound] without ErrEnded: the Ref is
-// empty or not valid, or is not one of this queue. [ErrClosed]: the Queue was closed first. If ctx ends first, Await
-// returns the cause of ctx.
+// [ErrEnded]: the job has ended, before the call or during it, and is not kept, so that nothing tells how it ended: it
+// was done or canceled and has no Retain, or was replaced under its key. Await returns ErrEnded, too, for a job of a
+// transaction that has not committed: call Await after the commit. [ErrNotFound] without ErrEnded: the Ref is empty or
+// not valid, or is not one of this queue. [ErrClosed]: the Queue was closed first. If ctx ends first, Await returns the
+// cause of ctx.
 //
 // Await returns at once if this Queue runs the job, cancels it, or replaces it under its key. Otherwise it returns
 // about a second after the end of a job that was due, and at most about 30 s after the end of a job that was not due,

@@ -291,7 +291,7 @@ func (c *client) ClosedBy() error { return context.Cause(c.Conn.Ended) }
 // succeed; after ErrTooMany it asks for less at a time. Nothing was written in either case.
 var (
 	ErrConflict = errors.New("jetstream: another write came first")
-	ErrBusy     = errors.New("jetstream: another write of the same subject is under way") // soon over, or two groups of a batch write one subject
+	ErrBusy     = errors.New("jetstream: the server is busy; nothing was written") // soon over, or two groups of a batch write one subject
 	ErrTooMany  = errors.New("jetstream: too many subjects for one answer")
 )
 

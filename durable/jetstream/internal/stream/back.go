@@ -15,8 +15,8 @@ import (
 
 // LookBack reads the message that was the last one of this engine's at the call before. It may have
 // been removed since, or in its place one of another history. So its subject tells, too: the last
-// message there is no older, unless the server is behind. With several replicas that is asked as of
-// what testify writes.
+// message there is no older, unless the server is behind. With several replicas LookBack reads it as of
+// the message that testify writes.
 //
 // It costs two reads a poll, and the write of a witness only after a suspicion. The message of the
 // call before is read, and not the newest one: a server that is a moment behind has that one

@@ -61,8 +61,8 @@ func (s *Stream) WriteSeq(ctx context.Context, g ...Write) (uint64, error) {
 //
 // The groups of one call must not depend on one another: one may be stored without the next. Two
 // that write one subject cost a conflict: the server may refuse a batch with both, and they part in
-// its halves. Commit repeats no group whose answer was lost. To find out what became of it is the
-// caller's, who knows by what it would be recognized.
+// its halves. Commit repeats no group whose answer was lost. The caller finds out what became of
+// it, and knows how to recognize it.
 func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
 	results, backs := make([]Result, len(groups)), s.Backs()
 	for from := 0; from < len(groups); {

@@ -10,8 +10,8 @@
 //
 // It is where the handler is mounted, with the slash at the end. It shows what was added,
 // begun, done and failed in a second, and how late, as curves; the backlog of each kind,
-// with the age of its oldest job; workers, schedules, limits and pauses, and the jobs
-// that are dead, run or wait, with their errors. With [WithWrites] it has buttons: redrive,
+// with the age of its oldest job; workers, schedules, limits and pauses; and the jobs of
+// each state, with their errors. With [WithWrites] it has buttons: redrive,
 // delete, run now, cancel and stop for jobs; run now, pause and resume for schedules;
 // pause and resume for a kind and for the queue; and remove for limits. It loads nothing
 // from elsewhere. The curves show the process that answers. The page keeps them while it

@@ -25,6 +25,7 @@
 //	durable_expired_total        counter
 //	durable_stopped_total        counter
 //	durable_lease_lost_total     counter
+//	durable_forgotten_total      counter
 //	durable_clock_steps_total    counter
 //	durable_held                 gauge
 //	durable_claimed              gauge
@@ -38,16 +39,16 @@
 //	durable_limit_waiting        gauge, with the label limit: jobs that are due; "" is a pause
 //	durable_limit_next_seconds   gauge, with the label limit: until the next token, if one waits for it
 //	durable_unhandled            gauge: kinds
-//	durable_unhandled_seconds    gauge, with the label kind: for how long its oldest job is due
+//	durable_unhandled_seconds    gauge, with the label kind: how long its oldest job is due
 //	durable_lateness_seconds     histogram
 //
 // These exist while Run is under way; those of the backlog after its first poll:
 //
-//	durable_pending              gauge: jobs that wait in all, about
+//	durable_pending              gauge: about the number of all waiting jobs
 //	durable_overdue              gauge, with the label kind: jobs that are due and wait
-//	durable_overdue_seconds      gauge, with the label kind: for how long the oldest of them is due
-//	durable_backlog_age_seconds  gauge: since these three were found out
-//	durable_feed_age_seconds     gauge: since the last look for jobs that did not fail
+//	durable_overdue_seconds      gauge, with the label kind: how long the oldest of them is due
+//	durable_backlog_age_seconds  gauge: since these three were read
+//	durable_feed_age_seconds     gauge: since the last successful poll
 //	durable_claim_age_seconds    gauge: since the last claim that was answered, or Run began
 //	durable_beat_age_seconds     gauge: since the lease was renewed
 //

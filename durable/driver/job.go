@@ -95,8 +95,8 @@ type Job struct {
 	// times when its last attempt began and the job ended. A dead job is kept for Retain or the
 	// time of WithRetention, whichever is longer. The end frees the key all the same. A job that
 	// another one replaced under its key is not kept, nor is an occurrence that a change of its
-	// schedule replaced. Whole microseconds, rounded up; at most a hundred years. The default, 0,
-	// keeps nothing and costs nothing.
+	// schedule replaced. A kept job takes room in the store. Whole microseconds, rounded up; at most a
+	// hundred years. The default, 0, keeps nothing and costs nothing.
 	Retain time.Duration
 
 	// RetainPayload keeps the payload, too. Without it only a dead job keeps its payload, which

@@ -31,8 +31,14 @@
 // lane, run at once, and at most so many begin in a second. It is stored, and so is a
 // pause. The engine counts in the commit that gives a job to a worker, so no count can
 // drift. A job that waits for a limit takes no handler and no attempt. A handler returns
-// [Cooldown] when the API that its jobs call asks for a rest: they are paused for so long. See
+// [Cooldown] to pause the jobs like its own, as when their API refuses requests for a while. See
 // [Queue.SetLimit], [Queue.Pause], and [Queue.CancelRunning], which ends a job that runs.
+//
+// # The end of a job
+//
+// A job that is done or canceled is removed, unless it has a Retain. A dead job is kept for
+// 30 days ([WithRetention]). [Queue.Await] waits for the end of a job, and [Queue.Why] says
+// why it has not come.
 //
 // # Promises
 //
@@ -47,9 +53,9 @@
 //     under a lease that was renewed less than seven eighths of it ago.
 //  3. No job begins early by the engine's clock. The wall clock of a worker does not
 //     matter. If the engine's clock is set back, no job is lost, and jobs are due by the
-//     new time; schedules go on by it ([Queue.SetSchedule]). If it is set forward, the jobs that it passes over are due. If the clocks
-//     of a cluster's servers differ, a job may be early by the difference after an
-//     election. Each step is logged, and counted in [Stats]. A worker follows within half
+//     new time; schedules go on by it ([Queue.SetSchedule]). If it is set forward, the
+//     jobs that it passes over are due. If the clocks of a cluster's servers differ, a job
+//     may be early by the difference after an election. Each step is logged, and counted in [Stats]. A worker follows within half
 //     a second; until then jobs begin by the old time. A step forward by a lease or more
 //     ends all leases: the contexts of handlers end, and until these return, their jobs
 //     may run on another worker, too, beyond a limit on PostgreSQL.

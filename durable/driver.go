@@ -12,7 +12,7 @@ import "github.com/tickwheel/tickwheel/durable/driver"
 //	At or After, Expires                   when it is due, and until when it may begin
 //	Key, OnKey, MaxWait, Found             one job at a time: OnKey decides about another one
 //	FreeWhenBegun, Signals                 how long the job has its Key, and whether a signal may come
-//	MaxAttempts, Timeout                   of its attempts
+//	MaxAttempts, Timeout                   how many attempts, and how long each may take
 //	Lane, Priority, Meta                   its owner, its class, and tags
 //	Retain, RetainPayload                  for how long it is kept after its end
 type Job = driver.Job
@@ -28,9 +28,9 @@ type Attempt = driver.Attempt
 //
 //	Ref, Job, State                        the job as it was added, and its state
 //	Attempt, Due                           the attempts that have begun, and when the next is due
-//	Worker                                 the worker that has claimed a running job
-//	LastError, Errors                      of the attempts that have failed
-//	Began, End                             of a job that its Retain keeps
+//	Worker                                 the worker that has claimed a running job, or has ended a retained one
+//	LastError, Errors                      the errors of the attempts that have failed
+//	Began, End                             when the last attempt of a retained job began, and when the job ended
 type Info = driver.Info
 
 // Filter selects jobs, by all of State, Kind, Lane and Meta. The zero Filter selects all that
@@ -104,8 +104,8 @@ type Ref = driver.Ref
 // State is the state of a job that is kept.
 type State = driver.State
 
-// The states of a job. Done and Canceled are those of a job with a Retain only: any other that is
-// done or canceled is kept no longer. [State.Ended] reports whether a job has ended.
+// The states of a job. Only a job with a Retain is kept as Done or Canceled; another one is removed
+// when it is done or canceled. [State.Ended] reports whether a job has ended.
 const (
 	Waiting  = driver.Waiting       // Waits for its time, for its next attempt, or for a worker.
 	Running  = driver.Running       // A worker has claimed it.
@@ -137,8 +137,8 @@ var (
 	// long ago.
 	ErrNotFound = driver.ErrNotFound
 
-	// ErrEnded is an ErrNotFound of a job that was stored and has ended, when nobody knows how. See
-	// [Queue.Await].
+	// ErrEnded wraps ErrNotFound. It is returned by [Queue.Await] when the job has ended and is not
+	// kept, so that nothing tells how it ended.
 	ErrEnded = driver.ErrEnded
 
 	// ErrLeaseLost is returned when a worker was silent for longer than its lease, so that

@@ -7,7 +7,7 @@ import (
 )
 
 // Health returns nil if the engine answers before ctx ends and, while Run is under way,
-// the engine has made a worker within five seconds, and this holds its lease and polls with
+// the engine has made a worker within five seconds, and that worker holds its lease and polls with
 // success. Use it as a readiness probe.
 // Handlers that fail, a backlog and a pause are not errors; Stats.Paused has the pauses.
 // Health reads the engine's time, which costs a round trip, or two on PostgreSQL. A store that is stuck gives

@@ -18,26 +18,26 @@ type Ran struct {
 }
 
 // RunUntilIdle is Run that ends by itself, for a process that a clock starts, such as a CronJob
-// of Kubernetes, and for tests on a real store. It returns nil when it finds no job that this
-// Queue has claimed, and no waiting job that is due within ahead, by the engine's clock, and that it
-// can run. With an ahead of 0 or less only jobs that are due count.
+// of Kubernetes, and for tests on a real store. It returns nil when this Queue has claimed no job, and
+// no job waits that is due within ahead, by the engine's clock, and that this Queue can run. With an
+// ahead of 0 or less only jobs that are due count.
 //
-// It waits for each other job that is due within ahead, also for retries, occurrences, and jobs that
-// handlers add, and for a job that another worker has fetched and not claimed: that begins there, or
-// is handed out again after a lease. So a schedule whose times are closer together than ahead keeps
-// it until ctx ends, and a limit with a Rate keeps it until there were tokens for all jobs that are due.
-//
-// These jobs do not keep it:
+// It does not wait for these jobs:
 //
 //   - jobs of kinds without a handler in this Queue;
 //   - paused jobs;
-//   - jobs that a limit covers whose permits others hold;
+//   - jobs that a limit covers while other workers hold all its permits;
 //   - jobs that another worker has claimed, also one that died less than its lease ago.
 //
+// It waits for each other job that is due within ahead, also for retries, occurrences, and jobs that
+// handlers add, and for a job that another worker has fetched and not claimed: that begins there, or
+// is handed out again after a lease. So a schedule whose times are closer together than ahead keeps it
+// until ctx ends, and a limit with a Rate keeps it until there were tokens for all jobs that are due.
+//
 // It checks the store when it begins, and then every 50 ms, or after ten times as long as a check
-// takes, 5 s at most, and returns after two checks that found nothing. While an attempt of this Queue runs, a
-// check reads nothing. Otherwise it reads the due jobs of each kind with a handler, up to the first
-// one that it can run. On a cluster of NATS a job may be left out that was added in the last moment
+// takes, 5 s at most. It returns after two checks in a row that found nothing. While an attempt of
+// this Queue runs, a check reads nothing. Otherwise it reads the due jobs of each kind with a handler,
+// up to the first one that it can run. On a cluster of NATS a job may be left out that was added in the last moment
 // before the return.
 //
 // If ctx ends before, or the Queue is closed, RunUntilIdle returns the cause. Its other errors,

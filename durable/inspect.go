@@ -39,10 +39,9 @@ type WorkerInfo struct {
 const maxPage = 1000
 
 // List returns up to n jobs that are kept and selected, 1 to 1000 of them; other numbers
-// are [ErrInvalid]. Those that run come first, then those that wait, then those that are
-// dead, canceled and done; within these, those that have been due for longest. After is "" for the first
-// page, and otherwise the text that the call before has returned, which is "" after the
-// last page. The pages are no snapshot: a job that changes meanwhile may be on two of
+// are [ErrInvalid]. Running jobs come first, then waiting, dead, canceled and done ones; within
+// each state, the longest due first. Pass "" as after for the first page, and then the next of the
+// call before, which is "" after the last page. The pages are no snapshot: a job that changes meanwhile may be on two of
 // them, or on none.
 //
 // The cost depends on the engine. PostgreSQL reads an index in order up to the page; for

@@ -316,8 +316,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 // CancelRunning requests the end of a job that a worker has claimed, in any process. The
 // handler's context ends with [ErrCanceled] as cause, at once or, if a message is lost,
 // within a third of the lease. The handler's result decides: with nil the job is done,
-// with any error it is canceled, which removes it. The next occurrence of a schedule
-// follows. A handler that has not begun never begins.
+// with any error it is canceled. The next occurrence of a schedule follows. A handler that has not begun never begins.
 //
 // True: the job was claimed, and the request is stored for this claim. If the worker dies
 // before it has read it, the job runs again. False without an error: it does not run;

@@ -91,7 +91,7 @@ func (l *link) followClock() {
 			return
 		case <-t.C:
 			t.Reset(syncEvery)
-		case <-news: // in the wake-up of the poll that has told it
+		case <-news: // in the wake-up of the poll that has read the time
 			t.Reset(newsFor)
 		case <-resumed:
 			ask = true
@@ -117,7 +117,7 @@ func (l *link) followClock() {
 		}
 		now, at := l.clock.Time(), time.Now()
 		expected := seen.Add(at.Sub(seenAt))
-		if from := l.clock.SetBackFrom(); from.After(expected) { // a poll has told one time, and then another
+		if from := l.clock.SetBackFrom(); from.After(expected) { // a poll has read one time, and then another
 			expected = from
 		}
 		if l.calendar.Saw(now, expected) {

@@ -14,8 +14,8 @@ import (
 const maxPauseFor = 366 * 24 * time.Hour
 
 // PauseFor is [Queue.Pause] with an end: the jobs go on by themselves d after the call, by the
-// engine's clock, at most a second later. No selected job is claimed from its return until then, in
-// any process. If the jobs have a pause that ends later, or a Pause without an end, that one stays:
+// engine's clock, at most a second later. After PauseFor has returned no selected job is claimed until
+// then, in any process. If the jobs have a pause that ends later, or a Pause without an end, that one stays:
 // to end it earlier, call Resume first. A Pause of the same jobs replaces it.
 //
 // If the engine's clock is set back once, the pause lasts at most twice as long, and a second more.
@@ -24,7 +24,7 @@ const maxPauseFor = 366 * 24 * time.Hour
 func (q *Queue) PauseFor(ctx context.Context, what Pausable, d time.Duration) error {
 	err := checkPausable(what)
 	if err == nil && (d <= 0 || d > maxPauseFor) {
-		err = fmt.Errorf("%w: the time %v is not positive, and at most %v", ErrInvalid, d, maxPauseFor)
+		err = fmt.Errorf("%w: the duration %v is not positive, or is longer than %v", ErrInvalid, d, maxPauseFor)
 	}
 	if err == nil {
 		now := q.clock.Time()
@@ -68,14 +68,13 @@ func (q *Queue) pauseUntil(ctx context.Context, all []driver.Pause) (stored []dr
 	return stored, err
 }
 
-// Cooldown wraps an error that a handler returns when no job like its own is of use for d, as when an API has
-// answered 429 with Retry-After. The jobs of the same kind and lane, or of the kind if the job has no lane,
-// are then paused for d in all processes, as by [Queue.PauseFor], and go on by themselves. This
-// attempt does not count. Its job is due at once, and so keeps its turn. Its error is stored as
-// Info.LastError.
+// Cooldown wraps an error that a handler returns to pause the jobs like its own for d, as when an API has
+// answered 429 with Retry-After. It pauses the jobs of the same kind and lane, or of the kind if the job has no
+// lane, in all processes, as [Queue.PauseFor] does. This attempt does not count. Its job is due at once, and so keeps
+// its turn. Its error is stored as Info.LastError.
 //
-// A lane is paused alone, since a lane is the owner of a job, such as a customer or a host: the jobs of
-// others must not wait for the quota of one. If all lanes of the kind share the quota, the handler calls
+// A lane is paused alone, since it is the owner of a job, such as a customer or a host: the jobs of others must
+// not wait for the quota of one. If all lanes of the kind share the quota, the handler calls
 // PauseFor with the kind, and returns [Snooze](0).
 //
 // If cooldowns overlap, the latest end counts. The end is rounded up to a tenth of a second, so that

@@ -265,24 +265,23 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (bool, erro
 	return ok, err
 }
 
-// Await waits until a job has ended, and returns its Info if the job is kept: one with a Retain says whether it was
-// done, canceled or dead, and a dead one is kept in any case. A job that is retried, rescheduled, snoozed or handed back has not ended.
-// Each occurrence of a schedule is a job of its own.
+// Await waits until a job has ended, and returns its Info if the job is dead or has a Retain. A job that is retried,
+// rescheduled, snoozed or handed back has not ended. Each occurrence of a schedule is a job of its own.
 //
-// [ErrEnded]: the job has ended and is not kept, so that nobody knows how: it was done, canceled, or
-// replaced under its key. This is the answer for a job that ended well without a Retain, whether Await was called before
-// or after. A job that a transaction has added is not there before the commit, so call Await after
-// that. [ErrNotFound] without ErrEnded: the Ref is empty, is not valid, or is not one of this queue.
-// If ctx ends first, Await returns its cause, and [ErrClosed] if the Queue is closed first.
+// [ErrEnded]: the job has ended, before the call or during it, and is not kept, so that nothing tells how it ended: it
+// was done or canceled and has no Retain, or was replaced under its key. Await returns ErrEnded, too, for a job of a
+// transaction that has not committed: call Await after the commit. [ErrNotFound] without ErrEnded: the Ref is empty or
+// not valid, or is not one of this queue. [ErrClosed]: the Queue was closed first. If ctx ends first, Await returns the
+// cause of ctx.
 //
-// Await returns at once if this Queue runs the job, cancels it, or replaces it under its key. Otherwise it returns about a second
-// after the end of a job that was due, and at most about 30 s after the end of a job that was not, such as a
-// Cancel by another process. While the engine does not answer, Await waits, and logs that. A handler that
-// awaits its own job waits until its context ends.
+// Await returns at once if this Queue runs the job, cancels it, or replaces it under its key. Otherwise it returns
+// about a second after the end of a job that was due, and at most about 30 s after the end of a job that was not due,
+// such as one that another process has canceled. While the engine does not answer, Await waits, and the Queue logs
+// that. A handler that awaits its own job waits until its context ends.
 //
-// All calls of a Queue share one poll, which reads the states of thousands of jobs with one request. A job that is
-// due is read after 50 ms, and then less often, down to once a second. A job that is not due is read when it
-// is due, and every 30 s. The poll spends at most about a tenth of its time on requests, unless these take longer than a
+// All calls of a Queue share one poll, which reads the states of thousands of jobs with one request. It reads a job
+// that is due after 50 ms, and then less often, down to once a second. It reads a job that is not due every 30 s, and
+// when it is due. The poll spends at most about a tenth of its time on requests, unless these take longer than a
 // second. It ends with the last call. A job that is not awaited costs nothing.
 func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
 	if ctx.Err() != nil {
@@ -308,8 +307,8 @@ func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
 	}
 }
 
-// Get returns the Info of a job that waits, runs or is dead, or that has ended and is kept, since
-// it has a Retain: see [Info.Ended]. It returns [ErrNotFound] for another job that is done or canceled.
+// Get returns the Info of a job that waits, runs or is dead, or that its Retain keeps. [ErrNotFound]: the job
+// has ended and is not kept, or the Ref is not one of this queue.
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
@@ -357,8 +356,8 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 	return err
 }
 
-// Delete removes a dead job, or one that its Retain keeps, before its time has ended. [ErrNotFound]: it has
-// not ended; [Queue.Cancel] ends a waiting job. If Redrive of the same job overlaps, one of
+// Delete removes a dead job, or one that its Retain keeps. [ErrNotFound]: it has not ended, or is not kept.
+// [Queue.Cancel] ends a waiting job. If Redrive of the same job overlaps, one of
 // the two returns ErrNotFound. [ErrUncertain]: it may be deleted or not; call it again,
 // and if that returns ErrNotFound the first call, or another, has deleted it.
 func (q *Queue) Delete(ctx context.Context, r Ref) error {

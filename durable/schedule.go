@@ -56,7 +56,8 @@ func SkipOverlap() ScheduleOption {
 
 // Jitter delays each occurrence by a random time of less than d, evenly spread, so that
 // many schedules of one time do not begin at once. d should be less than the time between
-// two occurrences.
+// two occurrences. Less than a microsecond is 0, which delays nothing, and a negative d is
+// [ErrInvalid].
 func Jitter(d time.Duration) ScheduleOption {
 	return func(p *recur.Schedule) error {
 		if d < 0 {

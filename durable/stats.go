@@ -13,21 +13,21 @@ type Stats struct {
 	Added       int64 // Jobs accepted by Add, and first and next occurrences.
 	Canceled    int64 // Calls of Cancel and CancelKey that returned true.
 	Rescheduled int64 // Calls of Reschedule that returned true.
-	Redriven    int64
+	Redriven    int64 // Calls of Redrive that returned nil.
 	Deleted     int64 // Calls of Delete that removed a job.
 
 	Attempts  int64 // Attempts claimed for a handler to begin.
 	Done      int64 // Attempts that ended well.
 	Failed    int64 // Attempts that failed and are followed by another.
-	Snoozed   int64 // Attempts whose handler has returned Snooze.
+	Snoozed   int64 // Attempts whose handler has returned Snooze or Cooldown.
 	Expired   int64 // Jobs that expired before an attempt could begin.
 	Dead      int64 // Jobs that died here.
 	Stopped   int64 // Jobs that ended here because of CancelRunning.
 	LeaseLost int64 // Attempts that could not be finished, since another worker has taken over.
 
-	// Forgotten counts the claims that the store had of this worker and the worker did not
-	// know, since the store went back: after a restore, or a failover to a standby that
-	// lags. They were handed back, and their jobs run again, as after a crash.
+	// Forgotten counts the claims of this worker that only the store had, since the store
+	// went back: after a restore, or a failover to a standby that lags. They were handed
+	// back, and their jobs run again, as after a crash.
 	Forgotten int64
 
 	Held    int64 // Jobs handed out by the engine and not finished; includes the next three.

@@ -15,16 +15,16 @@ import (
 // Cause is the first thing that keeps a job from running.
 type Cause string
 
-// The causes, in the order in which Why comes to them.
+// The causes, in the order in which Why tests them.
 const (
 	CauseDead    Cause = "dead"        // Its last attempt failed, or its handler discarded it.
 	CauseEnded   Cause = "ended"       // It is done or canceled, and its Retain keeps it.
 	CauseRunning Cause = "running"     // A living worker has claimed it.
-	CauseLost    Cause = "worker lost" // A worker has claimed it, and the lease of that has ended.
-	CauseExpired Cause = "expired"     // It dies when its turn comes.
+	CauseLost    Cause = "worker lost" // A worker has claimed it, and the lease of that worker has ended.
+	CauseExpired Cause = "expired"     // Its Expires has passed, so that it is dead when its turn comes.
 	CauseClock   Cause = "clock"       // It is due by this machine's clock, and not by the engine's.
 	CauseRetry   Cause = "retry"       // Its last attempt failed, and the next is not due.
-	CauseNotDue  Cause = "not due"
+	CauseNotDue  Cause = "not due"     // It is due later.
 	CauseKey     Cause = "key"       // A newer job has its key, so that it ends when its turn comes.
 	CausePaused  Cause = "paused"    // A pause covers it.
 	CauseRate    Cause = "rate"      // A limit has no token for it.
@@ -35,7 +35,7 @@ const (
 	CauseSoon    Cause = "soon"      // Nothing that the store knows is in its way.
 
 	// The causes of WhySchedule, if no occurrence waits or runs.
-	CauseSchedulePaused   Cause = "schedule paused"
+	CauseSchedulePaused   Cause = "schedule paused"   // PauseSchedule has paused it.
 	CauseScheduleEnded    Cause = "schedule ended"    // No time is left.
 	CauseScheduleCanceled Cause = "schedule canceled" // Its occurrence was canceled.
 )
@@ -44,7 +44,7 @@ const (
 type Reason struct {
 	Cause Cause
 	Text  string    // The cause and its facts in plain words, for an operator.
-	Now   time.Time // The engine's time, by which all times here are.
+	Now   time.Time // The time of the call. All times here are by the engine's clock.
 	Job   Info      // Zero for a schedule without an occurrence.
 
 	// Until is when the cause ends by itself: the due time, the end of the pause, the time of the next token, or the end
@@ -56,8 +56,8 @@ type Reason struct {
 	First  int        // For CauseTurn: the due jobs of its lane that come first, at most 100.
 	Holder Ref        // For CauseKey: the job that has the key.
 
-	// Running are running jobs in its way, those longest due first, 10 at most: those that the
-	// full limit covers, or those of the busy workers.
+	// Running are up to 10 running jobs in its way, the longest due first: those that the full
+	// limit covers, or those of the busy workers.
 	Running []Info
 
 	// Workers are the worker that has claimed the job; for CauseNoKind all living workers; and for
@@ -88,7 +88,7 @@ func (q *Queue) Why(ctx context.Context, r Ref) (Reason, error) {
 	}
 	job, err := q.engine.Get(ctx, r)
 	if err == ErrNotFound { // and not more, such as "is not a Ref of this queue"
-		err = fmt.Errorf("%w: %.200q was done, canceled or deleted, and nothing is kept of it", err, r)
+		err = fmt.Errorf("%w: %.200q was done, canceled or deleted, and is not kept", err, r)
 	}
 	if err != nil {
 		return Reason{}, fmt.Errorf("durable: Why: %w", err)
@@ -193,7 +193,7 @@ func (w *why) state(ctx context.Context) error {
 		}
 		ended := "its lease has ended: " + w.at(w.Until)
 		if w.Until.IsZero() {
-			ended = "is there no more"
+			ended = "no longer exists"
 		}
 		w.is(CauseLost, "Worker %s has claimed it for attempt %d, and %s. The next free worker with a handler for %q takes the job over.",
 			j.Worker, j.Attempt, ended, j.Job.Kind)
@@ -324,7 +324,7 @@ func (w *why) full(ctx context.Context, l *LimitInfo) error {
 			w.First++
 		}
 	}
-	text := fmt.Sprintf("The limit %q is full, with %d of %d permits taken. Jobs that have or need one run: %s.",
+	text := fmt.Sprintf("The limit %q is full, with %d of %d permits taken. The running jobs that it covers: %s.",
 		l.Name, l.Taken, l.Limit.Running, w.jobs(w.Running))
 	if w.First == 0 {
 		w.is(CauseLimit, "%s", text)

@@ -50,8 +50,8 @@ func (f ExecutorFunc) Execute(tasks []func()) { run.Each(tasks, f) }
 // method that blocks, or a pool.Pool. Refused of [Stats] counts these tasks, and
 // [WithLogger] logs the error, at most once a minute.
 //
-// A task that f has both run, or begun to run, and refused runs once. If f keeps a task
-// that it has refused, and calls it later, nothing runs then.
+// A task runs once, even if f runs it and returns an error, or keeps a refused task and calls
+// it later.
 type SubmitFunc func(task func()) error
 
 // Execute calls f(task) for each task. It runs those that f refuses on goroutines of their

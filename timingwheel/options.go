@@ -418,12 +418,12 @@ func OnMissed(p MissedPolicy) JobOption {
 //
 // All planned times of a [Scheduler] are later by that part, and so is [Job.Next]. The first
 // run of a fixed rate or a fixed delay is later, and the others follow from there, until
-// [Job.Reset] plans anew, without the part. No run is lost, and runs do not overlap, even if d is more than the
-// time between two. The time of each run counts with the delay for [OnMissed]. Next of a Scheduler
-// is called with times that are earlier by the same part: at the start, a run whose delay has not
-// passed is still to come.
+// [Job.Reset] plans anew, without the part. No run is lost, and runs do not overlap, even if d
+// is more than the time between two. [OnMissed] goes by the delayed times. The Scheduler's Next
+// gets times that are earlier by the part: so a run whose delay has not passed when the job
+// starts is still to come.
 //
-// Zero delays nothing. Jitter panics on a negative d. A later Jitter replaces an earlier one.
+// A d of zero delays nothing. Jitter panics on a negative d. A later Jitter replaces an earlier one.
 func Jitter(d time.Duration, name string) JobOption {
 	if d < 0 {
 		panic(fmt.Sprintf("timingwheel: Jitter: negative d: %v", d))

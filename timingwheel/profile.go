@@ -11,16 +11,16 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/pprof"
 )
 
-// WithProfileRate samples one in n adds for [TimingWheel.WriteProfile], chosen at random: it
-// notes the stack of the caller. 512 suits most programs, and 1 samples each add. The default
+// WithProfileRate samples one in n adds, chosen at random, for [TimingWheel.WriteProfile]: a
+// sample has the stack of the caller. 512 suits most programs, and 1 samples each add. The default
 // is 0: there is no profile. New panics on a negative number.
 //
 // A sampled add takes about 1 us more, which at 512 is at most 5 % of the price of an
 // add. A cancel, a reset and a firing cost the same as without a profile. A sample takes
 // 32 bytes. Samples of entries that have ended are dropped when later samples are taken,
 // and by WriteProfile. While the number of pending entries is steady, at most about half of
-// the samples are of entries that have ended. A stack takes 400 bytes, once for each place
-// in the program and the way there, as long as it has a sample. The profile keeps no
+// the samples are of entries that have ended. Each distinct stack takes 400 bytes, as long
+// as it has a sample. The profile keeps no
 // function and no value of the program alive.
 func WithProfileRate(n int) Option {
 	return func(c *config) {

@@ -10,8 +10,8 @@
 //
 // It is where the handler is mounted, with the slash at the end. It shows what was added,
 // begun, done and failed in a second, and how late, as curves; the backlog of each kind,
-// with the age of its oldest job; workers, schedules, limits and pauses, and the jobs
-// that are dead, run or wait, with their errors. With [WithWrites] it has buttons: redrive,
+// with the age of its oldest job; workers, schedules, limits and pauses; and the jobs of
+// each state, with their errors. With [WithWrites] it has buttons: redrive,
 // delete, run now, cancel and stop for jobs; run now, pause and resume for schedules;
 // pause and resume for a kind and for the queue; and remove for limits. It loads nothing
 // from elsewhere. The curves show the process that answers. The page keeps them while it
@@ -39,7 +39,7 @@
 //	GET  list       [Listing]: ?state=waiting|running|dead|done|canceled &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=
 //	GET  why        [Reason]: why a job has not run, ?ref=, or a schedule has no occurrence, ?schedule=
-//	GET  await      [End]: how a job has ended, ?ref=, after at most 5 s
+//	GET  await      [End]: how a job has ended, or after 5 s that it has not, ?ref=
 //	GET  summary    [Summary]: what cannot be read is empty, and says why
 //	GET  counts     [Counts]; it reads all of the store
 //	GET  schedules  a list of [Schedule]
@@ -51,7 +51,7 @@
 //	POST delete     {"refs": [...]}, of jobs that have ended
 //	POST run-now    {"refs": [...]}
 //	POST reschedule {"refs": [...], "at": "2030-01-02T15:04:05Z"}
-//	POST stop       {"refs": [...]}: asks that the handlers of jobs that run end
+//	POST stop       {"refs": [...]}: asks the handlers of running jobs to end
 //	POST pause, resume {"kind": "...", "lane": "..."}, or one of these, or for the whole queue {"all": true}; with "for": 30 a pause ends after 30 s
 //	POST limit-set  {"names": [...], "limit": {"kind": "...", "perLane": true, "running": 3, "rate": 2.5, "burst": 10}}
 //	POST limit-delete {"names": [...]}

@@ -469,7 +469,7 @@ func TestFlow(t *testing.T) {
 	require.Equal(t, admin.Result{Ref: `lane "l" of kind "k"`, Done: true}, do("pause", admin.Command{Kind: "k", Lane: "l"}))
 	require.Equal(t, admin.Result{Ref: "the whole queue", Done: true}, do("pause", admin.Command{All: true}))
 	require.True(t, do("pause", admin.Command{Kind: "ends", For: 90.5}).Done)
-	require.Contains(t, do("pause", admin.Command{Kind: "ends", For: 1e300}).Error, "is not positive, and at most")
+	require.Contains(t, do("pause", admin.Command{Kind: "ends", For: 1e300}).Error, "is not positive, or is longer than")
 	require.Contains(t, do("pause", admin.Command{Kind: "ends", For: -1}).Error, "is not positive")
 	require.NotContains(t, get(t, h, "/pauses", &pauses).Body.String(), `"until":"0`)
 	require.Len(t, pauses, 3)

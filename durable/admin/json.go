@@ -18,7 +18,7 @@ type Job struct {
 	MaxAttempts int               `json:"maxAttempts"`
 	Due         time.Time         `json:"due"` // The time of the next attempt, of the running one, or of the last.
 	First       time.Time         `json:"first"`
-	Worker      string            `json:"worker,omitempty"` // The worker that has claimed a running job, or made the last attempt of a retained one.
+	Worker      string            `json:"worker,omitempty"` // The worker that has claimed a running job, or has stored the end of a retained one.
 	Key         string            `json:"key,omitempty"`
 	Lane        string            `json:"lane,omitempty"`
 	Priority    string            `json:"priority,omitempty"` // Either low or high; empty for normal.
@@ -83,14 +83,14 @@ func timeOf(t time.Time) *time.Time {
 	return &t
 }
 
-// Listing is a page of jobs: those that run first, then those that wait, then those that are
-// dead; within these, those that have been due for longest.
+// Listing is a page of jobs: running ones first, then waiting, dead, canceled and done ones; within
+// each state, the longest due first.
 type Listing struct {
 	Jobs []Job  `json:"jobs"`
 	Next string `json:"next,omitempty"` // The value of after for the next page; empty on the last.
 }
 
-// Summary is how a queue is at a moment.
+// Summary describes a queue at one moment.
 type Summary struct {
 	Now      time.Time `json:"now"`
 	Writable bool      `json:"writable"`
@@ -126,14 +126,14 @@ type Overdue struct {
 	Handled bool        `json:"handled"`
 }
 
-// Counts is how many jobs there are.
+// Counts has the numbers of jobs, by kind and state.
 type Counts struct {
 	Groups  []Group    `json:"groups"`
 	Overdue int64      `json:"overdue"`
 	First   *time.Time `json:"first,omitempty"` // The due time of the first waiting job.
 }
 
-// Group is how many jobs of a kind are in a state.
+// Group counts the jobs of a kind in a state.
 type Group struct {
 	Kind  string `json:"kind"`
 	State string `json:"state"`
@@ -223,9 +223,9 @@ func reasonOf(r durable.Reason) Reason {
 	return a
 }
 
-// End is how a job has ended.
+// End says whether a job has ended, and how.
 type End struct {
-	State string `json:"state,omitempty"` // That of a kept job, or "unknown" for one that is not kept; empty if it has not ended.
+	State string `json:"state,omitempty"` // Either dead, done or canceled, or unknown if the job is not kept; empty if it has not ended.
 	Error string `json:"error,omitempty"` // The error of the last attempt that failed.
 }
 

@@ -44,12 +44,11 @@ type Completion struct {
 	Delivery *Delivery
 	End      End
 	At       time.Time // For Retry: the next due time.
-	Error    string    // UTF-8 without NUL; for Done that of an attempt before.
+	Error    string    // The error of the attempt, UTF-8 without NUL; for Done that of an attempt before.
 	Began    time.Time // When the attempt began; zero if it has not.
 	Canceled bool      // For Done: the job was canceled while it ran.
 
-	// Errors are the job's from now on, with Error. A job that is done has use for them only if
-	// it has a Retain.
+	// Errors replaces Record.Errors; it includes Error. For Done it matters only with a Retain.
 	Errors []Failure
 
 	// Uncounted, for Retry and DeadLetter: the attempt does not count, since it was snoozed or
@@ -64,13 +63,14 @@ type Completion struct {
 	Occurred time.Time
 }
 
-// DoneWith returns the end of a job that is done, with the errors of the attempts before.
+// DoneWith returns the end of a job that is done, with the errors of earlier attempts. began is zero if no attempt
+// began.
 func DoneWith(d *Delivery, began time.Time) Completion {
 	return Completion{Delivery: d, End: Done, Began: began, Error: d.Record.LastError, Errors: d.Record.Errors}
 }
 
-// Ending returns what is to be kept of the end, at a time by the engine's clock; nil without a Retain. For Retry it is that
-// of a job that a newer one of its key supersedes.
+// Ending returns the Ending that the engine stores if the job ends now, by the engine's clock; nil without a Retain. The
+// worker is the one that stores it. A Retry ends the job only if a newer job of its key supersedes it.
 func (o *Completion) Ending(worker string, now time.Time) *Ending {
 	if o.Delivery.Record.Retain == 0 {
 		return nil
@@ -90,7 +90,7 @@ type End int
 
 // How an attempt ends.
 const (
-	Done       End = iota // The job is forgotten.
+	Done       End = iota // The job has ended. Only its Retain keeps it.
 	Retry                 // It waits for another attempt.
 	DeadLetter            // It is dead.
 )

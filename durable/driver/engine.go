@@ -29,7 +29,7 @@ import (
 // An engine keeps these, whatever fails:
 //
 //  1. A job that Insert has stored stays until it was finished as done, was canceled, or
-//     is dead and its retention has ended.
+//     is dead and its retention has ended; and until its Retain, if any, has ended.
 //  2. If Cancel, Move and Claim of one job overlap, one of them wins.
 //  3. No other worker can claim a claimed job until the first has finished or released
 //     it, or has not called Heartbeat for longer than its lease.
@@ -82,7 +82,7 @@ type Engine interface {
 	// Redrive clears Expires, so that the job can run.
 	Redrive(ctx context.Context, ref Ref, at time.Time) error
 
-	// Delete removes a job that has ended. ErrNotFound: it has not. If Delete and Redrive of
+	// Delete removes a job that has ended. ErrNotFound: it has not, or is not kept. If Delete and Redrive of
 	// one job overlap, one of them wins.
 	Delete(ctx context.Context, ref Ref) error
 
@@ -95,9 +95,9 @@ type Engine interface {
 	// Get returns the Info of a job that is kept, or ErrNotFound.
 	Get(ctx context.Context, ref Ref) (Info, error)
 
-	// Progress returns how far each job is, for Queue.Await. It takes few requests for thousands
-	// of jobs, and reads no payloads. A job that has not ended may be shown as it was some seconds
-	// ago; one that is shown as ended has ended. ErrNotFound: the Ref is not one of this engine.
+	// Progress says of each job whether it has ended, for Queue.Await. It makes few requests for
+	// thousands of jobs, and reads no payloads. It may report a job as it was some seconds ago, but a
+	// job that it reports as ended has ended. ErrNotFound: the Ref is not one of this engine.
 	Progress(ctx context.Context, refs []Ref) ([]Progress, []error)
 
 	// Scan iterates over the jobs that are kept, in no order. It is not a snapshot: it
@@ -198,13 +198,13 @@ type WorkConfig struct {
 	// takes a lock of the Queue, so an engine calls it without one of its own.
 	Holds func([]Ref) []bool
 
-	// Revision, if not nil, receives the revision of the limits and pauses that a poll has read. An
-	// engine that calls it about once a second spares the Queue the call of FlowControl. It does not block.
+	// Revision, if not nil, receives the revision of the limits and pauses that a poll has read. If
+	// the engine calls it about once a second, the Queue does not call FlowControl. It does not block.
 	Revision func(int64)
 
-	// Time, if not nil, receives the engine's time as a poll has read it, and by how much that may be off. An
-	// engine that calls it about once a second spares the Queue the call of Now. It does not block. An
-	// engine that wraps another one and changes Now changes this time, too.
+	// Time, if not nil, receives the engine's time as a poll has read it, and the largest error of that. If
+	// the engine calls it about once a second, the Queue does not call Now. It does not block. An
+	// engine that wraps another one and changes Now must change this time, too.
 	Time func(time.Time, time.Duration)
 
 	// Trouble, if not nil, receives an error that keeps some jobs from running, or that may

@@ -18,8 +18,8 @@ var (
 	// long ago.
 	ErrNotFound = errors.New("durable: not found")
 
-	// ErrEnded is an ErrNotFound of a job that was stored and has ended: it is done, canceled,
-	// replaced under its key, or was dead until its retention ended or Delete removed it.
+	// ErrEnded wraps ErrNotFound. It is returned when the job has ended and is not kept: it was done,
+	// canceled or replaced under its key, its Retain or retention has ended, or Delete removed it.
 	ErrEnded = fmt.Errorf("%w: the job has ended, and is not kept", ErrNotFound)
 
 	// ErrLeaseLost is returned when a worker was silent for longer than its lease, so that

@@ -68,10 +68,10 @@ type Pause struct {
 // Forever is the rest of a pause without an end.
 const Forever = time.Duration(math.MaxInt64)
 
-// Rest returns how long the pause lasts from now on: 0 if it has ended, [Forever] without an
-// end. If the engine's clock shows a time that is more than RetryInterval before Since, it was set
-// back, and the pause counts as ended: so a clock that is set back once extends it by at most its
-// length and RetryInterval. Less is the difference between the clocks of two processes.
+// Rest returns how long the pause lasts after now: 0 if it has ended, [Forever] without an end. If
+// now is more than RetryInterval before Since, the engine's clock was set back, and the pause counts
+// as ended. So a clock that is set back once extends a pause by at most its length and RetryInterval.
+// A smaller difference may be one between the clocks of two processes.
 func (p *Pause) Rest(now time.Time) time.Duration {
 	switch {
 	case p.Until.IsZero():
@@ -82,7 +82,7 @@ func (p *Pause) Rest(now time.Time) time.Duration {
 	return max(0, p.Until.Sub(now))
 }
 
-// FlowControl is the limits and pauses of a queue: one document, which an engine keeps as the text
+// FlowControl has the limits and pauses of a queue: one document, which an engine keeps as the text
 // that Encode returns, with its revision. It is immutable: a change makes a new one. A nil
 // *FlowControl has no limits, no pauses, and revision 0.
 type FlowControl struct {
@@ -444,7 +444,7 @@ type Notice struct {
 	Freed       []LimitKey // A permit of these may have become free.
 	Canceled    []Ref      // CancelRunning was called for these.
 
-	// Deaf: what other processes announce does not arrive, so Fetch polls more often. Hears: it does again.
+	// Deaf: announcements of other processes do not arrive, so Fetch polls more often. Hears: they arrive again.
 	Deaf, Hears bool
 
 	// The rest is from the comparison of claims; see Worker.Heartbeat.

@@ -90,17 +90,17 @@ type Job struct {
 	// it. Expires must be after the due time. Redrive clears Expires.
 	Expires time.Time
 
-	// Retain, if positive, is for how long the job is kept after its end, be it done, canceled or
-	// dead: Get, List and All return it, with when its last attempt began and ended, its worker and
-	// the errors of its attempts. Then it is gone by itself. A dead job is kept for the time
-	// of WithRetention if that is longer. The end frees the key, as any end. A job that another
-	// replaced under its key leaves nothing, nor does an occurrence that a change of its schedule
-	// replaced. Whole microseconds, rounded up; at most a hundred years. 0, the
-	// default: nothing is kept, or paid.
+	// Retain, if positive, is how long the job is kept after it is done, canceled or dead.
+	// Meanwhile Get, List and All return it, with the errors of its attempts, its last worker, and the
+	// times when its last attempt began and the job ended. A dead job is kept for Retain or the
+	// time of WithRetention, whichever is longer. The end frees the key all the same. A job that
+	// another one replaced under its key is not kept, nor is an occurrence that a change of its
+	// schedule replaced. A kept job takes room in the store. Whole microseconds, rounded up; at most a
+	// hundred years. The default, 0, keeps nothing and costs nothing.
 	Retain time.Duration
 
-	// RetainPayload keeps the payload with a job that Retain keeps. Otherwise only a dead job
-	// has its payload, which Redrive needs.
+	// RetainPayload keeps the payload, too. Without it only a dead job keeps its payload, which
+	// Redrive needs. RetainPayload without Retain is refused.
 	RetainPayload bool
 
 	schedule string // see OfSchedule
@@ -175,7 +175,7 @@ type Info struct {
 	State     State
 	Attempt   int       // Attempts that have begun, including the claimed one.
 	Due       time.Time // The time of the next attempt, of the running one, or of the last.
-	Worker    string    // The worker that has claimed a running job, or made the last attempt of one that Retain keeps; empty for others.
+	Worker    string    // The worker that has claimed a running job, or has stored the end of one that Retain keeps; empty for others.
 	LastError string    // The error of the last failed attempt; at most 4 KiB.
 
 	// Errors are those of the last ten attempts that failed, the newest last. They
@@ -183,8 +183,8 @@ type Info struct {
 	// of a job. Redrive keeps them.
 	Errors []Failure
 
-	// Began is when the last attempt of a job that Retain keeps began, and End is when the job ended,
-	// by the engine's clock. Began is zero if no attempt has begun. Both are zero for other jobs.
+	// Began is when the last attempt began, and End is when the job ended, by the engine's clock.
+	// Both are set only after the end of a job with a Retain. Began is zero then if no attempt has begun.
 	Began, End time.Time
 }
 

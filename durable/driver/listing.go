@@ -27,14 +27,15 @@ func (f Filter) Match(i Info) bool {
 		(f.Lane == "" || f.Lane == i.Job.Lane)
 }
 
-// Progress is how far a job is.
+// Progress says whether a job has ended.
 type Progress struct {
-	// State is Waiting or Running. For a job that has ended it is 0 if the job is not kept, and another
-	// state, such as Dead, if it may be kept: then Get says how it ended, or ErrNotFound.
+	// State is Waiting or Running for a job that has not ended, and 0 for one that has ended and is not
+	// kept. Any other state, such as Dead, means that the job has ended and may be kept: Get returns
+	// how it ended, or ErrNotFound.
 	State State
 
-	// Due is about when the next attempt of a waiting job is due: not later than that, but maybe
-	// earlier by some seconds. It is not set in other states.
+	// Due is about the time of the next attempt of a waiting job: never later than that, and at most
+	// some seconds earlier. It has no meaning in other states.
 	Due time.Time
 }
 

@@ -42,7 +42,7 @@ type Record struct {
 	// stores it unchanged.
 	Errors []Failure
 
-	// Ending is set by an engine when a job ends that has a Retain, and stored; nil before. Redrive clears it.
+	// Ending is nil until a job with a Retain ends. Then the engine sets and stores it. Redrive clears it.
 	Ending *Ending
 
 	// For an occurrence of a schedule: the schedule's name, and the text from which the
@@ -77,7 +77,7 @@ func (r *Record) IsOccurrence() bool {
 	return r.Schedule != "" && r.Key == OccurrenceKey(r.Schedule)
 }
 
-// Info describes the job of a record that is kept. A state that has not ended stays, whatever the record says.
+// Info describes the job of a record. If state is that of an ended job, Ending, if set, replaces it.
 func (r *Record) Info(ref Ref, state State) Info {
 	i := Info{Ref: ref, Job: r.kept(), State: state, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}
 	if e := r.Ending; e != nil && state.Ended() {
@@ -86,8 +86,8 @@ func (r *Record) Info(ref Ref, state State) Info {
 	return i
 }
 
-// End sets the Ending of a job that is to be kept after its end. A job that is dead keeps its payload for
-// Redrive, and others if they have RetainPayload.
+// End sets the Ending, which must not be nil, of a job that is kept after its end. It removes the payload, unless
+// the job is dead, so that Redrive needs it, or has RetainPayload.
 func (r *Record) End(e *Ending) {
 	r.Ending = e
 	if e.State != Dead && !r.RetainPayload {
@@ -98,22 +98,22 @@ func (r *Record) End(e *Ending) {
 	}
 }
 
-// CanceledAt returns what is kept of a job with a Retain that is canceled while it waits.
+// CanceledAt returns the Ending of a job with a Retain that is canceled while it waits.
 func CanceledAt(now time.Time) *Ending { return &Ending{State: StateCanceled, Ended: now.UTC()} }
 
 // retainedID ends the ID of a job that was added with a Retain, so that an engine that does not read the record to cancel
 // a job reads it for these only.
 const retainedID = "-kept"
 
-// SetID sets the ID of a new record, which tells MayRetain of its Retain.
+// SetID sets the ID of a new record. With a Retain it adds a suffix to the ID, for MayRetain.
 func (r *Record) SetID(id string) {
 	if r.ID = id; r.Retain > 0 {
 		r.ID += retainedID
 	}
 }
 
-// MayRetain reports whether the job of an ID may have a Retain. It is false for a job without one into which
-// another with a Retain has gone (GoInto), whose Version is not 0.
+// MayRetain reports whether the job of an ID was added with a Retain. If another job has gone into that job (GoInto),
+// its Version is not 0, and it may have a Retain although MayRetain is false.
 func MayRetain(id string) bool { return strings.HasSuffix(id, retainedID) }
 
 // kept returns the job without the fields that are for Insert only.

@@ -13,8 +13,8 @@ type Ref string
 // State is the state of a job that is kept.
 type State int
 
-// The states of a job. StateDone and StateCanceled are those of a job with a Retain only: any other that is
-// done or canceled is kept no longer.
+// The states of a job. Only a job with a Retain is kept as StateDone or StateCanceled; another one is removed when it
+// is done or canceled.
 const (
 	Waiting       State = iota + 1 // Waits for its time, for its next attempt, or for a worker.
 	Running                        // A worker has claimed it.
@@ -43,13 +43,13 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Ending is what is kept of the end of a job that has a Retain. An engine stores it with the
-// job, in the commit that ends it.
+// Ending describes the end of a job that has a Retain. An engine stores it with the job, in the
+// commit that ends the job.
 type Ending struct {
 	State  State     `json:"state"`           // Dead, StateDone or StateCanceled.
-	Began  time.Time `json:"began,omitzero"`  // When the last attempt began; zero if none has.
-	Ended  time.Time `json:"ended"`           // Both by the engine's clock.
-	Worker string    `json:"worker,omitzero"` // That made the last attempt; "" if it was canceled while it waited.
+	Began  time.Time `json:"began,omitzero"`  // When the last attempt began, by the engine's clock; zero if none has.
+	Ended  time.Time `json:"ended"`           // When the job ended, by the engine's clock.
+	Worker string    `json:"worker,omitzero"` // The worker that stored the end; "" if the job was canceled while it waited.
 }
 
 // Failure is an attempt that has failed.

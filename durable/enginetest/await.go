@@ -116,7 +116,7 @@ func awaitChanged(t *testing.T, s Store) {
 	}
 }
 
-// Await answers for what has ended before, ends with its context and its Queue, and refuses what is no Ref.
+// Await returns for a job that has ended before, ends with its context and its Queue, and refuses a text that is no Ref.
 func awaitEdges(t *testing.T, s Store) {
 	r, other := open(t, s.Open(t), steady), open(t, s.Open(t), steady)
 	r.handle(kind, nil).handle("dies", fails(durable.Discard(errTest))).start()

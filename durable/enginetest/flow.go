@@ -136,8 +136,8 @@ func flowControlStored(t *testing.T, s Store) {
 	require.Equal(t, now.Revision(), readFlowControl(t, r.engine).Revision())
 }
 
-// A change of what was read to the same revision stores nothing: it confirms what was read, or returns ErrChanged if
-// that is old. So it does where nothing was ever stored.
+// A change to the revision that was read stores nothing: it confirms the reading, or returns ErrChanged if that is
+// old. The same holds where nothing was ever stored.
 func confirms(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	e, ctx := r.engine, within(t)
@@ -173,7 +173,7 @@ func confirms(t *testing.T, s Store) {
 	require.ErrorIs(t, r.DeleteSchedule(ctx, "s"), durable.ErrNotFound)
 }
 
-// Whatever is wrong with a limit or a pause gets an error that says so.
+// An error says what is wrong with a limit or a pause.
 func badLimits(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	set := func(l durable.Limit) error { return r.SetLimit(within(t), "n", l) }

@@ -49,7 +49,7 @@ func (r *rig) awaitEnded(ref durable.Ref, state durable.State) (info durable.Inf
 	return info
 }
 
-// A job with a Retain is kept after its end, with the errors of its attempts, and is gone when its time is over. One without is gone.
+// A job with a Retain is kept after its end, with the errors of its attempts, and is gone when that time has ended. A job without a Retain is gone at its end.
 func retain(t *testing.T, s Store) {
 	r := open(t, s.Open(t), steady, durable.WithBackoff(func(int) time.Duration { return 0 }))
 	r.handle(kind, func(_ context.Context, a *durable.Attempt) error {
@@ -195,7 +195,7 @@ func retainAtomic(t *testing.T, s Store) {
 	require.Equal(t, "b", r.awaitEnded(ref, durable.Done).Worker)
 }
 
-// A job whose Retain is over is in no listing, and no call finds it, also the first that looks for it since.
+// A job whose Retain has ended is in no listing, and no call finds it, not even the first one after that.
 func retainOver(t *testing.T, s Store) {
 	r := open(t, s.Open(t), steady, durable.WithRetention(time.Second)).handle(kind, nil).handle("dies", fails(durable.Discard(errTest))).start()
 	over := func(n int64) {

@@ -53,10 +53,10 @@ func (a *admission) readServer(ctx context.Context) (time.Time, time.Duration, e
 	return info.Now, 0, nil
 }
 
-// most returns how large the stream can get, 0 for no limit. The disk is asked each time,
-// since others may fill it at any moment. An account is asked by a request, so its answer
-// is kept, and what was written from here since is subtracted. Partitions share what is
-// free in equal parts. a.mu is held.
+// most returns how large the stream can get, 0 for no limit. It reads the disk each time,
+// since others may fill it at any moment. For an account it needs a request, so it keeps the
+// answer, and subtracts the bytes that were written from here since. Partitions share the free
+// room in equal parts. a.mu is held.
 func (a *admission) most() int64 {
 	account := &a.reserve.account
 	free, known := account.free-int64(a.Written.Load()-account.written), account.limited
@@ -150,10 +150,10 @@ func (a *admission) syncRoom(ctx context.Context) error {
 	return nil
 }
 
-// readAccount reads how much the account may still store. A user that may not ask is not
-// told. The error is that of an account that may have too few consumers.
+// readAccount reads how much the account may still store. If the user has no right to read
+// that, no limit is known. The error is that of an account that may have too few consumers.
 //
-// Without an answer what was known stays. It is asked once by Connect, and by Adds only
+// Without an answer the limits that were known stay. Connect calls it once, and Adds only
 // where there is a limit. An account that has a limit for each number of replicas has it as
 // a tier, R1 or R3.
 func (a *admission) readAccount(ctx context.Context) error {
@@ -236,7 +236,7 @@ const (
 // It is called by the write that was refused, without a lock. All that were refused at the
 // same time wait for the first of them. Commit repeats a write of one group, and ends are
 // such in a full store. Between the flag and the rest it waits until no process adds jobs
-// any more by what it had read: they would take the room.
+// any more by an earlier reading of the flag: they would take the room.
 func (a *admission) makeRoom(ctx context.Context) bool {
 	a.mu.Lock()
 	without, _ := ctx.Value(fullFor{}).(bool)
@@ -284,11 +284,11 @@ func (a *admission) readReserve(ctx context.Context) (stream.Info, error) {
 	return info, err
 }
 
-// keepReserve stores the reserve if it is not there, and it is time to try. What does not
-// fit is removed again: jobs that are there need it.
+// keepReserve stores the reserve if it is not there, and it is time to try. A reserve that does
+// not fit is removed again: jobs that are there need the room.
 //
 // It costs nothing while the reserve is there. Where no limit is known, it stores four
-// times as much as it wants, and keeps a quarter of what was stored: so a store that is
+// times as much as it wants, and keeps a quarter of that: so a store that is
 // nearly full does not give its last room to a reserve. Each Fetch calls it every
 // pollEvery, and Connect for a new stream.
 func (a *admission) keepReserve(ctx context.Context) {

@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	// A server has five seconds for what is sent to it at one time. It writes each message
+	// A server has five seconds for the messages that it gets at one time. It writes each message
 	// to its disk by itself, where sync_interval is always.
 	chunkSize = 8 << 10
 	blockSize = 16 << 10 // of what is compressed by itself, and so comes at one time
@@ -86,7 +86,7 @@ func (c *config) eachStream(ctx context.Context, call string, nc *nats.Conn, dir
 	return nil
 }
 
-// metadata returns an entry of the stream's metadata, empty if there is none.
+// metadata returns an entry of the stream's metadata, or "".
 func (b *backup) metadata(name string) string {
 	all, _ := b.Config["metadata"].(map[string]any)
 	text, _ := all[name].(string)
@@ -117,8 +117,8 @@ func (c *config) backUp(ctx context.Context, d *stream.Denials, name, dir string
 	return b, os.WriteFile(filepath.Join(dir, metaFile), meta, 0o600)
 }
 
-// restore makes one stream anew. All that can be compared is compared before the server is
-// asked for anything: the name, which is in each subject, and the version. The number of
+// restore makes one stream anew. All that can be compared is compared before the first
+// request to the server: the name, which is in each subject, and the version. The number of
 // replicas is that of the original, except if the program gives another.
 //
 // The claims in it are taken over after a lease, as those of workers that died: the
@@ -261,8 +261,8 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 	return b, errors.Join(a.err, compressed.Close())
 }
 
-// copyAll reads all messages, up to one that it writes itself: a stream that is written to
-// has no other end. Pages may come from a server that is behind, and a last message that is
+// copyAll reads all messages, up to one that it writes itself: nothing else ends a stream
+// that is written to. Pages may come from a server that is behind, and a last message that is
 // missing shows that. The message b is written again and again while that lasts, since it
 // expires with a program that was killed.
 //

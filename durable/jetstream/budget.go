@@ -7,16 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// Messages that were asked for and not handed on yet take memory here, and in the server, which
-// cuts off a client that is 64 MiB behind. So all that a worker asks for at one time, over
-// all partitions and buckets, has a bound in bytes: readers take of it before they ask,
-// and give back when what came was handed on. A reader that waits for what may come must
-// not keep others from what is there, and a far bucket is to be moved though no handler
-// is free, so each of these has a part of the bound for itself.
+// Messages that were requested and not handed on yet take memory here, and in the server, which
+// cuts off a client that is 64 MiB behind. So the requests of a worker at one time, over all
+// partitions and buckets, have a bound in bytes: readers take of it before a request, and give
+// back when the messages were handed on. A reader that waits for new messages must not keep
+// others from messages that are there, and a far bucket is to be moved though no handler is
+// free, so each of these has a part of the bound for itself.
 const (
-	readBytes = 4 << 20 // of those that read what is there
-	waitBytes = 4 << 20 // of those that wait for what may come
-	moveBytes = 1 << 20 // of those that move far buckets
+	readBytes = 4 << 20 // of readers of messages that are there
+	waitBytes = 4 << 20 // of readers that wait for new messages
+	moveBytes = 1 << 20 // of readers that move far buckets
 
 	// readSize is what one reader takes. The largest job fits, so every request makes
 	// progress: a payload has 256 KiB at most. It also fits fetchSize small jobs.
@@ -27,7 +27,7 @@ const (
 	waitSize = 128 << 10
 )
 
-// budget is a number of bytes that may be asked for. Mu guards the fields below it. Free
+// budget is a number of bytes that may be requested. Mu guards the fields below it. Free
 // never falls below zero, and turns has one entry for each reader that waits in take.
 type budget struct {
 	size int

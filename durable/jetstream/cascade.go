@@ -160,11 +160,11 @@ func (mv *mover) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 // the first open bucket, and is acknowledged then. It is acknowledged without that only if
 // it has ended, or a newer version is there. A job that a worker has claimed comes again.
 //
-// First it writes a status that says that the job waits, if there is none, and then it
-// looks whether the message is there still: if it is the job has not ended, since the
-// statuses of what has ended are removed after that. And as long as that status is there it
-// has not ended since. A cascade that was frozen until all was forgotten would bring back
-// to life what has run, or was canceled.
+// First it writes a status that says that the job waits, unless there is a status, and then it
+// reads whether the message is there still: if it is, the job has not ended, since the
+// statuses of ended jobs are removed after their messages. And as long as that status is there
+// the job has not ended since. A cascade that was frozen until all was forgotten would bring
+// back to life a job that has run, or was canceled.
 //
 // A status that another writer has replaced is read again. After maxTries it gives up
 // without an error: the job is not acknowledged, and comes again.
@@ -233,7 +233,7 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 }
 
 // replaced reports whether a newer version of a job is there, or was and has ended, and
-// returns the sequence of the forward: 0 if there is none. A forward leads to each version
+// returns the sequence of the forward, or 0. A forward leads to each version
 // but the first. The end of the job leaves a tombstone in its place, which goes after a
 // minute.
 func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error) {

@@ -84,8 +84,8 @@ func (cl *claimer) claimLimited(ctx context.Context, p *part, jobs []*claimReque
 // claimAll claims jobs. It chooses permits and tokens by what is known here of the limits, and
 // takes each job for one that waits; the conditions of the commit tell whether that is so.
 //
-// A round reads, plans and commits. What was refused goes into the next round with what was
-// read then. Each round that refuses something counts: after claimTries the rest is
+// A round reads, plans and commits. Refused claims go into the next round, with its readings.
+// Each round that refuses something counts: after claimTries the rest is
 // RetryLater, after a random pause, or workers that meet would meet again. A sweep for
 // permits happens once in a call.
 func (cl *claimer) claimAll(ctx context.Context, p *part, jobs []*claimRequest, token string) {
@@ -240,8 +240,8 @@ func (cl *claimer) confirmAll(ctx context.Context, p *part, jobs []*claimRequest
 }
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
-// ended before and that was forgotten: a worker that was frozen between Fetch and Claim is
-// told here. Its status is removed. If the handle is stale, the bucket's mark says nothing,
+// ended before and that was forgotten: here a worker learns it that was frozen between Fetch
+// and Claim. Its status is removed. If the handle is stale, the bucket's mark says nothing,
 // so the job's message itself is looked for.
 //
 // Without an answer the claim stays, and the job is RetryLater: the next call finds this
@@ -297,7 +297,7 @@ func (cl *claimer) restand(ctx context.Context, p *part, jobs []*claimRequest, t
 // confirmed. One of another worker that lives is left to it. One of this worker that it
 // does not know came back with a stream that went back, and is freed. One of this worker
 // from an earlier call is replaced, and counts neither as an attempt nor as a crash. One
-// whose lease is over is taken over: that is a crash, and only an exact claim may do it. A
+// whose lease has ended is taken over: that is a crash, and only an exact claim may do it. A
 // status that is final ends the job here.
 func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
 	hd := h.Claim.(*handle)
@@ -338,13 +338,12 @@ func (cl *claimer) standing(ctx context.Context, p *part, h *driver.Delivery, to
 
 // applyLimits reads the limits and pauses once jobs are claimed, as of then. If they have
 // changed, it gives back the claims of jobs that are covered otherwise now, and these are
-// asked for again. So each claim that begins after a change of limits or pauses obeys it,
+// claimed again. So each claim that begins after a change of limits or pauses obeys it,
 // and claims that none covers cost one read for each call of Claim.
 //
-// They are read as of the last claim of the call: what was stored before that is seen, also
-// by a server that is behind. Without an answer nobody knows, and all claims are given
-// back. One that cannot be given back is found to be this worker's own when it is asked for
-// again.
+// They are read as of the last claim of the call: so earlier changes are seen, also on a
+// server that is behind. Without an answer all claims are given back. One that cannot be
+// given back is found to be this worker's own when it is claimed again.
 func (cl *claimer) applyLimits(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
 	last := stream.Witness{}
 	for i, h := range held {

@@ -98,7 +98,7 @@ type draft struct {
 	c       driver.Counter
 	chosen  map[int]bool // permits
 	changed bool         // what its message has
-	written bool         // that is part of what is to be written with claims
+	written bool         // that message is to be written with claims
 	rated   bool         // tokens are counted
 }
 
@@ -279,11 +279,11 @@ func (pl *claimGroup) add(p *part, j *claimRequest, drafts map[string]*draft) {
 }
 
 // learn notes the result of a commit: its sequences, or that all that it is about is to be
-// read again. To read after an error is the only way to know: a commit without an answer
-// may be stored.
+// read again. After an error only a reading can tell: a commit without an answer may be
+// stored.
 //
-// What it notes may be old already, since others use the quotas, too: the next conflict
-// tells. A quota whose time of reading is cleared is read before it is planned by.
+// Its notes may be old already, since others use the quotas, too: the next conflict tells.
+// A quota whose time of reading is cleared is read before it is planned by.
 func (pl *claimGroup) learn(p *part, res stream.Result) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
@@ -334,7 +334,7 @@ func (pn *planner) sweepFor(ctx context.Context, p *part, full map[string][]*cla
 // sweepPermits frees permits whose workers are dead, or which no claim names, of a quota that has
 // none that is free. It returns whether there is one now.
 //
-// One of a process sweeps a quota in sweepWait, and all others find it swept. What it reads
+// One of a process sweeps a quota in sweepWait, and all others find it swept. The reading
 // is a hint: a permit is freed only by freeDead, on the conditions of its commit. The lock
 // is not held while it asks, so a permit may change hands meanwhile, which isTaken finds
 // out for less than a commit.
@@ -386,8 +386,8 @@ func (pn *planner) sweepPermits(ctx context.Context, p *part, key string) bool {
 	return some.Load()
 }
 
-// freeDead frees one permit. The status of what has it is read as of when that has taken it.
-// If it names the permit, the claim is given back with it, as in a takeover. If it does not,
+// freeDead frees one permit. It reads the status of the holder as of when that has taken the
+// permit. If it names the permit, the claim is given back with it, as in a takeover. If it does not,
 // it was removed with its bucket: the permit is left, if nobody has taken it since.
 //
 // Without an answer, and under the lease of a worker that lives, it stays taken: a limit is

@@ -74,8 +74,8 @@ func (c *closer) closeBuckets(ctx context.Context, views <-chan view) error {
 	}
 }
 
-// closeOnce is one round. It takes four times AnswerTimeout at most. What it has not done
-// by then is begun anew with a later view.
+// closeOnce is one round. It takes four times AnswerTimeout at most. The rest is
+// begun anew with a later view.
 func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*stream.AnswerTimeout)
 	defer cancel()
@@ -103,9 +103,9 @@ func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 	return c.resume(ctx)
 }
 
-// pastOf returns the near buckets that are to be closed, or of which what has ended is to be
-// removed, because other jobs wait there: their time is over, and this worker reads something
-// of them, or nobody does.
+// pastOf returns the near buckets that are to be closed, or whose ended jobs are to be removed,
+// because others wait there: their time has ended, and this worker reads something of them, or
+// nobody does.
 //
 // A bucket that some reader of this worker is reading is left alone. One whose far bucket
 // still has jobs is not past: they come to near buckets first.
@@ -199,7 +199,7 @@ func (c *closer) stillEnded(ctx context.Context, b int64, had, upTo map[string]u
 // markAndForget is what closes a bucket. False without an error: it is not closed yet.
 //
 // A bucket in which nothing is needs that, too, if it has statuses: jobs that leave a far
-// bucket never come to the near one, and their statuses stay until that is over. One that
+// bucket never come to the near one, and their statuses stay until its time has ended. One that
 // has none was never used, or is closed already, and gets no mark.
 func (c *closer) markAndForget(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
 	if len(had) == 0 {

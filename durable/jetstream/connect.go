@@ -81,7 +81,7 @@ func newConfig(call string, nc *nats.Conn, opts []Option) *config {
 }
 
 // openAll opens the partitions, one after the other: the first one says how many there are,
-// and which buckets they have. Only after all of them are there is the reserve stored. An
+// and which buckets they have. The reserve is stored when all of them are there. An
 // error leaves the streams that were made: the next Connect finds them, and makes the rest.
 func (c *config) openAll(ctx context.Context, d *stream.Denials, nc *stream.Conn) (parts []*part, err error) {
 	if err := c.noJetStream(ctx, nc); err != nil {
@@ -306,7 +306,7 @@ func patiently(ctx context.Context, f func(try context.Context) error) error {
 // JetStream, or in the domain. Where that server has one, it may be starting, or electing a
 // leader.
 //
-// It is asked three times, and says nothing against a server that answers with an error, or
+// It tries three times, and says nothing against a server that answers with an error, or
 // late: only the message that nobody listens counts.
 func (c *config) noJetStream(ctx context.Context, nc *stream.Conn) error {
 	if has, _ := nc.NC.ConnectedServerJetStream(); has && c.Domain == "" || !nc.NC.IsConnected() {

@@ -42,12 +42,12 @@ func (cs *consumers) emptied(ctx context.Context, consumer string) (last uint64,
 }
 
 // ended is the same though a consumer has more, and all says whether it has none. A
-// consumer on a server that is behind, as one is that was started again, does not know of
-// what came last. So the leader is asked, too.
+// consumer on a server that is behind, as one is that was started again, does not know the
+// last messages. So the leader answers, too.
 //
 // It costs one request, and on several replicas one more to the leader. Without an answer
 // within SilentAfter a consumer counts as one that has more: then its bucket stays open,
-// and nothing is removed by what it says.
+// and nothing is removed by its position.
 func (cs *consumers) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
 	var info natsjs.ConsumerInfo
 	try, cancel := context.WithTimeout(ctx, stream.SilentAfter)
@@ -62,8 +62,8 @@ func (cs *consumers) ended(ctx context.Context, consumer string) (last uint64, a
 	return cs.endedBy(ctx, &info)
 }
 
-// endedBy is ended by what a server says of the consumer. The leader is asked for the first
-// message behind the ack position: if there is one, the consumer has not heard of it yet.
+// endedBy is ended by a server's answer about the consumer. It reads the first message behind the
+// ack position from the leader: if there is one, the consumer has not heard of it yet.
 // Only the position is used for removals, and never the number of the messages that wait.
 func (cs *consumers) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
 	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
@@ -98,8 +98,8 @@ func (g geometry) consumerLife() time.Duration {
 // consumer makes a consumer of a subject, if it is not there; anew, if its server is silent.
 //
 // On several replicas the first try is short, since the server that is to have the consumer
-// may be silent: then the consumer is removed, and the cluster chooses a server anew. On
-// one replica there is no other server, and so no use in haste.
+// may be silent: then the consumer is removed, and the cluster chooses a server anew. With
+// one replica haste is of no use, since there is no other server.
 func (cs *consumers) consumer(ctx context.Context, name, filter string) error {
 	since, patience := cs.Now(), stream.SilentAfter/2
 	if cs.Replicas == 1 {

@@ -23,7 +23,7 @@ const (
 	maxRounds   = 16          // at one time
 	maxAttended = 2 * maxApart
 
-	// A queue of which nothing has come is asked for one job, for as long as its bucket is attended.
+	// A queue of which nothing has come gets a request for one job, for as long as its bucket is attended.
 	lullWait = 30 * time.Second
 	lullSize = 4 << 10 // bytes; a larger job is read with readSize
 )
@@ -37,7 +37,7 @@ const (
 // hands out all that is in the queue, and the claims tell what has ended.
 //
 // The worker's own queues of the buckets that are current are attended: a goroutine waits
-// at each for what comes. All others, in whatever number, are read in rounds, until they
+// at each for new jobs. All others, in whatever number, are read in rounds, until they
 // have nothing more, some at a time and the oldest bucket first.
 //
 // The mu of its readers guards near, todo and rounds; the goroutine of run alone uses seen,
@@ -63,7 +63,7 @@ type fetcher struct {
 }
 
 // newFetcher joins the parts of a Fetch. They share the consumers and the readers; the
-// mover also has the wait group, so that a cascade is over before Fetch returns.
+// mover also has the wait group, so that a cascade has ended before Fetch returns.
 func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
 	cs, rs := &consumers{p, w}, &readers{near: map[spot]*reader{}}
 	f := &fetcher{
@@ -153,7 +153,7 @@ func (f *fetcher) run(ctx context.Context) error {
 // while a poll takes long, jobs that come due are late.
 //
 // Each poll costs five requests at most: two for a landmark (LookBack), the watermark, the
-// clock, and the far buckets. The list of all near buckets grows with what waits; so it is
+// clock, and the far buckets. The list of all near buckets grows with the jobs that wait; so it is
 // read less often, in a twentieth of the time at most. A poll starts the reads and moves that
 // follow from it, and does not wait for them.
 func (f *fetcher) poll(ctx context.Context) (v view, err error) {
@@ -187,7 +187,7 @@ const maxAhead = 60
 // also be in later buckets, up to the first one above the watermark.
 //
 // So a job that is stored in the bucket of now is handed out as it comes, without any poll.
-// A queue beyond maxAttended is not attended: its jobs come with the rounds, and may be
+// A queue beyond maxAttended is not attended: its jobs come by the rounds, and may be
 // late by some polls.
 func (f *fetcher) startNear(v *view) {
 	current, ahead, first := f.nearOf(v.now), f.nearOf(v.now.Add(f.w.c.Ahead+pollEvery)), f.openFor(v.now)
@@ -328,7 +328,7 @@ func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	return err
 }
 
-// isLull reports whether a queue may be asked for one job and for long, instead of each second: nothing has come of it, the
+// isLull reports whether one long request for one job may replace a request each second: nothing has come of it, the
 // server is of this process, and no other worker is known to share the consumer. It must not be a server that may be gone
 // without a word. Nor may readers be so many that they wait for the budget.
 func (f *fetcher) isLull(r *reader, part int) bool {

@@ -33,7 +33,7 @@ func (fi *finder) status(ctx context.Context, at location) (status, error) {
 	return fi.statusBy(at, fi.LastNow(ctx))
 }
 
-// statusBy is status by what last returns, which may have been read before.
+// statusBy is status by the result of last, which may have been read before.
 func (fi *finder) statusBy(at location, last stream.LastRead) (status, error) {
 	m, err := last(fi.statusSubject(at))
 	if err != nil || m.Seq == 0 {
@@ -80,7 +80,7 @@ func parseForward(id string, data []byte) (at location, err error) {
 // as done, too.
 //
 // On one replica a job that was never moved costs one request: forward, status and mark at
-// once. On several each is a question to the leader, one after the other. A version that is
+// once. With several replicas each is a question to the leader, one after the other. A version that is
 // found moved without a newer forward, twice, has ended since: its end took the forward
 // away.
 func (fi *finder) current(ctx context.Context, a address) (location, uint64, status, error) {
@@ -245,7 +245,7 @@ func (fi *finder) findIn(ctx context.Context, a address, at location, forward ui
 // describe returns what is known of a job that is kept. It reads what is kept of ended jobs
 // first, then the forward, the status and the record. Between these the job may move on. So
 // before it says ErrNotFound it begins anew, up to three times, and compares the forward
-// with what it was. A job that waits costs four requests or more, so Get is for single
+// with the earlier one. A job that waits costs four requests or more, so Get is for single
 // jobs; Progress reads many.
 func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
 	var info driver.Info
@@ -306,8 +306,8 @@ func infoOf(ref driver.Ref, r *driver.Record, s status) driver.Info {
 // mostPasses bounds a scan of jobs that never rest.
 const mostPasses = 20
 
-// scan yields all jobs that match. A job may be moved from what is still to be read to what
-// was read already: from a near bucket to a far one, or from the dead to a bucket. Then its
+// scan yields all jobs that match. A job may be moved from a part that is still to be read to one
+// that was read already: from a near bucket to a far one, or from the dead to a bucket. Then its
 // new message is newer than the begin of that pass, so another pass reads what came since.
 // The scan ends when nothing has moved, or when two passes one after the other have found
 // only what moves all the time and was listed.
@@ -367,8 +367,8 @@ type span struct{ from, upTo uint64 }
 
 var everything = span{1, math.MaxUint64}
 
-// pagesIn is Pages in a span: the page in which the span ends is cut, and no further one is
-// asked for.
+// pagesIn is Pages in a span: the page in which the span ends is cut, and is the last
+// request.
 func (fi *finder) pagesIn(ctx context.Context, filter string, in span) iter.Seq2[[]stream.Message, error] {
 	return func(yield func([]stream.Message, error) bool) {
 		for page, err := range fi.Pages(ctx, filter, in.from, time.Time{}) {
@@ -399,7 +399,7 @@ func matching(f driver.Filter, jobs iter.Seq2[found, error]) iter.Seq2[driver.In
 
 // deadIn yields the jobs in a span that have ended and are kept. Tombstones of those that
 // were deleted or redriven are passed over. One that cannot be read is an error, and ends
-// it: to leave it out would hide it from whoever could delete it.
+// it: to leave it out would hide it from an operator who could delete it.
 func (fi *finder) deadIn(ctx context.Context, in span) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
 		for page, err := range fi.pagesIn(ctx, fi.subject("x.*"), in) {

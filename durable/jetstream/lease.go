@@ -31,7 +31,7 @@ type heart struct {
 	mu         sync.Mutex
 	heartbeats []stream.Message // The last one of each partition, as the server has it.
 	over       bool             // A heartbeat has found that the lease had ended, and Heartbeat has not said so yet.
-	life       life             // What heartbeats say.
+	life       life             // As heartbeats have shown it.
 	backs      []int64          // history.backs of the heartbeats.
 }
 

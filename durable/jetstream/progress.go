@@ -41,7 +41,7 @@ func (fi *finder) progress(ctx context.Context, as []address) ([]driver.Progress
 				unknown = append(unknown, i)
 			}
 		}
-		rest = unknown // of no jobs nothing is asked
+		rest = unknown // without any, Lasts makes no request
 	}
 	for _, i := range rest {
 		all[i], errs[i] = fi.progressOf(ctx, as[i])
@@ -50,8 +50,8 @@ func (fi *finder) progress(ctx context.Context, as []address) ([]driver.Progress
 }
 
 // progressIn returns how far a job is by a reading of the version at, if that tells. If a forward
-// says that another version is the newest, at becomes that. A closed bucket has no versions that
-// wait, and the forward out of it was written before its mark.
+// says that another version is the newest, at becomes that. No version waits in a closed bucket,
+// and the forward out of it was written before its mark.
 //
 // It does not tell in two cases: another version is the newest, whose status is to be read first;
 // or there is neither a status nor a mark, in a bucket so old that its mark may have lapsed

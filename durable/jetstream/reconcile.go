@@ -22,15 +22,15 @@ import (
 //
 // So a worker compares the two once the stream went back, until they agree. It reads all statuses:
 // 100,000 take some three seconds. It frees each claim that is its own there and unknown here, as
-// another worker would if it had died. A claim that is known here, and is not there, is lost. What
-// is known is in claims, and not asked of the Queue (WorkConfig.Holds): a status does not say the
-// Ref of its job.
+// another worker would if it had died. A claim that is known here, and is not there, is lost. The
+// known ones are in claims, and do not come from the Queue (WorkConfig.Holds): a status does not
+// say the Ref of its job.
 
 // claims are those that a worker has made in a partition and not ended, also those that are on their
 // way to the stream or are being given back. They are known by the numbers of their handles, which
 // the tokens of their statuses have. Mu guards all, since claims, ends and comparisons overlap.
 //
-// To forget a claim too early is the expensive mistake: a comparison would free it while its
+// A claim that is forgotten too early is the expensive mistake: a comparison would free it while its
 // handler runs, and the job would run twice. So a claim is noted before it is written, and
 // forgotten after its end is stored. To keep one too long costs a read in a comparison.
 type claims struct {
@@ -245,7 +245,7 @@ func (rc *reconciler) compare(ctx context.Context, p *part, all bool) (same bool
 	if err != nil {
 		return false, err
 	}
-	// What is known is asked after the stream was read: a claim is known before it is written.
+	// The known claims are read after the stream: a claim is known before it is written.
 	maps.DeleteFunc(stored, func(_ location, s status) bool { return own.knows(s) })
 	return len(lost) == 0 && len(stored) == 0, rc.freeForgotten(ctx, p, stored)
 }

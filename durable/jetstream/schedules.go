@@ -26,8 +26,8 @@ import (
 // would take the name for one that never was, and store the schedule anew.
 const deletedTTL = 7 * 24 * time.Hour
 
-// wireSchedule is a schedule as it is stored. What is in a definition, package recur knows; here it
-// is a text.
+// wireSchedule is a schedule as it is stored. Package recur knows the content of a definition; here
+// it is a text.
 type wireSchedule struct {
 	Name       string `json:"name"`
 	Definition string `json:"def"`
@@ -68,8 +68,8 @@ func decodeSchedule(data []byte) (driver.Schedule, error) {
 	return driver.Schedule{Name: w.Name, Definition: w.Definition, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
 }
 
-// readSchedule returns a schedule, and its message. If there is none it has the name alone, and the
-// revision 0. One that was deleted has no definition, and its revision still.
+// readSchedule returns a schedule, and its message. Without a message it has the name alone, and the
+// revision 0. A deleted schedule has no definition, and still has its revision.
 func (sc *schedules) readSchedule(ctx context.Context, name string) (driver.Schedule, stream.Message, error) {
 	m, err := sc.Last(ctx, sc.scheduleSubject(name))
 	if err != nil || m.Seq == 0 {
@@ -81,7 +81,7 @@ func (sc *schedules) readSchedule(ctx context.Context, name string) (driver.Sche
 
 // endSchedule is what the end of an occurrence writes of its schedule. That it is written is the
 // condition that nobody has changed it. It costs each end of an occurrence one read and one
-// message, and no other end. With ErrChanged the caller asks its calendar for what follows now, and
+// message, and no other end. With ErrChanged the caller gets the next occurrence from its calendar, and
 // ends the job with that.
 func (sc *schedules) endSchedule(ctx context.Context, o *driver.Completion) (stream.Group, error) {
 	if !o.Delivery.Record.IsOccurrence() {
@@ -146,9 +146,10 @@ func revised(there, was, next int64) (done bool, err error) {
 	return true, driver.ErrChanged
 }
 
-// replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if the
-// one that is there is to stay: it runs, or is between two attempts, and its end brings the next;
-// or replace has returned the one that it was given; or there is none, and none follows.
+// replaceOccurrence has the writes that end the occurrence that waits, and store the next. It is
+// empty if the present one stays: it runs, or is between two attempts, and its end brings the next;
+// or replace has returned the one that it was given. It is also empty if no occurrence is there, and
+// none follows.
 //
 // The key's message is written in each of the other cases, on the condition that it is as it was
 // read, also when no occurrence follows. So of two changes at one time, and of a change and an end,

@@ -34,7 +34,7 @@ type seen struct {
 	flowAt time.Time
 }
 
-// idleFactor is the pause between two reads of what all buckets have, in multiples of the
+// idleFactor is the pause between two reads of the contents of all buckets, in multiples of the
 // time of a read, but no longer than longestIdle: one read may wait for a server. Those that
 // are due now are read in any case.
 const (
@@ -65,9 +65,9 @@ func (s *seen) ask(ctx context.Context) error {
 	return nil
 }
 
-// look finds out what buckets there are, by what was read before if the stream is the same
-// since. A poll reads it again in which the stream is another one, also for having gone back.
-// That is looked for first: the watermark and the buckets are then those of the stream as it
+// look finds out which buckets there are. It uses the earlier reading while the stream is the same
+// since, and reads again if the stream is another one, also because it went back.
+// That is checked first: the watermark and the buckets are then those of the stream as it
 // is now.
 func (s *seen) look(ctx context.Context, v *view) (err error) {
 	since := s.Since()
@@ -100,7 +100,7 @@ func (s *seen) look(ctx context.Context, v *view) (err error) {
 
 // tellQueue passes on the time and the revision of the limits and pauses, so that the Queue
 // reads neither by a request of its own. They are read once in RetryInterval at most, as the
-// Queue would do it. A revision that may be old is not told: the Queue asks by itself then.
+// Queue would do it. A revision that may be old is not passed on: the Queue reads it by itself then.
 func (s *seen) tellQueue(ctx context.Context) {
 	if s.w.c.Time != nil {
 		s.w.c.Time(s.Clock.Now())

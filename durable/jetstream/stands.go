@@ -10,9 +10,9 @@ import (
 )
 
 // An answer that writes nothing, such as ErrExists or a false of Cancel, rests on what was read. A
-// leader that was deposed and does not know it reads what is old. So before the answer is given a
-// witness is written, which only a leader with a majority can commit, and what was read is compared
-// with what a server has that has the witness. On one replica nothing is old.
+// leader that was deposed and does not know it reads old messages. So before the answer is given a
+// witness is written, which only a leader with a majority can commit, and the reading is compared
+// with that of a server which has the witness. With one replica nothing is old.
 
 // reading is subjects, and the sequence of the last message of each; 0 for none or a tombstone. A
 // tombstone counts as none, since it goes by itself after a minute.
@@ -39,8 +39,8 @@ func (ks *keys) readingOf(h *holder) reading {
 // one replica. The witness comes from a function, so that all keys of a step of an insert share
 // one.
 //
-// That it stood at one moment between the call and the answer is all that an answer can say. A
-// caller that gets ErrBusy reads again, and answers by what it finds then.
+// An answer can only say that it stood at one moment between the call and the answer. A caller that
+// gets ErrBusy reads again, and answers by the new reading.
 func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Context) (stream.Witness, error)) error {
 	if b.Replicas == 1 {
 		return nil

@@ -61,8 +61,8 @@ func (b *buckets) lowest() watermark {
 	return b.watermark
 }
 
-// learn takes over what was read or written of the watermark. That may be older than what is known:
-// then the next conflict tells. A watermark that is higher than what is stored would let marks be
+// learn takes over a watermark that was read or written. It may be older than the one that is known:
+// then the next conflict tells. A watermark that is higher than the stored one would let marks be
 // written above that, and others would try in vain to store jobs there.
 func (b *buckets) learn(f watermark) {
 	b.mu.Lock()
@@ -78,7 +78,7 @@ func (b *buckets) sync(ctx context.Context) error {
 	return b.Clock.Sync(ctx)
 }
 
-// readWatermark takes over a lower one, too, or that there is none: the queue was restored from a
+// readWatermark takes over a lower one, too, or the lack of one: the queue was restored from a
 // backup. Or the server is behind, and the next conflict tells.
 func (b *buckets) readWatermark(ctx context.Context) error {
 	m, err := b.Last(ctx, b.watermarkSubject())

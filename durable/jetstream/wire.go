@@ -141,7 +141,7 @@ func (a address) ref(salt string) driver.Ref {
 }
 
 // checksum is a CRC: it finds a Ref that was mistyped, or that is of another queue, and it signs
-// nothing. To the engine a Ref is an address, and the right to use it is that of the connection's
+// nothing. A Ref is an address for the engine, and the right to use it is that of the connection's
 // user.
 func checksum(salt, s string) string {
 	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(salt+s))), 36)
@@ -151,7 +151,7 @@ func checksum(salt, s string) string {
 // most 60.
 const maxID = 128
 
-// parseRef takes only what ref returns: a Ref of another text is none, though its fields may mean the
+// parseRef takes only results of ref: another text is no Ref, though its fields may mean the
 // same. So a number that cannot be parsed and a wrong sum need no test of their own: the text differs.
 // The ID becomes a token of subjects, so it has to be one: with a wildcard it would stand for all jobs
 // of a bucket. Any text may come here, of any length.
@@ -192,7 +192,7 @@ var fates = []string{"", "run", "free", "done", "canceled", "moved", "dead"}
 func (f fate) final() bool { return f >= done }
 
 // status is such a message. The token tells who wrote it, when the answer was lost: it is random
-// for each write that has to be told from others, and a claim's also names its handle. The zero
+// for each write that has to be distinguished, and a claim's also names its handle. The zero
 // status is that of a version without a message.
 type status struct {
 	fate    fate
@@ -237,7 +237,7 @@ func (s status) begun() (attempts, crashes int) {
 
 // decodeStatus reads what encode has written. A fate that it does not know is an error, and so is a
 // field too many: their order is their name, so a newer build cannot add one without a new version
-// of the data. The sequence is returned with an error, too, for who only has to know that something
+// of the data. The sequence is returned with an error, too, for a caller that only has to know that something
 // is there.
 func decodeStatus(data []byte, seq uint64) (status, error) {
 	s := status{seq: seq}

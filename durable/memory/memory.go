@@ -308,7 +308,7 @@ func (m *Store) retain(ref driver.Ref, j *entry, e *driver.Ending) {
 	m.end()
 }
 
-// forget ends a job. One that has ended is no job that each look would pass. m.mu is held.
+// forget ends a job. It is removed, so that no later reading passes over it. m.mu is held.
 func (m *Store) forget(ref driver.Ref, j *entry) {
 	j.state = 0
 	delete(m.jobs, ref)

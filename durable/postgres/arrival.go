@@ -10,7 +10,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// Whether notifications arrive is found out, not assumed: a proxy that shares connections takes LISTEN
+// An engine finds out whether notifications arrive: a proxy that shares connections takes LISTEN
 // without an error, and then drops them. So a listening connection also listens on a channel of this engine alone,
 // and a connection of the pool sends an echo there again and again. While echoes arrive, all kinds are polled
 // less often.

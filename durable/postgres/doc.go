@@ -19,8 +19,8 @@
 //
 //	select tickwheel.add_job('remind', convert_to(to_jsonb(new)::text, 'UTF8'), now() + interval '1 hour');
 //
-// Its parameters are kind, payload, due, key, lane, priority, meta, max_attempts, timeout
-// and expires; all but kind may be left out. It returns the job's Ref, or null if another
+// Its parameters are those of durable.Job, with due for At, such as kind, payload, max_attempts, on_key
+// and retain; all but kind may be left out. It returns the job's Ref, or null if another
 // job has the key. For an invalid job it fails with code 22023. The job exists if and only
 // if the transaction is committed, and is announced as with AddTx. Only the owner may
 // call it until EXECUTE is granted.
@@ -43,8 +43,8 @@
 // PrepareConn or BeforeAcquire, BeforeClose), so that they have its role and its settings; AfterRelease is
 // not called for them. They call the hooks from goroutines of this package, during a heartbeat: a hook must
 // not call the engine. A proxy that gives one connection to several clients, such as PgBouncer
-// by transaction, drops announcements. A worker finds that out, logs it, and finds jobs by polling within 250 ms then. Statements are
-// prepared: such a proxy has to support that. If it does not, set the pool's
+// by transaction, drops announcements. A worker notices and logs that, and then finds jobs within 250 ms,
+// by polling. Statements are prepared: such a proxy has to support that. If it does not, set the pool's
 // DefaultQueryExecMode to pgx.QueryExecModeExec. PgBouncer before 1.21 may exit when a client cancels a query, as
 // pgx does when its context ends in the middle of one (PgBouncer's issue 822).
 //
@@ -76,15 +76,16 @@
 // statement.
 //
 // A poll reads some kinds: those that were announced, that have more jobs than one poll
-// takes, or that have opened again. Every 800 ms it reads all kinds
-// that the worker can run, or every thirtieth of a lease if that is shorter, and every 200 ms while notifications do not arrive:
-// each worker sends itself one every 10 s, by another connection, to find that out. It notices a connection that was cut off at
-// once, and within 12 s that notifications are dropped. About once a second a poll also reads the time, the version of the
-// schema, the revision of the limits, and whether a worker has died.
-// The sweep comes every 2 s, and every 10 s, or third of a lease, while the worker has no jobs.
-// Each kind is a range of the index on kind and time, so a poll
-// does not pass over jobs of other kinds, however many are overdue. With a thousand kinds
-// a poll of all takes some milliseconds.
+// takes, or that have opened again. Every 800 ms, or every thirtieth of a lease if that is shorter, it
+// reads all kinds that the worker can run, and every 200 ms while notifications do not arrive. To find
+// that out, each worker sends itself a notification every 10 s, by another connection. It notices at once
+// that its connection was cut off, and within 12 s that notifications are dropped. Each kind is a range
+// of the index on kind and time, so a poll does not pass over jobs of other kinds, however many are
+// overdue. With a thousand kinds a poll of all takes some milliseconds.
+//
+// About once a second a poll also reads the time, the version of the schema, the revision of the limits,
+// and whether a worker has died. A sweep comes every 2 s, and while the worker has no jobs every 10 s or
+// third of a lease.
 //
 // A worker has a row with its kinds and the end of its lease, by the server's clock. The
 // jobs of a worker whose lease has ended, or whose row is gone, are handed out again.

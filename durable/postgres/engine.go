@@ -108,7 +108,8 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 	return &Engine{e, e}, nil
 }
 
-// Health returns an error if the server answers, and takes no writes: durable.ErrReadOnly. Queue.Health calls it.
+// Health returns durable.ErrReadOnly if the server takes no writes, and another error if it does not answer.
+// Queue.Health calls it.
 func (e *Engine) Health(ctx context.Context) error {
 	var is bool
 	if err := e.engine.usable(); err != nil {

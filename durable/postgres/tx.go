@@ -26,8 +26,9 @@ import (
 // behind a proxy that drops them, within 250 ms. Both take a server and workers that keep
 // up. Jobs that are due later cost no NOTIFY. Where the server has
 // max_prepared_transactions above zero no job of AddTx is announced, since PREPARE
-// TRANSACTION fails after a NOTIFY: there, too, such jobs are seen within 250 ms. A job whose
-// announcement alone is lost, since its process ends, or that is added by an INSERT of yours, is seen within 850 ms.
+// TRANSACTION fails after a NOTIFY: there, too, such jobs are seen within 250 ms. A job is
+// seen within 850 ms if only its own announcement is lost, as when its process ends, or if an INSERT
+// of yours has added it.
 //
 // A Key is taken from this call on: another call that adds the key waits until the
 // transaction has ended. Queue.Add waits a second, and then returns ErrExists, whether

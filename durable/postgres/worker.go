@@ -290,7 +290,7 @@ func (w *worker) endSuperseded(ctx context.Context, held []*driver.Delivery, ind
 	outs := make([]driver.Completion, len(indices))
 	for k, i := range indices {
 		outs[k] = driver.DoneWith(held[i], time.Time{})
-		outs[k].Uncounted = true // the claim was none of an attempt
+		outs[k].Uncounted = true // no attempt belongs to the claim
 	}
 	for k, err := range w.finishAll(ctx, outs) {
 		if results[indices[k]] = (driver.ClaimResult{Status: driver.Gone}); err != nil {

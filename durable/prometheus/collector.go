@@ -25,6 +25,7 @@
 //	durable_expired_total        counter
 //	durable_stopped_total        counter
 //	durable_lease_lost_total     counter
+//	durable_forgotten_total      counter
 //	durable_clock_steps_total    counter
 //	durable_held                 gauge
 //	durable_claimed              gauge
@@ -38,16 +39,16 @@
 //	durable_limit_waiting        gauge, with the label limit: jobs that are due; "" is a pause
 //	durable_limit_next_seconds   gauge, with the label limit: until the next token, if one waits for it
 //	durable_unhandled            gauge: kinds
-//	durable_unhandled_seconds    gauge, with the label kind: for how long its oldest job is due
+//	durable_unhandled_seconds    gauge, with the label kind: how long its oldest job is due
 //	durable_lateness_seconds     histogram
 //
 // These exist while Run is under way; those of the backlog after its first poll:
 //
-//	durable_pending              gauge: jobs that wait in all, about
+//	durable_pending              gauge: about the number of all waiting jobs
 //	durable_overdue              gauge, with the label kind: jobs that are due and wait
-//	durable_overdue_seconds      gauge, with the label kind: for how long the oldest of them is due
-//	durable_backlog_age_seconds  gauge: since these three were found out
-//	durable_feed_age_seconds     gauge: since the last look for jobs that did not fail
+//	durable_overdue_seconds      gauge, with the label kind: how long the oldest of them is due
+//	durable_backlog_age_seconds  gauge: since these three were read
+//	durable_feed_age_seconds     gauge: since the last successful poll
 //	durable_claim_age_seconds    gauge: since the last claim that was answered, or Run began
 //	durable_beat_age_seconds     gauge: since the lease was renewed
 //
@@ -116,39 +117,39 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	counter("added_total", "Jobs that were accepted here.", func(s *durable.Stats) int64 { return s.Added })
 	counter("canceled_total", "Jobs that were canceled here.", func(s *durable.Stats) int64 { return s.Canceled })
 	counter("rescheduled_total", "Jobs that were given another time here.", func(s *durable.Stats) int64 { return s.Rescheduled })
-	counter("redriven_total", "Dead jobs that were made to run again here.", func(s *durable.Stats) int64 { return s.Redriven })
+	counter("redriven_total", "Dead jobs that were redriven here.", func(s *durable.Stats) int64 { return s.Redriven })
 	counter("deleted_total", "Jobs that had ended and were deleted here.", func(s *durable.Stats) int64 { return s.Deleted })
 	counter("attempts_total", "Handlers that have begun.", func(s *durable.Stats) int64 { return s.Attempts })
 	counter("done_total", "Attempts that ended well.", func(s *durable.Stats) int64 { return s.Done })
 	counter("failed_total", "Attempts that failed and are followed by another.", func(s *durable.Stats) int64 { return s.Failed })
 	counter("dead_total", "Jobs that died here.", func(s *durable.Stats) int64 { return s.Dead })
-	counter("snoozed_total", "Attempts that have put their job off, and do not count.", func(s *durable.Stats) int64 { return s.Snoozed })
-	counter("expired_total", "Jobs that were dropped because their time was over.", func(s *durable.Stats) int64 { return s.Expired })
-	counter("stopped_total", "Jobs that were ended here while they ran.", func(s *durable.Stats) int64 { return s.Stopped })
+	counter("snoozed_total", "Attempts that ended by a snooze or a cooldown. They do not count.", func(s *durable.Stats) int64 { return s.Snoozed })
+	counter("expired_total", "Jobs that expired before an attempt could begin.", func(s *durable.Stats) int64 { return s.Expired })
+	counter("stopped_total", "Jobs that CancelRunning ended here.", func(s *durable.Stats) int64 { return s.Stopped })
 	counter("lease_lost_total", "Attempts that another worker has taken over.", func(s *durable.Stats) int64 { return s.LeaseLost })
-	counter("forgotten_total", "Claims that the store had of this worker and the worker did not know, since the store went back.", func(s *durable.Stats) int64 { return s.Forgotten })
+	counter("forgotten_total", "Claims of this worker that only the store had, since it went back.", func(s *durable.Stats) int64 { return s.Forgotten })
 	counter("clock_steps_total", "Times that the engine's clock was found to have been set.", func(s *durable.Stats) int64 { return s.ClockSteps })
 	gauge("held", "Jobs that the engine has handed out to this worker.", func(s *durable.Stats) float64 { return float64(s.Held) })
 	gauge("claimed", "Jobs that are claimed and have not begun.", func(s *durable.Stats) float64 { return float64(s.Claimed) })
 	gauge("running", "Handlers that run.", func(s *durable.Stats) float64 { return float64(s.Running) })
-	gauge("ending", "Attempts whose end is being written down.", func(s *durable.Stats) float64 { return float64(s.Ending) })
-	gauge("stuck", "Handlers that have not returned though their Timeout has been over for a lease.", func(s *durable.Stats) float64 { return float64(s.Stuck) })
+	gauge("ending", "Attempts whose end is being stored.", func(s *durable.Stats) float64 { return float64(s.Ending) })
+	gauge("stuck", "Handlers that have not returned a lease after their Timeout.", func(s *durable.Stats) float64 { return float64(s.Stuck) })
 	c.limited = prometheus.NewDesc("durable_limit_waiting", "Jobs that are due and wait here for a limit, or for a pause to end.",
 		[]string{"limit"}, prometheus.Labels{"queue": name})
-	c.next = prometheus.NewDesc("durable_limit_next_seconds", "For how long the next of them waits for a token.",
+	c.next = prometheus.NewDesc("durable_limit_next_seconds", "How long the next of them waits for a token.",
 		[]string{"limit"}, prometheus.Labels{"queue": name})
 	gauge("limited", "Jobs that are due and wait here for limits and pauses.", func(s *durable.Stats) float64 { return float64(s.Limited) })
-	gauge("paused", "Kinds, lanes and the like that are paused.", func(s *durable.Stats) float64 { return float64(len(s.Paused)) })
+	gauge("paused", "Pauses that have not ended.", func(s *durable.Stats) float64 { return float64(len(s.Paused)) })
 	gauge("paused_queue", "Whether the whole queue is paused.", func(s *durable.Stats) float64 {
 		if slices.ContainsFunc(s.Paused, func(p durable.Pause) bool { return p.Pausable == durable.Pausable{} }) {
 			return 1
 		}
 		return 0
 	})
-	c.overdue = prometheus.NewDesc("durable_unhandled_seconds", "For how long a job is due of a kind that no worker has a handler for.",
+	c.overdue = prometheus.NewDesc("durable_unhandled_seconds", "How long the oldest job is due of a kind without a handler in any worker.",
 		[]string{"kind"}, prometheus.Labels{"queue": name})
-	gauge("unhandled", "Kinds with a job that is due and that no worker has a handler for.", func(s *durable.Stats) float64 { return float64(len(s.Unhandled)) })
-	gauge("claim_ahead_seconds", "How long before they are due jobs are claimed.", func(s *durable.Stats) float64 { return s.ClaimAhead.Seconds() })
+	gauge("unhandled", "Kinds with a due job and without a handler in any worker.", func(s *durable.Stats) float64 { return float64(len(s.Unhandled)) })
+	gauge("claim_ahead_seconds", "How long before their due time jobs are claimed.", func(s *durable.Stats) float64 { return s.ClaimAhead.Seconds() })
 	c.describeBacklog(name, desc)
 	return c
 }
@@ -157,14 +158,14 @@ func (c *collector) describeBacklog(name string, desc func(metric, help string) 
 	byKind := func(metric, help string) *prometheus.Desc {
 		return prometheus.NewDesc("durable_"+metric, help, []string{"kind"}, prometheus.Labels{"queue": name})
 	}
-	c.pending = desc("pending", "Jobs that wait in all, about.")
+	c.pending = desc("pending", "About the number of all waiting jobs.")
 	c.waiting = byKind("overdue", "Jobs that are due and wait.")
-	c.waitTime = byKind("overdue_seconds", "For how long the oldest job is due that waits.")
+	c.waitTime = byKind("overdue_seconds", "How long the oldest waiting job is due.")
 	add := func(metric, help string, last func(s *durable.Stats) time.Time) {
 		c.ages = append(c.ages, age{desc(metric, help), last})
 	}
-	add("backlog_age_seconds", "Since it was found out what waits.", func(s *durable.Stats) time.Time { return s.BacklogAt })
-	add("feed_age_seconds", "Since the last look for jobs that did not fail.", func(s *durable.Stats) time.Time { return s.LastPoll })
+	add("backlog_age_seconds", "Since the backlog was read.", func(s *durable.Stats) time.Time { return s.BacklogAt })
+	add("feed_age_seconds", "Since the last successful poll.", func(s *durable.Stats) time.Time { return s.LastPoll })
 	add("claim_age_seconds", "Since the last claim that was answered.", func(s *durable.Stats) time.Time { return s.LastClaim })
 	add("beat_age_seconds", "Since the lease was renewed.", func(s *durable.Stats) time.Time { return s.LastHeartbeat })
 }

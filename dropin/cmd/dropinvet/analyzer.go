@@ -115,9 +115,9 @@ func (p *checker) cancel(body *ast.BlockStmt, graph *cfg.CFG, made ast.Node, lef
 	v := p.local(id, body)
 	switch {
 	case id.Name == "_":
-		p.Reportf(left.Pos(), "the cancel function of %s is dropped: the wheel holds the context until its deadline", name)
+		p.Reportf(left.Pos(), "the cancel function of %s is dropped: the context is kept until its deadline, or without one until its parent ends", name)
 	case v != nil && graph != nil && !p.isCaptured(body, made, v) && p.canReturn(graph, made, v):
-		p.Reportf(left.Pos(), "the cancel function of %s is not used on all paths: the wheel holds the context until its deadline", name)
+		p.Reportf(left.Pos(), "the cancel function of %s is not used on all paths: the context is kept until its deadline, or without one until its parent ends", name)
 	}
 }
 

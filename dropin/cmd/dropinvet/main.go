@@ -15,8 +15,8 @@
 //     case is ready.
 //   - an assignment to Local or UTC of dropin/time, which are copies.
 //
-// The exit status is that of go vet. As there, what is reported may be meant, and what is not
-// reported may be wrong: a CancelFunc that is passed on counts as used.
+// The exit status is that of go vet. A report may be a false alarm, and a mistake may go
+// unreported: for example, a CancelFunc that is passed on counts as used.
 package main
 
 import (

@@ -312,7 +312,7 @@ func refs(args []string) []durable.Ref {
 // onRefs is change of what the Refs stand for.
 func (t *tool) onRefs(what, yes string, args []string) error {
 	if len(args) == 0 {
-		return wrong("%s: of which job?", what)
+		return wrong("%s needs one or more Refs", what)
 	}
 	return t.change(what, yes, admin.Command{Refs: refs(args)})
 }
@@ -328,7 +328,7 @@ func (t *tool) cancel(args []string) error {
 	}
 	switch {
 	case *key != "" && f.NArg() > 0:
-		return wrong("cancel: by Refs or by -key")
+		return wrong("cancel needs Refs or -key, not both")
 	case *key != "":
 		return t.change("cancel", "canceled", admin.Command{Key: *key})
 	}
@@ -347,13 +347,13 @@ func (t *tool) reschedule(args []string) error {
 		return err
 	}
 	if at.IsZero() == (*in == 0) {
-		return wrong("reschedule: -at or -in")
+		return wrong("reschedule needs -at or -in, not both")
 	}
 	if at.IsZero() {
 		at = time.Now().Add(*in)
 	}
 	if f.NArg() == 0 {
-		return wrong("reschedule: of which job?")
+		return wrong("reschedule needs one or more Refs")
 	}
 	return t.change("reschedule", "is due "+when(at), admin.Command{Refs: refs(f.Args()), At: at})
 }
@@ -367,9 +367,9 @@ func (t *tool) redrive(args []string) error {
 	}
 	switch {
 	case *all && f.NArg() > 0:
-		return wrong("redrive: -all, or Refs")
+		return wrong("redrive needs Refs or -all, not both")
 	case *kind != "" && !*all:
-		return wrong("redrive: -kind goes with -all")
+		return wrong("redrive: -kind needs -all")
 	case *all:
 		return t.change("redrive", "wait again", admin.Command{All: true, Kind: *kind})
 	}
@@ -378,7 +378,7 @@ func (t *tool) redrive(args []string) error {
 
 func (t *tool) stats(args []string) error {
 	if len(args) > 0 {
-		return wrong("stats: %q is too much", args[0])
+		return wrong("stats: unexpected argument %q", args[0])
 	}
 	var c admin.Counts
 	answer, err := t.get(t.ctx, "counts", nil, &c)
@@ -419,7 +419,7 @@ func (t *tool) stats(args []string) error {
 
 func (t *tool) workers(args []string) error {
 	if len(args) > 0 {
-		return wrong("workers: %q is too much", args[0])
+		return wrong("workers: unexpected argument %q", args[0])
 	}
 	var all []admin.Worker
 	answer, err := t.get(t.ctx, "workers", nil, &all)

@@ -20,7 +20,7 @@ func (t *tool) limits(args []string) error {
 	case args[0] != "delete":
 		return wrong("limits: unknown command %q", args[0])
 	case len(args) == 1:
-		return wrong("limits delete: which one?")
+		return wrong("limits delete needs one or more names")
 	}
 	return t.change("limit-delete", "deleted", admin.Command{Names: args[1:]})
 }
@@ -120,9 +120,9 @@ func (t *tool) pauseOrResume(what, yes string, args []string) error {
 	}
 	switch {
 	case f.NArg() > 0:
-		return wrong("%s: %q is too much", what, f.Arg(0))
+		return wrong("%s: unexpected argument %q", what, f.Arg(0))
 	case c.All == (c.Kind+c.Lane != ""):
-		return wrong("%s: -kind, -lane or both, or -all", what)
+		return wrong("%s needs -kind, -lane or both, or else -all", what)
 	}
 	return t.change(what, yes, c)
 }

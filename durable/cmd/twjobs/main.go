@@ -20,8 +20,8 @@
 //	show REF          prints all of a job, its payload included
 //	why REF | why -schedule NAME
 //	                  prints why a job has not run, or why a schedule has no occurrence
-//	await REF         waits until a job has ended, and prints how: done, dead with its error (exit status 3),
-//	                  canceled (4), or unknown (5) if it is not kept
+//	await REF         waits until a job has ended, and prints how: done (exit status 0), dead with its
+//	                  error (3), canceled (4), or unknown (5) if the job is not kept
 //	cancel REF... | cancel -key KEY
 //	                  cancels waiting jobs, or says why not
 //	run-now REF...    makes waiting jobs due now
@@ -32,15 +32,15 @@
 //	delete REF...     deletes jobs that have ended
 //	stop REF...       asks the handlers of running jobs to end
 //	stats             counts jobs by kind and state, and prints the kinds that no worker runs. It reads the
-//	                  whole store. With -url it counts the handlers of that process that hang. The
-//	                  process itself knows these alone: list shows their jobs as running
+//	                  whole store. With -url it counts the handlers of that process that hang. Only
+//	                  that process knows them: list shows their jobs as running
 //	workers           prints the workers, the kinds that each runs, and its jobs
 //	limits            prints the limits, with the running jobs of all processes and the waiting jobs of
 //	                  the process that answers, and the pauses
 //	limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B NAME
 //	limits delete NAME...
 //	pause|resume [-kind KIND] [-lane LANE] | -all
-//	                  pause -for 30s ends by itself
+//	                  stops new attempts, or allows them again; pause -for 30s ends by itself
 //	schedules         prints the schedules
 //	schedules pause|resume|run-now|delete NAME...
 //	migrate [-print] [-create]   of -postgres: brings a schema to this version, or prints the statements
@@ -48,15 +48,15 @@
 //	                  serves the page of package admin, its answers, and at /metrics the counts of waiting
 //	                  jobs for Prometheus, until Ctrl-C. It only reads, unless -write is set. It has no
 //	                  login: on another address than localhost put a proxy with one in front. -host
-//	                  names the hosts that requests may be for, by default those of localhost if
-//	                  it listens there, and else any
+//	                  names a host that requests may be for. The default is localhost if it listens
+//	                  there, and any host otherwise
 //
 // -json prints the answers of the admin handler, one value on each line.
 //
 // Only migrate -create makes a queue. Other commands fail if there is no queue. In the
 // output an escape such as \x1b stands for each control character except line ends and tabs.
 // Times are local, with their zone. The exit status is 1 if something failed or was
-// not done, 2 for a wrong command. Those of await are above.
+// not done, and 2 for a wrong command; await has others.
 package main
 
 import (
@@ -89,7 +89,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   list [-state waiting|running|dead|done|canceled] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
   show REF                             all of a job, its payload included
   why REF | why -schedule NAME         why a job has not run, or a schedule has no occurrence
-  await REF                            waits for the end; status 0 done, 3 dead, 4 canceled, 5 not kept
+  await REF                            waits for the end; exit status 0 done, 3 dead, 4 canceled, 5 not kept
   cancel REF... | cancel -key KEY      ends waiting jobs
   run-now REF...                       makes waiting jobs due now
   reschedule -at TIME|-in DURATION REF...
@@ -99,7 +99,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   stats                                counts of jobs, kinds without a worker, handlers that hang
   workers                              the workers and their kinds
   limits | limits set [-kind KIND] [-per-lane] -running N|-rate R -burst B NAME | limits delete NAME...
-  pause [-for DURATION] | resume [-kind KIND] [-lane LANE] | -all
+  pause|resume [-for DURATION] [-kind KIND] [-lane LANE] | -all   -for is of pause
   schedules | schedules pause|resume|run-now|delete NAME...
   migrate [-print] [-create]           brings the schema of -postgres to this version
   serve [-listen localhost:8470] [-write] [-host NAME]...   serves the page, and /metrics
@@ -184,9 +184,9 @@ func (t *target) check() error {
 	case set > 1:
 		return wrong("more than one queue is set")
 	case t.timeout < 0:
-		return wrong("-timeout %v: negative", t.timeout)
+		return wrong("-timeout %v is negative", t.timeout)
 	case t.partitions < 0 || t.partitions > 1000:
-		return wrong("-partitions %d: not from 0 to 1000", t.partitions)
+		return wrong("-partitions %d is not from 0 to 1000", t.partitions)
 	}
 	return t.checkQueue()
 }

@@ -42,7 +42,7 @@ func (t target) migrate(ctx context.Context, o *output, args []string) error {
 		return err
 	}
 	if f.NArg() > 0 || t.postgres == "" {
-		return wrong("migrate: of -postgres, without more words")
+		return wrong("migrate needs -postgres, and takes no arguments")
 	}
 	connecting, cancel := t.bound(ctx)
 	defer cancel()

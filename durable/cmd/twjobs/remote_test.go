@@ -196,9 +196,9 @@ func TestNamesWhatIsWrong(t *testing.T) {
 		`the queue is missing: set -url, -dir, -nats, -context or -postgres before the command`: "list",
 		`more than one queue is set`:                                       "-dir x -nats y list",
 		`the state "gone" is not waiting, running, dead, done or canceled`: "-url http://127.0.0.1:1 list -state gone",
-		`-kind goes with -all`:                                             "-url http://127.0.0.1:1 redrive -kind x",
+		`redrive: -kind needs -all`:                                        "-url http://127.0.0.1:1 redrive -kind x",
 		`limits: unknown command "x"`:                                      "-url http://127.0.0.1:1 limits x",
-		`pause: -kind, -lane or both`:                                      "-url http://127.0.0.1:1 pause",
+		`pause needs -kind, -lane or both`:                                 "-url http://127.0.0.1:1 pause",
 		`schedules: unknown command "stop"`:                                "-url http://127.0.0.1:1 schedules stop x",
 		`"2030" as "2006-01-02T15:04:05Z07:`:                               "-url http://127.0.0.1:1 reschedule -at 2030 x",
 	} {

@@ -17,7 +17,7 @@ func (t *tool) schedules(args []string) error {
 	case !ok:
 		return wrong("schedules: unknown command %q", args[0])
 	case len(args) == 1:
-		return wrong("schedules %s: which one?", args[0])
+		return wrong("schedules %s needs one or more names", args[0])
 	}
 	return t.change("schedule-"+args[0], yes, admin.Command{Names: args[1:]})
 }

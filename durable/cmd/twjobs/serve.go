@@ -28,7 +28,7 @@ func (t *target) serve(ctx context.Context, o *output, args []string) error {
 	case err != nil:
 		return err
 	case f.NArg() > 0:
-		return wrong("serve: no more words")
+		return wrong("serve: unexpected argument %q", f.Arg(0))
 	case t.url != "":
 		return wrong("serve: not with -url, where a handler serves already")
 	}

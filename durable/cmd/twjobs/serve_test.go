@@ -70,7 +70,7 @@ func TestServe(t *testing.T) {
 func TestServeMisused(t *testing.T) {
 	dir, _, _ := fill(t)
 	for args, want := range map[string]string{
-		"serve more": "no more words", "serve -listen nowhere:x": "unknown port", "serve -listen": "needs an argument",
+		"serve more": "unexpected argument", "serve -listen nowhere:x": "unknown port", "serve -listen": "needs an argument",
 	} {
 		out, status := twjobs(t, dir, strings.Fields(args)...)
 		require.NotZero(t, status)

@@ -77,7 +77,7 @@ func (b *Batcher[T]) hurry() {
 	b.start()
 }
 
-// start starts a goroutine for what waits, if no more are at work than may be. b.mu is held.
+// start starts a goroutine for the items that wait, unless as many as allowed are at work. b.mu is held.
 func (b *Batcher[T]) start() {
 	if len(b.collected) > 0 && b.flying < b.most() {
 		b.flying++

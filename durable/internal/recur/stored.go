@@ -12,8 +12,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
-// Stored returns a schedule, as it is stored and decoded. driver.ErrNotFound: there is none, which the engine has
-// confirmed; the first result is that of one that was deleted.
+// Stored returns a schedule, as it is stored and decoded. driver.ErrNotFound: no schedule has the name, which the engine has
+// confirmed; the first result is that of a deleted one.
 func (c *Calendar) Stored(ctx context.Context, name string) (driver.Schedule, *Schedule, error) {
 	if !valid.Printable(name) {
 		return driver.Schedule{Name: name}, nil, driver.ErrNotFound // and a database might refuse the text

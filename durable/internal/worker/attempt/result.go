@@ -52,7 +52,7 @@ func Cools(err error) (after time.Duration, reason string) {
 	return after, reason
 }
 
-// IsSnooze is that of package durable. An error whose methods panic is none.
+// IsSnooze is that of package durable. It is false for an error whose methods panic.
 func IsSnooze(err error) (is bool) {
 	_ = protect(func() { is = errors.As(err, new(*snoozed)) || errors.As(err, new(*cooled)) })
 	return is

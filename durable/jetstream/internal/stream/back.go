@@ -15,8 +15,8 @@ import (
 
 // LookBack reads the message that was the last one of this engine's at the call before. It may have
 // been removed since, or in its place one of another history. So its subject tells, too: the last
-// message there is no older, unless the server is behind. With several replicas that is asked as of
-// what testify writes.
+// message there is no older, unless the server is behind. With several replicas LookBack reads it as of
+// the message that testify writes.
 //
 // It costs two reads a poll, and the write of a witness only after a suspicion. The message of the
 // call before is read, and not the newest one: a server that is a moment behind has that one
@@ -39,7 +39,7 @@ func (s *Stream) LookBack(ctx context.Context, testify func(context.Context) (Wi
 		}
 	}
 	if err == nil && older(m) {
-		s.WentBack(backs, 0, fmt.Sprintf("the stream %s had a message of the sequence %d, and has the one before", s.Name, l.seq))
+		s.WentBack(backs, 0, fmt.Sprintf("the stream %s has lost the message with the sequence %d", s.Name, l.seq))
 		return nil
 	}
 	return cmp.Or(err, s.compareLandmark(ctx, backs, l))
@@ -56,7 +56,7 @@ func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) e
 	if err != nil || m.Seq == 0 || m.Subject == l.subject && bytes.Equal(m.Data, l.data) {
 		return err // none: it was removed, or replaced
 	}
-	s.WentBack(backs, 0, fmt.Sprintf("the stream %s has another message of the sequence %d", s.Name, l.seq))
+	s.WentBack(backs, 0, fmt.Sprintf("the stream %s has another message with the sequence %d", s.Name, l.seq))
 	return nil
 }
 

@@ -19,16 +19,16 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// client asks a server about one stream, and reads it. It writes nothing, and knows nothing of what
-// the stream holds.
+// client asks a server about one stream, and reads it. It writes nothing, and knows nothing of the
+// messages that the stream holds.
 //
 // All but reigns is fixed once the stream is open. A question ends with its ctx, with the engine,
 // and when no answer can come any more; no lock is held while one is under way.
 //
 // There are three ways to read, by price. Any server answers Directly, Lasts and Pages, so they
 // share the load of the leader, and may be behind. The leader answers OfLeader, Last and Ask, and
-// is not behind unless it was deposed. The server that answers LastSince has a certain write,
-// whoever it is.
+// is not behind unless it was deposed. LastSince is answered by a server, whichever it is, that
+// stores a certain write.
 type client struct {
 	Conn     *Conn
 	API      string // what the server's API is called
@@ -41,8 +41,7 @@ type client struct {
 // request asks the server, again after the question was lost with the connection; and while nobody
 // answers, or the stream has no leader, and a ctx that has a deadline has not ended. A caller
 // without a deadline would wait for ever for a stream that is gone, so it gets the error. Questions
-// change nothing, or no more when they are asked twice: so this may repeat them, as publish may
-// not.
+// change nothing, or no more when they come twice: so this may repeat them, as publish may not.
 func (c *client) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	for {
 		m, err := c.requestOnce(ctx, subject, body)
@@ -57,7 +56,7 @@ func (c *client) request(ctx context.Context, subject string, body []byte) (*nat
 	}
 }
 
-// requestOnce returns the answer, or why there is none: also that the server denies the question,
+// requestOnce returns the answer, or the reason why no answer comes: also that the server denies the question,
 // and that the stream has another leader since. The new one does not know the question.
 func (c *client) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	if c.Conn.Ended.Err() != nil {
@@ -74,8 +73,8 @@ func (c *client) requestOnce(ctx context.Context, subject string, body []byte) (
 	return m, err
 }
 
-// Ask calls the server's API, which answers with an error or with what is read into answer, if that
-// is not nil. A request that is nil is empty. It may be sent several times, so a request that
+// Ask calls the server's API, which answers with an error or with a value. That is read into answer,
+// unless it is nil. A request that is nil is empty. It may be sent several times, so a request that
 // changes something, such as to remove a consumer, may find that done.
 func (c *client) Ask(ctx context.Context, api string, request, answer any) (err error) {
 	var body []byte
@@ -106,7 +105,7 @@ func ParseAnswer(data []byte, answer any) error {
 	return json.Unmarshal(data, answer)
 }
 
-// OfLeader returns a message as the stream's leader has it, the zero Message if there is none. A
+// OfLeader returns a message as the stream's leader has it, or the zero Message without one. A
 // leader that was deposed and does not know it has all that was written before that, so what it
 // shows was true once.
 func (c *client) OfLeader(ctx context.Context, request map[string]any) (Message, error) {
@@ -123,9 +122,8 @@ func (c *client) OfLeader(ctx context.Context, request map[string]any) (Message,
 	return answer.Message, err
 }
 
-// Last returns the last message of a subject, from the stream's leader: what was written before, by
-// anybody, is seen, but by a leader that was deposed (LastSince). The zero Message if there is
-// none.
+// Last returns the last message of a subject, from the stream's leader, or the zero Message without
+// one. It sees all earlier writes of anybody, unless the leader was deposed (LastSince).
 func (c *client) Last(ctx context.Context, subject string) (Message, error) {
 	if c.Replicas > 1 {
 		return c.OfLeader(ctx, map[string]any{"last_by_subj": subject})
@@ -133,9 +131,9 @@ func (c *client) Last(ctx context.Context, subject string) (Message, error) {
 	return c.Directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
 }
 
-// Directly reads one message from any server that has the stream; the zero Message if there is
-// none. The message that is found was there once. That none is found says nothing where several
-// servers have the stream.
+// Directly reads one message from any server that has the stream, or the zero Message without one.
+// A message that is found was there once. Where several servers have the stream, the zero Message
+// says nothing.
 func (c *client) Directly(ctx context.Context, subject string, body []byte) (Message, error) {
 	m, err := soonest(ctx, c.Replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
 		return c.request(ctx, c.API+"DIRECT.GET."+c.Name+subject, body)
@@ -221,8 +219,8 @@ func (c *client) LastSince(ctx context.Context, w Witness, subject string, lasti
 // LastsSince is LastSince of several subjects, of which the first may be lasting. They must be few
 // enough for one request of Lasts: in a second one another server may answer, without the witness.
 //
-// A server that is behind is asked again, as chance chooses among them, a hundred times a second
-// and for twice the AnswerTimeout. Mostly the first answer will do, so that this costs as much as
+// After the answer of a server that is behind it asks again, a hundred times a second and for twice
+// the AnswerTimeout; chance chooses the server. Mostly the first answer will do, so that this costs as much as
 // Lasts.
 func (c *client) LastsSince(ctx context.Context, w Witness, lasting bool, subjects ...string) (map[string]Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*AnswerTimeout)
@@ -239,9 +237,9 @@ func (c *client) LastsSince(ctx context.Context, w Witness, lasting bool, subjec
 	}
 }
 
-// Knows returns ErrBehind if the server that says that it leads has not what is known to have been
-// written. That is so when it is asked, and says nothing of another read: a caller that reads of
-// the leader calls it before and after.
+// Knows returns ErrBehind if the server that says that it leads lacks the witness. That is so at
+// the time of the call, and says nothing of another read: a caller that reads of the leader calls
+// it before and after.
 func (c *client) Knows(ctx context.Context, w Witness) error {
 	m, err := c.Last(ctx, w.Subject)
 	if err == nil && m.Seq < w.Seq {
@@ -286,16 +284,16 @@ func (c *client) Pages(ctx context.Context, filter string, from uint64, since ti
 // ClosedBy is the error of a call to an engine that has ended: the cause with which Conn.Ended was.
 func (c *client) ClosedBy() error { return context.Cause(c.Conn.Ended) }
 
-// Of the answers of a server, these have to be told apart. After ErrConflict the caller reads again
+// A caller distinguishes these answers of a server. After ErrConflict the caller reads again
 // what its write is based on; after ErrBusy that may be right still, and the same write may
 // succeed; after ErrTooMany it asks for less at a time. Nothing was written in either case.
 var (
 	ErrConflict = errors.New("jetstream: another write came first")
-	ErrBusy     = errors.New("jetstream: the server is busy with the same") // soon over, or two groups of a batch write one subject
+	ErrBusy     = errors.New("jetstream: the server is busy; nothing was written") // soon over, or two groups of a batch write one subject
 	ErrTooMany  = errors.New("jetstream: too many subjects for one answer")
 )
 
-// The codes of errors that are told apart. Their texts may change with the server, and their codes
+// The codes of errors that are distinguished. Their texts may change with the server, and their codes
 // do not. A batch is incomplete if one of its messages was lost on the way, or the server has
 // denied it.
 const (
@@ -322,8 +320,8 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode)
 }
 
-// err sorts the server's errors into those of package durable. Of a code that is not here the error
-// stays as it is: nothing is known of it, but that the server has refused. ErrFull and ErrStorage
+// err sorts the server's errors into those of package durable. An error of another code stays as it
+// is: only that the server has refused is known of it. ErrFull and ErrStorage
 // wrap it, for the log.
 func (e *apiError) err() error {
 	if e == nil {
@@ -353,20 +351,19 @@ func IsCode(err error, code int) bool {
 	return ok && e.ErrCode == code
 }
 
-// Message is a message of the stream. A tombstone has a sequence and no data. The zero Message says
-// that there is none, and is no error: most readers look for messages that need not be there.
+// Message is a message of the stream. A tombstone has a sequence and no data. The zero Message means
+// that no message was found, which is no error: most readers look for messages that need not be there.
 type Message struct {
 	Subject string    `json:"subject"`
 	Seq     uint64    `json:"seq"`
 	Data    []byte    `json:"data"`
 	Time    time.Time `json:"time"`
 
-	// The TTL as it was written. Only reads that any server answers have it: the leader's answer
-	// has no headers here.
+	// The TTL as it was written. A read of the leader lacks it: that answer has no headers.
 	TTL string
 }
 
-// parseStored reads an answer to a direct get. It is the zero Message if there is none. A message
+// parseStored reads an answer to a direct get, the zero Message if that says that there is no message. A message
 // whose headers lack its sequence or its time is an error, and no message 0: that would say that a
 // subject is free.
 func parseStored(m *nats.Msg) (s Message, err error) {
@@ -484,14 +481,14 @@ const (
 	pageBytes = 4 << 20
 )
 
-// reign is the time during which one server leads a stream. A server that leads twice has two: what
-// it was asked in the first one may be lost.
+// reign is the time during which one server leads a stream. A server that leads twice has two:
+// questions of the first one may be lost.
 type reign struct {
 	of   string        // the server and the begin
-	over chan struct{} // closed when it is over, and the last answers have come
+	over chan struct{} // closed when it has ended, and the last answers have come
 }
 
-// noteLeader notes who leads the stream, and since when. Of several that note a new one at a time,
+// noteLeader notes who leads the stream, and since when. If several callers note a new leader at one time,
 // one ends the reign before. An old answer that comes late may bring the old leader back, until the
 // next one. Then callers that wait for the new leader find out what became of their questions, as
 // after a lost connection.
@@ -525,7 +522,7 @@ var unanswered = []error{
 	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, driver.ErrUncertain,
 }
 
-// tooEarly are the codes of refusals that may be over soon: no leader, not a member yet, not heard
+// tooEarly are the codes of refusals that may end soon: no leader, not a member yet, not heard
 // of the stream yet, or too few servers for so many replicas, since those that are missing may be
 // starting.
 var tooEarly = []int{10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202}

@@ -61,8 +61,8 @@ func (s *Stream) WriteSeq(ctx context.Context, g ...Write) (uint64, error) {
 //
 // The groups of one call must not depend on one another: one may be stored without the next. Two
 // that write one subject cost a conflict: the server may refuse a batch with both, and they part in
-// its halves. Commit repeats no group whose answer was lost. To find out what became of it is the
-// caller's, who knows by what it would be recognized.
+// its halves. Commit repeats no group whose answer was lost. The caller finds out what became of
+// it, and knows how to recognize it.
 func (s *Stream) Commit(ctx context.Context, groups []Group) []Result {
 	results, backs := make([]Result, len(groups)), s.Backs()
 	for from := 0; from < len(groups); {
@@ -242,7 +242,7 @@ func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint
 	case err == nil && ack.Error != nil:
 		return 0, ack.Error.err()
 	case err == nil && ack.Seq < uint64(len(msgs)): // null, or of something else
-		err = errors.New("it has no sequence that the write can have")
+		err = errors.New("its sequence cannot be that of the write")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%w: cannot read the answer: %w", driver.ErrUncertain, err)

@@ -30,10 +30,10 @@ const AnswerTimeout = 5 * time.Second
 // goroutine of follow sets unanswerable. It never closes the connection, which is the caller's.
 type Conn struct {
 	NC    *nats.Conn
-	Ended context.Context // with the engine; its cause is the error of all that is asked later
+	Ended context.Context // with the engine; its cause is the error of all later questions
 	stuck atomic.Int64    // calls of post that were left behind and have not returned
 
-	unanswerable atomic.Pointer[context.Context] // ends when no answer can come any more to what is asked now; see follow
+	unanswerable atomic.Pointer[context.Context] // ends when no answer can come any more to a question of now; see follow
 
 	losses  atomic.Int64 // how often the connection was lost
 	payload atomic.Int64 // the max_payload of the server; a question to the connection may wait for its lock
@@ -51,8 +51,8 @@ func NewConn(nc *nats.Conn, ended context.Context) *Conn {
 // follow ends what waits for an answer when the connection was lost and was made anew a while ago. The
 // answer comes no more, unless another server has the question: whoever asked finds out what became
 // of it in any case. Without that each waits for its timeout, which is longer than an election, and so
-// does all that shares a commit with it. What was asked while there was no connection is sent over
-// the next one.
+// does all that shares a commit with it. Questions that came while there was no connection are sent
+// over the next one.
 func (c *Conn) follow() {
 	renew := func() context.CancelFunc {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -88,7 +88,7 @@ func (c *Conn) follow() {
 // connected last: one of a cluster may allow less than the others.
 func (c *Conn) MaxPayload() int { return int(c.payload.Load()) }
 
-// lost returns a channel that is closed when no answer can come any more to what is asked now.
+// lost returns a channel that is closed when no answer can come any more to a question of now.
 func (c *Conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
 
 // Call calls f, and returns what it returns, or the reason why it was left behind. It also ends
@@ -137,8 +137,8 @@ func (c *Conn) closed(err error) error {
 	return nats.ErrDisconnected
 }
 
-// Request sends a message and returns the answer. It sends it once: whether a question may be asked
-// again, only its caller knows.
+// Request sends a message and returns the answer. It sends it once: only the caller knows whether a question
+// may be repeated.
 func (c *Conn) Request(ctx context.Context, unanswerable <-chan struct{}, m *nats.Msg) (*nats.Msg, error) {
 	return Call(ctx, c, unanswerable, func() (*nats.Msg, error) { return c.NC.RequestMsgWithContext(ctx, m) })
 }

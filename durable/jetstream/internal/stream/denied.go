@@ -126,7 +126,7 @@ func APIOf(stream string) func(string) bool {
 	}
 }
 
-// Denied returns the denial that has ended ctx, or err if there is none.
+// Denied returns the denial that has ended ctx, or else err.
 func Denied(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); IsDenial(cause) {
 		return cause

@@ -21,7 +21,7 @@ import (
 //     of others, beyond where it had been.
 //
 // From then on history.backs is another. All that is cached is dropped (Stream.Drop). A caller that
-// keeps more than that compares it with what is stored, when Backs has another value.
+// keeps more than that compares it with the stream when Backs has another value.
 
 // history is what is known of the past of a stream. The sequences of several replicas are only
 // those of writes, which a majority has: a server that says what it has may be behind. Mu guards
@@ -32,14 +32,14 @@ import (
 type history struct {
 	mu    sync.Mutex
 	backs int64    // how often the stream went back
-	how   string   // by what that was noticed
+	how   string   // the sign by which the last time was noticed
 	high  uint64   // the highest sequence that it has had since
 	last  landmark // of this engine's writes
 	prev  landmark // what last was when LookBack was called last
 }
 
-// ErrWentBack is that of what was to be written or removed by sequences of before the stream went
-// back. Nothing was sent then. It wraps ErrConflict, after which a caller reads again what its
+// ErrWentBack is the error of a write or a removal by sequences of before the stream went back.
+// Nothing was sent then. It wraps ErrConflict, after which a caller reads again what its
 // write is based on.
 var ErrWentBack = fmt.Errorf("%w: the stream went back meanwhile", ErrConflict)
 
@@ -51,8 +51,8 @@ type landmark struct {
 	data    []byte
 }
 
-// moment is what was known when a question or a write was sent. An answer is compared with that,
-// and not with what is known when it comes: answers pass one another, and an earlier one with a
+// moment is what was known when a question or a write was sent. An answer is compared with the moment
+// of its question, and not with that of its arrival: answers pass one another, and an earlier one with a
 // lower sequence is no sign.
 type moment struct {
 	backs int64
@@ -80,7 +80,7 @@ func (h *history) restart(backs int64, now uint64, how string) bool {
 
 // note keeps a message that was written as a landmark: the last status of a commit, by which it is
 // found that claims have ended; before there is one, any message with data, since tombstones are
-// all alike. Of commits that overlap the one with the highest sequence counts, in whichever order
+// all alike. If commits overlap, the one with the highest sequence counts, in whichever order
 // their answers come; and one of before the stream went back does not count.
 func (h *history) note(backs int64, first uint64, groups []Group, status string) {
 	n := first

@@ -16,7 +16,7 @@ import (
 
 // PullRequest asks a consumer for messages. It is used up by Batch of them, or by as many as have
 // MaxBytes together, of which the server counts subjects and headers, too. Expires ends it with
-// less; NoWait, with what is there now.
+// less; NoWait, with the messages that are there now.
 type PullRequest struct {
 	Batch    int           `json:"batch"`
 	MaxBytes int           `json:"max_bytes"`
@@ -27,11 +27,11 @@ type PullRequest struct {
 }
 
 // Pull asks a consumer, and hands on what comes as it comes, many at a time when they come
-// close together. It does so to the end though ctx may have ended: what is on its way would
-// be missed until the lease is over. It returns how many came.
+// close together. It does so to the end though ctx may have ended: messages on their way
+// would be missed until the lease has ended. It returns how many came.
 //
 // Each is called on this goroutine, without a lock, and not for messages of before the stream went
-// back, which count all the same. What it was given, it has: no error takes that back, so an error
+// back, which count all the same. No error takes a message back that each was given, so an error
 // is returned only if nothing came, or if the consumer is gone. A request costs three messages to
 // the server (Conn.ask), however many come back.
 //
@@ -97,7 +97,7 @@ func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (g
 
 // ErrTooLarge says that the next message does not fit into a request. It stays the next one: the
 // caller asks again for more bytes.
-var ErrTooLarge = errors.New("jetstream: a message is larger than what was asked for")
+var ErrTooLarge = errors.New("jetstream: a message is larger than the requested size")
 
 // collect adds to a message those that are there already, up to the one that ends the request. So a
 // full queue is handed on in a few large parts, for each of which a worker takes its lock once, and
@@ -137,7 +137,7 @@ func ending(status, description string) (over bool, err error) {
 }
 
 // RefusedConsumer notes that the server makes no more consumers: jobs in that queue wait. An error
-// that may be over soon is not noted, nor that the consumer is gone, since then it is made anew.
+// that may end soon is not noted, nor that the consumer is gone, since then it is made anew.
 func (s *Stream) RefusedConsumer(err error) {
 	if refusal, is := errors.AsType[*apiError](err); !is || !IsRefusal(refusal) || refusal.ErrCode == codeNoConsumer {
 		return
@@ -159,7 +159,7 @@ const (
 var ErrAbandoned = errors.New("jetstream: a consumer was removed, since its server is silent")
 
 // Abandon removes a consumer whose server is silent. It returns true if the consumer is gone, or was
-// made anew since a time of the server's clock, so that what was asked of it before is lost. A new one
+// made anew since a time of the server's clock, so that earlier requests to it are lost. A new one
 // hands out all jobs again, and the claims tell, as with one that was lost.
 //
 // First it asks for the consumer, a question that only its server answers, and then the stream's
@@ -173,7 +173,7 @@ func (s *Stream) Abandon(ctx context.Context, consumer string, since time.Time) 
 	if s.Replicas == 1 {
 		return false
 	}
-	try, cancel := context.WithTimeout(ctx, SilentAfter/2) // the question is asked 5 times meanwhile
+	try, cancel := context.WithTimeout(ctx, SilentAfter/2) // 5 questions meanwhile
 	defer cancel()
 	info, err := soonest(try, s.Replicas, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
 		return info, s.Ask(ctx, "CONSUMER.INFO."+s.Name+"."+consumer, nil, &info)

@@ -7,7 +7,7 @@
 // answer these are all the same. So all files here keep three rules:
 //
 //   - A read says from whom it may come: from any server, which may be behind; from the leader, which may
-//     be deposed without knowing it; or from one that has a certain write (LastSince).
+//     be deposed without knowing it; or from one that stores a certain write (LastSince).
 //   - A write that was not answered is durable.ErrUncertain, and is never repeated here. Only its caller
 //     knows how to find out.
 //   - No lock is held while a question is under way, and no call that has a context outlasts it.
@@ -46,8 +46,8 @@ import (
 // guards the fields that answers set; those that are one number are atomic instead. Room and drop
 // are set before the stream is shared, and called without a lock.
 //
-// What answers have shown is old by up to a poll. No write is refused here because of it, except
-// for a newer version. The history has a lock of its own, which is never held together with mu.
+// The fields that answers set are old by up to a poll. They refuse no write, except for a newer
+// version. The history has a lock of its own, which is never held together with mu.
 type Stream struct {
 	*client
 	Clock   *clock.Clock
@@ -165,7 +165,7 @@ func (s *Stream) Since() time.Time {
 	return s.since
 }
 
-// Info is what is asked for of the server's account of a stream.
+// Info is the part of the server's account of a stream that callers need.
 type Info struct {
 	Now      time.Time
 	Leader   string // the server that has answered; empty where there is but one
@@ -234,9 +234,9 @@ func (s *Stream) ServerTime(t time.Time) time.Time {
 	return t
 }
 
-// CheckDisk returns ErrFull while the disk has no room. The server must not be asked for a write
-// then: one that fails for want of room is the last that the stream takes. Only a server in this
-// process has a disk that can be looked at; elsewhere this costs nothing.
+// CheckDisk returns ErrFull while the disk has no room. A caller must not send a write then: one that
+// fails for want of room is the last that the stream takes. Free is set for a server in this process
+// only; elsewhere this costs nothing.
 func (s *Stream) CheckDisk() error {
 	if s.Free != nil {
 		if _, err := s.Free(); errors.Is(err, driver.ErrFull) {
@@ -257,7 +257,7 @@ func (s *Stream) LastsOf(ctx context.Context, filter string) (map[string]Message
 	return s.Lasts(ctx, slices.Collect(maps.Keys(info.Subjects)))
 }
 
-// Past returns how often the stream went back, and by what that was noticed the last time.
+// Past returns how often the stream went back, and by which sign that was noticed the last time.
 func (s *Stream) Past() (backs int64, how string) {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
@@ -271,7 +271,7 @@ func (s *Stream) Backs() int64 { return s.history.now().backs }
 // when the question came, and now has the sequence now.
 func (s *Stream) learnSequence(was moment, before, now uint64) {
 	if before < was.high {
-		s.WentBack(was.backs, now, fmt.Sprintf("the stream %s had the sequence %d, and now has %d", s.Name, was.high, now))
+		s.WentBack(was.backs, now, fmt.Sprintf("the last sequence of the stream %s was %d, and is now %d", s.Name, was.high, now))
 		return
 	}
 	h := &s.history
@@ -298,7 +298,7 @@ func (s *Stream) WentBack(backs int64, now uint64, how string) {
 	}
 }
 
-// saw learns from what the server says of the stream: when it was made, and its last sequence. The
+// saw learns from the server's account of the stream: when it was made, and its last sequence. The
 // latter counts on one replica only: of several servers one that was deposed may answer, which has
 // less than was written since.
 func (s *Stream) saw(was moment, created int64, last uint64) {

@@ -215,7 +215,8 @@ func awaitOtherEnds(t *testing.T, s Store) {
 		r.schedule(name, "@every 2h", durable.Job{Kind: kind, Retain: time.Hour}, durable.StartAt(r.now().Add(ahead)))
 		return r.lookup(driver.OccurrenceKey(name)).Ref
 	}
-	expired := r.add(durable.Job{Kind: kind, Expires: r.now().Add(time.Second), Retain: time.Hour})[0]
+	expires := r.now().Add(time.Second)
+	expired := r.add(durable.Job{Kind: kind, Expires: expires, Retain: time.Hour})[0]
 	removed := awaitIn(within(t), t, []durable.Ref{occurrence("deleted", awaitedSoon), occurrence("paused", awaitedSoon)}, r, other)
 	kept, dies := other.waits(within(t), occurrence("canceled", awaitedSoon)), other.waits(within(t), expired)
 	r.ok(r.DeleteSchedule(within(t), "deleted"))
@@ -236,7 +237,7 @@ func awaitOtherEnds(t *testing.T, s Store) {
 	w := <-kept
 	r.ok(w.err)
 	require.Equal(t, durable.Canceled, w.info.State)
-	await(t, "it has expired", func() bool { return r.now().After(r.get(expired).Job.Expires) })
+	await(t, "it has expired", func() bool { return r.now().After(expires) })
 	r.start()
 	w = <-dies
 	r.ok(w.err)

@@ -118,8 +118,9 @@ func awaitChanged(t *testing.T, s Store) {
 		a := awaitIn(within(t), t, refs, r, other)
 		r.cancel(refs[0], true, "it waits")
 		other.reschedule(refs[1], r.now(), true)
-		inTime = r.add(keyed)[0] != refs[2] // a due job stays, with what is added
-		r.cancelKey("a", true)
+		last := r.add(keyed)[0]
+		inTime = last != refs[2] // a due job stays, with what is added
+		r.cancel(last, true, "it waits")
 		for i := range refs {
 			a.hasEnded(i)
 		}
@@ -218,10 +219,11 @@ func awaitOtherEnds(t *testing.T, s Store) {
 	expires := r.now().Add(time.Second)
 	expired := r.add(durable.Job{Kind: kind, Expires: expires, Retain: time.Hour})[0]
 	removed := awaitIn(within(t), t, []durable.Ref{occurrence("deleted", awaitedSoon), occurrence("paused", awaitedSoon)}, r, other)
-	kept, dies := other.waits(within(t), occurrence("canceled", awaitedSoon)), other.waits(within(t), expired)
+	canceled := occurrence("canceled", awaitedSoon)
+	kept, dies := other.waits(within(t), canceled), other.waits(within(t), expired)
 	r.ok(r.DeleteSchedule(within(t), "deleted"))
 	r.ok(r.PauseSchedule(within(t), "paused"))
-	r.cancelKey(driver.OccurrenceKey("canceled"), true)
+	r.cancel(canceled, true, "it waits")
 	inTime := false
 	for ahead := awaitedSoon; !inTime; ahead *= 2 {
 		name := "edited " + ahead.String()

@@ -27,7 +27,7 @@ func TestUnknownFieldsArePassedOn(t *testing.T) {
 	require.NoError(t, q.SetSchedule(t.Context(), "s", "@every 50ms", durable.Job{Kind: "k"}))
 	stored, err := e.Schedule(t.Context(), "s")
 	require.NoError(t, err)
-	const later = `{"spec":"@every 50ms","since":1,"job":{"kind":"k","max":25,"retain":7},"holidays":["de"]}`
+	const later = `{"spec":"@every 50ms","since":1,"job":{"kind":"k","max":25,"ofLater":7},"holidays":["de"]}`
 	require.NoError(t, e.SetSchedule(t.Context(), stored.Revision, driver.Schedule{Name: "s", Revision: stored.Revision + 1, Definition: later},
 		func(_ time.Time, waits *driver.Record) (*driver.Record, error) { return waits, nil }))
 	require.NoError(t, q.PauseSchedule(t.Context(), "s"))
@@ -35,7 +35,7 @@ func TestUnknownFieldsArePassedOn(t *testing.T) {
 	stored, err = e.Schedule(t.Context(), "s")
 	require.NoError(t, err)
 	require.Contains(t, stored.Definition, `"holidays":["de"]`)
-	require.Contains(t, stored.Definition, `"retain":7`)
+	require.Contains(t, stored.Definition, `"ofLater":7`)
 
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -53,7 +53,7 @@ func TestUnknownFieldsArePassedOn(t *testing.T) {
 	require.NoError(t, w.Fetch(fetching, func(all []*driver.Delivery) {
 		require.Equal(t, ref, all[0].Ref)
 		require.Contains(t, all[0].Record.Occurrence, `"holidays":["de"]`)
-		require.NotContains(t, all[0].Record.Occurrence, `"retain":7`)
+		require.NotContains(t, all[0].Record.Occurrence, `"ofLater":7`)
 		enough()
 	}))
 

@@ -429,6 +429,33 @@ func TestWrites(t *testing.T) {
 	}
 }
 
+// The answer to a cancel of a job that has ended says how, as long as the job is kept.
+func TestCancelOfWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, err := durable.Open(t.Context(), memory.New(nil).Open())
+		require.NoError(t, err)
+		defer q.Close()
+		q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+		refs, err := q.AddMany(t.Context(), durable.Job{Kind: "k", Retain: time.Hour}, durable.Job{Kind: "k"},
+			durable.Job{Kind: "k", Retain: time.Hour, After: time.Hour})
+		require.NoError(t, err)
+		_, err = q.RunUntilIdle(t.Context(), 0)
+		require.NoError(t, err)
+		h := admin.NewHandler(q, admin.WithWrites())
+		for _, want := range [][]admin.Result{
+			{{Why: "it is done"}, {Why: "it has ended, or was canceled before"}, {Done: true}},
+			{{Why: "it is done"}, {Why: "it has ended, or was canceled before"}, {Why: "it is canceled"}},
+		} {
+			for i, ref := range refs {
+				want[i].Ref = string(ref)
+			}
+			var got []admin.Result
+			post(t, h, "/cancel", command(t, admin.Command{Refs: refs}), &got)
+			require.Equal(t, want, got)
+		}
+	})
+}
+
 // What an operator does to the flow of jobs holds, and is shown.
 func TestFlow(t *testing.T) {
 	q, waiting, running, _ := used(t)

@@ -24,7 +24,7 @@ func saves(t testing.TB, s Store) PutBacker {
 	return p
 }
 
-// settled waits until a worker agrees with its store, which took less than a lease.
+// settled waits until a worker agrees with its store. The worker lives, so the end of no lease settles that.
 func (c *calls) settled(began time.Time) {
 	await(c.t, "worker and store agree", func() bool { return c.Health(within(c.t)) == nil })
 	c.t.Log("settled after", time.Since(began))

@@ -269,7 +269,7 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 		"OnKey", "PushedBack", "FreeWhenBegun", "Signal", "ReplaceAgainstClaim", "SignalAgainstDeadline", "LastValue", "KeyLeftByTheDead", "KeyAfterGrace",
 		"AddedWithoutPause", "DueKeepsItsTurn", "DueTakesManyValues",
 		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "ScheduleEditedLate", "Confirms", "LimitClaims", "LimitDeath", "CancelRunning", "Await",
-		"AwaitRetained", "Retain", "RetainCancel", "RetainKey")
+		"AwaitChanged", "AwaitOtherEnds", "AwaitRetained", "Retain", "RetainCancel", "RetainKey", "RetainAtomic")
 }
 
 // A queue over several streams is one queue.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -98,6 +99,34 @@ func TestFleet(t *testing.T) {
 	require.True(t, fl.isNobodys(hashOf("nobody's")))
 	require.False(t, fl.isNobodys(anyQueue))
 	require.False(t, fl.isNobodys("_of others"))
+}
+
+// Heartbeats that are confirmed again and again are not read, and their queues stay. Those of a stream that went back are
+// read, whatever was confirmed since.
+func TestConfirmedFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &buckets{Stream: &stream.Stream{}}
+		q := newQueues(b)
+		q.confirm()
+		require.True(t, q.fleet.Load().isOld(), "they were never read")
+		q.fleet.Store(fleetOf([]life{{Kinds: []string{hashOf("k")}}}))
+		queue := q.nearSubject(1, "k")
+		for range 3 {
+			time.Sleep(4 * time.Second)
+			require.False(t, q.fleet.Load().isOld())
+			q.confirm()
+		}
+		time.Sleep(6 * time.Second)
+		require.True(t, q.fleet.Load().isOld())
+		q.confirm()
+		require.False(t, q.fleet.Load().isOld())
+		for _, drop := range b.Drop {
+			drop()
+		}
+		q.confirm()
+		require.True(t, q.fleet.Load().isOld())
+		require.Equal(t, queue, q.nearSubject(1, "k"))
+	})
 }
 
 // A bucket in which something waits that nobody can run stays open, but nothing else is left

@@ -217,7 +217,7 @@ func TestNextVersion(t *testing.T) {
 		select {
 		case a := <-again:
 			refs = append(refs, a.Ref)
-		case <-time.After(20 * time.Second):
+		case <-time.After(5 * time.Minute): // half of that lease
 			require.Fail(t, "some were not taken over", "%v", refs)
 		}
 	}

@@ -78,7 +78,14 @@ func TestURL(t *testing.T) {
 	require.NoError(t, <-done)
 	out, status = command(t, "-url", at, "cancel", string(ref))
 	require.Equal(t, 1, status, out)
-	require.Contains(t, out, "it has ended, or was canceled before")
+	require.Contains(t, out, "not done: it has ended, or was canceled before")
+	kept, err := q.Add(within(t), durable.Job{Kind: "mail", After: time.Hour, Retain: time.Hour})
+	require.NoError(t, err)
+	out, status = command(t, "-url", at, "cancel", string(kept))
+	require.Zero(t, status, out)
+	out, status = command(t, "-url", at, "cancel", string(kept))
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "not done: it is canceled\n")
 
 	for _, wrong := range []string{"nothing", srv.Listener.Addr().String(), "ftp://x", "http://joe:s3cret@h:port"} {
 		out, status = command(t, "-url", wrong, "list")

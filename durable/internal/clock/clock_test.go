@@ -159,3 +159,24 @@ func TestSetBackFrom(t *testing.T) {
 		require.Zero(t, c.SetBackFrom())
 	})
 }
+
+// Tell does not wait for a reader of News. That reader wakes up once for calls that came together, and for no Sync.
+func TestNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(t.Context(), func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil })
+		require.NoError(t, err)
+		require.NoError(t, c.Sync(t.Context()))
+		require.Empty(t, c.News(), "nobody has told anything")
+		require.False(t, c.ToldWithin(time.Hour))
+		for range 2 {
+			for range 3 {
+				c.Tell(time.Now(), 0)
+			}
+			<-c.News()
+			require.Empty(t, c.News())
+			require.True(t, c.ToldWithin(time.Second))
+			time.Sleep(time.Second)
+			require.False(t, c.ToldWithin(time.Second))
+		}
+	})
+}

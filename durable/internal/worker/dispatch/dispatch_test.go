@@ -493,3 +493,20 @@ func TestNewerIsHandedBack(t *testing.T) {
 		})
 	}
 }
+
+// A worker takes no job while it holds as many jobs, or as many bytes of payloads, as it may. The end of one makes room.
+func TestFull(t *testing.T) {
+	for _, c := range []struct{ concurrency, payload, most int }{
+		{8, 0, maxHeld}, {maxHeld, 0, 2 * maxHeld}, {8, driver.MaxPayload, maxHeldBytes / driver.MaxPayload},
+	} {
+		s := newDesk(t, Config{Concurrency: c.concurrency})
+		payload, held := make([]byte, c.payload), 0
+		for ; !s.d.Full() && held <= c.most; held++ {
+			h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(held)), Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25, Payload: payload}, Due: s.now.Add(time.Hour)}}
+			s.d.Add(h, s.moment())
+		}
+		require.Equal(t, c.most, held)
+		s.d.Forget(s.d.Job("0"), s.moment())
+		require.False(t, s.d.Full())
+	}
+}

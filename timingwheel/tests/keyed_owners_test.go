@@ -2,7 +2,7 @@ package timingwheel_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -16,17 +16,18 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// owners are goroutines that share a Keyed, its stripes and the wheel's shards. In their
-// bubble time stands still while one of them does something.
+// owners are goroutines that share a Keyed, its stripes and the wheel's shards. Time stands
+// still while one of them does something.
 type owners struct {
 	t      *testing.T
+	w      *timingwheel.TimingWheel
 	k      *timingwheel.Keyed[int]
 	tick   time.Duration
 	start  time.Time
 	ending atomic.Bool // Stop or Shutdown is about to be called, or was
 
-	handedBack bool   // what Stop has returned is called
-	calledLast *visit // then
+	handedBack bool   // the functions that Stop has returned are called
+	calledLast *visit // by these calls
 }
 
 // owner has keys of its own, and a dumb reference for them. So it knows what each of its
@@ -38,7 +39,7 @@ type owner struct {
 
 	mu   sync.Mutex // held for each call, and while a function is checked
 	keys [5]*visit  // what each key was scheduled for last
-	left int        // visits that have neither started nor been dropped
+	left int        // visits that are not over
 }
 
 // visit is a function that a key was scheduled for.
@@ -48,7 +49,10 @@ type visit struct {
 	over   bool          // it has started, or was dropped
 }
 
-func (o *owners) now() time.Duration { return time.Since(o.start) }
+// soon is how long nobody sleeps. Only the longest delay is longer.
+const soon time.Duration = 1 << 50
+
+func (o *owners) now() time.Duration { return o.w.Now().Sub(o.start) }
 
 // set gives a visit the delay d from now.
 func (o *owners) set(v *visit, d time.Duration) {
@@ -66,10 +70,12 @@ func (o *owners) set(v *visit, d time.Duration) {
 }
 
 // outcome checks what a call has said of a key: whether its function was there. While the
-// function is due now, it may have started, and wait for mu. Otherwise there is one answer.
+// function is due now, it may have started, and wait for mu. Once the wheel ends, Stop may have
+// handed the function back, and Shutdown refuses a later time. Otherwise there is one answer.
 func (o *owner) outcome(call string, v *visit, was bool) {
 	now := o.now()
 	switch {
+	case !was && o.ending.Load():
 	case v == nil || v.over:
 		if was {
 			o.t.Errorf("%s found a function, but there is none", call)
@@ -81,7 +87,7 @@ func (o *owner) outcome(call string, v *visit, was bool) {
 	}
 }
 
-func (o *owner) drop(v *visit) {
+func (o *owner) end(v *visit) {
 	v.over = true
 	o.left--
 }
@@ -94,12 +100,13 @@ func (o *owner) function(i int, v *visit) func() {
 		switch now := o.now(); {
 		case v.over:
 			o.t.Errorf("a function starts that has started before or was dropped, due at %v", v.due)
+			return
 		case o.handedBack:
 			o.calledLast = v
 		case now != v.due:
 			o.t.Errorf("a function starts at %v that is due at %v", now, v.due)
 		}
-		o.drop(v)
+		o.end(v)
 		if !o.handedBack && o.random.IntN(4) == 0 {
 			o.schedule(i, o.delay())
 		}
@@ -107,61 +114,50 @@ func (o *owner) function(i int, v *visit) func() {
 }
 
 func (o *owner) schedule(i int, d time.Duration) {
-	was, v, ending := o.keys[i], &visit{}, o.ending.Load()
+	was, v := o.keys[i], &visit{}
 	o.set(v, d)
 	replaced, err := o.k.Schedule(o.first+i, d, o.function(i, v))
 	if err != nil {
-		if err != timingwheel.ErrStopped || !o.ending.Load() {
+		if !errors.Is(err, timingwheel.ErrStopped) || !o.ending.Load() {
 			o.t.Errorf("Schedule: %v", err)
 		}
 		return
 	}
-	if !ending || replaced { // or else Stop may have handed the old one back
-		o.outcome("Schedule", was, replaced)
-	}
+	o.outcome("Schedule", was, replaced)
 	if replaced {
-		o.drop(was)
+		o.end(was)
 	}
 	o.keys[i] = v
 	o.left++
 }
 
 func (o *owner) cancel(i int) {
-	ending := o.ending.Load()
 	canceled := o.k.Cancel(o.first + i)
-	if !ending || canceled {
-		o.outcome("Cancel", o.keys[i], canceled)
-	}
+	o.outcome("Cancel", o.keys[i], canceled)
 	if canceled {
-		o.drop(o.keys[i])
+		o.end(o.keys[i])
 	}
 }
 
 func (o *owner) reset(i int, d time.Duration) {
-	v, ending := o.keys[i], o.ending.Load()
 	moved := o.k.Reset(o.first+i, d)
-	if !ending || moved {
-		o.outcome("Reset", v, moved)
-	}
+	o.outcome("Reset", o.keys[i], moved)
 	if moved {
-		o.set(v, d)
+		o.set(o.keys[i], d)
 	}
 }
 
 func (o *owner) deadline(i int) {
-	v, ending := o.keys[i], o.ending.Load()
 	at, ok := o.k.Deadline(o.first + i)
-	if !ending || ok {
-		o.outcome("Deadline", v, ok)
-	}
-	if ok && !at.Equal(o.start.Add(v.onTick)) {
-		o.t.Errorf("Deadline says %v, not %v", at.Sub(o.start), v.onTick)
+	o.outcome("Deadline", o.keys[i], ok)
+	if ok && !at.Equal(o.start.Add(o.keys[i].onTick)) {
+		o.t.Errorf("Deadline says %v, not %v", at.Sub(o.start), o.keys[i].onTick)
 	}
 }
 
 // all looks for the keys of this owner among all.
 func (o *owner) all() {
-	ending, seen := o.ending.Load(), [len(o.keys)]bool{}
+	seen := [len(o.keys)]bool{}
 	for key, at := range o.k.All() {
 		i := key - o.first
 		if i < 0 || i >= len(o.keys) {
@@ -176,9 +172,7 @@ func (o *owner) all() {
 		}
 	}
 	for i, v := range o.keys {
-		if !ending || seen[i] {
-			o.outcome("All", v, seen[i])
-		}
+		o.outcome("All", v, seen[i])
 	}
 }
 
@@ -197,6 +191,7 @@ func (o *owner) delay() time.Duration {
 	return time.Duration(o.random.Int64N(1 << (10 + o.random.IntN(36))))
 }
 
+// act makes one call, or says how long to sleep.
 func (o *owner) act() (sleep time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -215,7 +210,7 @@ func (o *owner) act() (sleep time.Duration) {
 	case 9:
 		return time.Duration(o.random.Int64N(int64(4 * o.tick)))
 	default: // to the instant of a deadline, or just short of it
-		if v := o.keys[i]; v != nil && !v.over && v.due < 1<<50 {
+		if v := o.keys[i]; v != nil && !v.over && v.due-o.now() < soon {
 			return v.due - o.now() - time.Duration(o.random.IntN(2))
 		}
 	}
@@ -223,95 +218,118 @@ func (o *owner) act() (sleep time.Duration) {
 }
 
 // Several goroutines share a Keyed on a wheel of several shards. Each of their calls returns what the
-// key's own history says, each function starts on its tick and once, and Stop and Shutdown may come
-// at any time.
+// key's own history says, each function starts once, and on its tick. Stop and Shutdown may come at any
+// time.
 func TestKeyedOfManyOwners(t *testing.T) {
-	executors := map[string]func() timingwheel.Option{
-		"goroutines": func() timingwheel.Option { return timingwheel.WithExecutor(timingwheel.Goroutines()) },
-		"inline":     func() timingwheel.Option { return timingwheel.WithExecutor(timingwheel.Inline()) },
-		"pool":       func() timingwheel.Option { return timingwheel.WithExecutor(newPool(2, 1, fullWait)) },
+	executors := map[string]func() timingwheel.Executor{
+		"goroutines": timingwheel.Goroutines,
+		"inline":     timingwheel.Inline,
+		"pool":       func() timingwheel.Executor { return newPool(2, 1, fullWait) },
 	}
 	for name, executor := range executors {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(unlessShort(30, 6)) {
-				synctest.Test(t, func(t *testing.T) { runOwners(t, seed, executor()) })
+		for seed := range uint64(unlessShort(30, 6)) {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { liveOwners(t, seed, timingwheel.WithExecutor(executor())) })
+			})
+			if name != "pool" { // a wheel that is driven by hand cannot have one of pool.Wait
+				t.Run(name+", manual clock", func(t *testing.T) { advanceOwners(t, seed, timingwheel.WithExecutor(executor())) })
 			}
-		})
+		}
 	}
 }
 
-func runOwners(t *testing.T, seed uint64, executor timingwheel.Option) {
-	random := rand.New(rand.NewPCG(seed, 0))
+func newOwners(t *testing.T, seed uint64, opts ...timingwheel.Option) (all *owners, each []*owner, random *rand.Rand) {
+	random = rand.New(rand.NewPCG(seed, 0))
 	ticks := []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Hour}
-	all := &owners{t: t, tick: ticks[random.IntN(len(ticks))], start: time.Now()}
-	w := timingwheel.New(executor, timingwheel.WithTick(all.tick), timingwheel.WithWheelSize(2<<random.IntN(4)), timingwheel.WithShards(4))
-	defer w.Stop()
-	all.k = timingwheel.NewKeyed[int](w)
-	var each []*owner
-	var wg sync.WaitGroup
+	all = &owners{t: t, tick: ticks[random.IntN(len(ticks))]}
+	all.w = timingwheel.New(append(opts, timingwheel.WithTick(all.tick), timingwheel.WithWheelSize(2<<random.IntN(4)), timingwheel.WithShards(4))...)
+	all.start = all.w.Now()
+	all.k = timingwheel.NewKeyed[int](all.w)
 	for n := range 4 {
-		o := &owner{owners: all, first: 100 * n, random: rand.New(rand.NewPCG(seed, uint64(1+n)))}
-		each = append(each, o)
+		each = append(each, &owner{owners: all, first: 100 * n, random: rand.New(rand.NewPCG(seed, uint64(1+n)))})
+	}
+	return all, each, random
+}
+
+// liveOwners gives each owner a goroutine that sleeps by itself, in a bubble.
+func liveOwners(t *testing.T, seed uint64, executor timingwheel.Option) {
+	all, each, random := newOwners(t, seed, executor)
+	defer all.w.Stop()
+	var pending []timingwheel.Pending
+	var wg sync.WaitGroup
+	for _, o := range each {
 		wg.Go(func() {
 			for range 300 {
-				if d := o.act(); d > 0 {
-					time.Sleep(d)
-				}
+				time.Sleep(max(0, o.act()))
 			}
 		})
 	}
-	var pending []timingwheel.Pending
-	end := random.IntN(3)
-	if end > 0 {
+	if how := random.IntN(3); how > 0 {
 		wg.Go(func() {
 			time.Sleep(time.Duration(random.Int64N(int64(100 * all.tick))))
-			all.ending.Store(true)
-			if end == 1 {
-				pending = w.Stop()
-				return
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 1)
-			defer cancel()
-			if err := w.Shutdown(ctx); err != nil && err != context.DeadlineExceeded {
-				t.Error(err)
-			}
+			pending = all.stop(how == 1)
 		})
 	}
 	wg.Wait()
-	finishOwners(t, w, all, each, pending)
+	time.Sleep(soon)
+	synctest.Wait()
+	all.finish(each, pending)
 }
 
-// finishOwners lets what is left come due, but for the functions that are due in years, and
-// calls the functions that Stop has handed back.
-func finishOwners(t *testing.T, w *timingwheel.TimingWheel, all *owners, each []*owner, pending []timingwheel.Pending) {
-	if len(pending) == 0 && !all.ending.Load() {
-		for _, o := range each {
-			o.mu.Lock()
-			for i, v := range o.keys {
-				if v != nil && !v.over && v.due > 1<<50 {
-					o.cancel(i)
-				}
-			}
-			o.mu.Unlock()
+// advanceOwners lets the owners call at the same time, and then moves a manual clock.
+func advanceOwners(t *testing.T, seed uint64, executor timingwheel.Option) {
+	all, each, random := newOwners(t, seed, executor, timingwheel.WithManualClock(time.Time{}))
+	defer all.w.Stop()
+	var pending []timingwheel.Pending
+	end, how := random.IntN(300), random.IntN(3)
+	for step := range 300 {
+		sleeps := make([]time.Duration, len(each))
+		var wg sync.WaitGroup
+		for n, o := range each {
+			wg.Go(func() { sleeps[n] = o.act() })
 		}
+		if step == end && how > 0 {
+			wg.Go(func() { pending = all.stop(how == 1) })
+		}
+		wg.Wait()
+		all.w.Advance(max(0, sleeps[step%len(each)]))
 	}
-	all.ending.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 1<<52)
-	defer cancel()
-	err := w.Shutdown(ctx)
-	pending = append(pending, w.Stop()...)
-	require.True(t, err == nil || len(pending) > 0, err)
-	synctest.Wait()
-	all.handedBack = true
-	for _, p := range pending {
-		all.calledLast = nil
+	all.w.Advance(soon)
+	waitFor(t, func() bool { return all.w.Stats().Running == 0 })
+	all.finish(each, pending)
+}
+
+// stop ends the wheel, or lets it accept no more.
+func (o *owners) stop(now bool) (pending []timingwheel.Pending) {
+	o.ending.Store(true)
+	if now {
+		return o.w.Stop()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := o.w.Shutdown(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		o.t.Error(err)
+	}
+	return nil
+}
+
+// finish calls the functions that Stop hands back: only those with the longest delay are left, unless it came sooner.
+// Nothing else is under way.
+func (o *owners) finish(each []*owner, pending []timingwheel.Pending) {
+	for _, of := range each {
+		of.all()
+	}
+	o.ending.Store(true)
+	o.handedBack = true
+	for _, p := range append(pending, o.w.Stop()...) {
+		o.calledLast = nil
 		p.Func()
-		require.NotNil(t, all.calledLast)
-		require.Equal(t, all.calledLast.onTick, p.Deadline.Sub(all.start))
+		require.NotNil(o.t, o.calledLast)
+		require.Equal(o.t, o.calledLast.onTick, p.Deadline.Sub(o.start))
 	}
-	for _, o := range each {
-		require.Zero(t, o.left, fmt.Sprintf("functions of %d have neither started nor been dropped or handed back", o.first))
+	for _, of := range each {
+		require.Zero(o.t, of.left, "functions that have neither started nor been dropped or handed back")
 	}
-	require.Zero(t, all.k.Len())
-	require.Zero(t, w.Len())
+	require.Zero(o.t, o.k.Len())
+	require.Zero(o.t, o.w.Len())
 }

@@ -3,6 +3,7 @@ package timingwheel_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -228,11 +229,11 @@ func TestKeyedOfManyOwners(t *testing.T) {
 	}
 	for name, executor := range executors {
 		for seed := range uint64(unlessShort(30, 6)) {
-			t.Run(name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s,seed=%d", name, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { liveOwners(t, seed, timingwheel.WithExecutor(executor())) })
 			})
 			if name != "pool" { // a wheel that is driven by hand cannot have one of pool.Wait
-				t.Run(name+", manual clock", func(t *testing.T) { advanceOwners(t, seed, timingwheel.WithExecutor(executor())) })
+				t.Run(fmt.Sprintf("%s,manual,seed=%d", name, seed), func(t *testing.T) { advanceOwners(t, seed, timingwheel.WithExecutor(executor())) })
 			}
 		}
 	}
@@ -313,8 +314,8 @@ func (o *owners) stop(now bool) (pending []timingwheel.Pending) {
 	return nil
 }
 
-// finish calls the functions that Stop hands back: only those with the longest delay are left, unless it came sooner.
-// Nothing else is under way.
+// finish calls the functions that Stop hands back. Unless it came sooner, only those with the longest
+// delay are left. Nothing else is under way.
 func (o *owners) finish(each []*owner, pending []timingwheel.Pending) {
 	for _, of := range each {
 		of.all()

@@ -39,7 +39,7 @@
 //	GET  list       [Listing]: ?state=waiting|running|dead|done|canceled &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=
 //	GET  why        [Reason]: why a job has not run, ?ref=, or a schedule has no occurrence, ?schedule=
-//	GET  await      [End]: how a job has ended, ?ref=, after at most 5 s
+//	GET  await      [End]: how a job has ended, ?ref=; after [AwaitFor] an empty one: it has not
 //	GET  summary    [Summary]: what cannot be read is empty, and says why
 //	GET  counts     [Counts]; it reads all of the store
 //	GET  schedules  a list of [Schedule]

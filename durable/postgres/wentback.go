@@ -33,7 +33,7 @@ import (
 
 // compareFactor is how many times as long as a comparison the pause after it is, at least; and urgentFactor
 // where there is something to be settled. The time is the shorter one of the last two comparisons: one that has waited
-// for a server, as while that starts again, puts nothing off.
+// for a server, as while that starts again, delays nothing.
 const (
 	compareFactor = 1000
 	urgentFactor  = 10

@@ -16,7 +16,7 @@ const (
 )
 
 // watchBacklog reads the backlog until ctx ends: once a lease, and less often where that takes long. The pause goes by
-// the shorter of the last two readings: so one answer that comes late, as while a server starts again, puts nothing off.
+// the shorter of the last two readings: so one answer that comes late, as while a server starts again, delays nothing.
 func (c *Config) watchBacklog(ctx context.Context) {
 	defer c.Counters.Backlog.Store(nil)
 	for before := time.Duration(0); ctx.Err() == nil; {

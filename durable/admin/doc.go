@@ -18,7 +18,8 @@
 // is open. With a load balancer in front, mount it where one process answers.
 //
 // An open page requests the [Summary] every two seconds and the lists every five. It
-// requests slow answers less often: each takes at most a tenth of the time.
+// requests answers that are slow twice in a row less often: each takes at most a tenth of
+// the time.
 //
 // # Who may do what
 //

@@ -108,8 +108,7 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		if err != nil {
 			return total, err
 		}
-		subjects := slices.Collect(maps.Keys(page))
-		if offset > 0 && (len(page) == 0 || slices.Min(subjects) > listed) {
+		if offset > 0 && (len(page) == 0 || slices.Min(slices.Collect(maps.Keys(page))) > listed) {
 			offset /= 2
 			continue
 		}
@@ -117,7 +116,7 @@ func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 		if offset += len(page); offset >= count {
 			return total, nil
 		}
-		listed = max(listed, slices.Max(subjects))
+		listed = max(listed, slices.Max(slices.Collect(maps.Keys(page))))
 		offset -= 1 + len(page)/8
 	}
 }

@@ -19,10 +19,8 @@ import (
 func TestNewerMeetsOlderRetry(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
-	for _, retain := range []time.Duration{0, time.Hour} {
-		for _, payload := range []bool{false, retain > 0} {
-			newerMeetsOlderRetry(t, newStore(srv), durable.Job{Retain: retain, RetainPayload: payload})
-		}
+	for _, job := range []durable.Job{{}, {Retain: time.Hour}, {Retain: time.Hour, RetainPayload: true}} {
+		newerMeetsOlderRetry(t, newStore(srv), job)
 	}
 }
 

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,5 +42,59 @@ func TestOwnKindsAreHandled(t *testing.T) {
 		require.NoError(t, <-done)
 		require.Equal(t, []durable.Unhandled{{Kind: "nobody's"}}, st.Unhandled)
 		require.Equal(t, []durable.Overdue{{Kind: "own", Handled: true}, {Kind: "nobody's"}}, st.Backlog.Kinds)
+	})
+}
+
+// slowBacklog is an engine whose answers to Backlog take as long as is set.
+type slowBacklog struct {
+	driver.Engine
+	takes atomic.Int64 // nanoseconds
+	reads atomic.Int64
+}
+
+func (e *slowBacklog) Backlog(ctx context.Context) (driver.Backlog, error) {
+	e.reads.Add(1)
+	t := time.NewTimer(time.Duration(e.takes.Load()))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return driver.Backlog{}, ctx.Err()
+	case <-t.C:
+		return e.Engine.Backlog(ctx)
+	}
+}
+
+// One slow answer does not delay the next reading of the backlog. If all answers are slow, readings are rare, but no pause is
+// longer than five minutes.
+func TestBacklogAfterASlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &slowBacklog{Engine: memory.New(nil).Open()}
+		q, err := durable.Open(t.Context(), e)
+		require.NoError(t, err)
+		defer q.Close()
+		q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+		defer start(t, q)()
+		age := func() time.Duration { return time.Since(q.Stats().BacklogAt) }
+		for _, takes := range []time.Duration{20 * time.Second, time.Hour} { // the latter is an outage: it has no answer
+			time.Sleep(2 * time.Minute)
+			e.takes.Store(int64(takes))
+			for e.reads.Store(0); e.reads.Load() == 0; {
+				time.Sleep(time.Second)
+			}
+			e.takes.Store(0)
+			time.Sleep(2 * time.Minute)
+			require.Less(t, age(), time.Minute, "after an answer of %v", takes)
+		}
+
+		e.takes.Store(int64(5 * time.Second))
+		time.Sleep(10 * time.Minute)
+		e.reads.Store(0)
+		time.Sleep(time.Hour)
+		require.InDelta(t, 14, e.reads.Load(), 1, "each takes 5 s, with a pause of 250 s")
+		e.takes.Store(int64(time.Hour))
+		time.Sleep(time.Hour)
+		e.takes.Store(0)
+		time.Sleep(7 * time.Minute)
+		require.Less(t, age(), 7*time.Minute, "after an outage of an hour")
 	})
 }

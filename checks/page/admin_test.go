@@ -340,6 +340,18 @@ func TestAdminUnreachable(t *testing.T) {
 	tb.until(`$("note").textContent.startsWith("The queue does not answer: the server cannot be reached.")`)
 }
 
+// One slow answer does not delay the next request. Two do.
+func TestAdminAfterASlowAnswer(t *testing.T) {
+	tb := newTab(t)
+	tb.open(serveAdmin(t, admin.NewHandler(newQueue(t, ""))).url())
+	pauses := eval[[]float64](tb, `(() => {
+		const p = new Poll(() => "", 2000, () => {}, () => {});
+		Poll.all.pop();
+		return [40e3, 5, 40e3, 30e3, 5].map((took) => p.pause(took));
+	})()`)
+	require.Equal(t, []float64{2000, 2000, 2000, 300e3, 2000}, pauses)
+}
+
 // What is paused and limited is shown, where jobs wait for it, too, and is lifted.
 func TestAdminFlow(t *testing.T) {
 	const evil = `<img src=x onerror="document.title='evil'">`

@@ -18,7 +18,8 @@
 // is open. With a load balancer in front, mount it where one process answers.
 //
 // An open page requests the [Summary] every two seconds and the lists every five. It
-// requests slow answers less often: each takes at most a tenth of the time.
+// requests answers that are slow twice in a row less often: each takes at most a tenth of
+// the time.
 //
 // # Who may do what
 //
@@ -39,7 +40,7 @@
 //	GET  list       [Listing]: ?state=waiting|running|dead|done|canceled &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=
 //	GET  why        [Reason]: why a job has not run, ?ref=, or a schedule has no occurrence, ?schedule=
-//	GET  await      [End]: how a job has ended, or after 5 s that it has not, ?ref=
+//	GET  await      [End]: how a job has ended, or after [AwaitFor] that it has not, ?ref=
 //	GET  summary    [Summary]: what cannot be read is empty, and says why
 //	GET  counts     [Counts]; it reads all of the store
 //	GET  schedules  a list of [Schedule]

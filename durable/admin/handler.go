@@ -269,11 +269,12 @@ func (h *handler) why(ctx context.Context, r *reading) (any, error) {
 	return reasonOf(reason), err
 }
 
-// awaitFor is how long a request waits for the end of a job: a proxy may close one that takes much longer.
-const awaitFor = 5 * time.Second
+// AwaitFor is how long GET await waits for the end of a job before it answers that the job has not ended. A client allows
+// that answer so much more time than others. It is short, since a proxy may close a request that takes much longer.
+const AwaitFor = 5 * time.Second
 
 func (h *handler) await(ctx context.Context, r *reading) (any, error) {
-	within, cancel := context.WithTimeout(ctx, awaitFor)
+	within, cancel := context.WithTimeout(ctx, AwaitFor)
 	defer cancel()
 	info, err := h.q.Await(within, durable.Ref(r.URL.Query().Get("ref")))
 	switch {

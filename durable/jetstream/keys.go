@@ -297,6 +297,9 @@ func (ks *keys) asideGroup(ctx context.Context, h *holder) (stream.Group, error)
 // came, if that has not ended, is the newest again. That job has left the key, so the key stays
 // free.
 func (ks *keys) leaveCanceled(ctx context.Context, r *driver.Record) (stream.Group, error) {
+	if r.Key == "" {
+		return nil, nil
+	}
 	m, err := ks.Last(ctx, ks.keySubject(r.Key))
 	k := parseKey(m)
 	if err != nil || k.ref != ks.refOf(r) {

@@ -1,11 +1,15 @@
 package jetstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -230,4 +234,56 @@ func TestReleaseTakesTheKeyAgain(t *testing.T) {
 		require.Equal(t, want, h.ref)
 		k.cancel(ref)
 	}
+}
+
+// Nobody reads the key of a job that has none. The forward of one that was moved and canceled goes, all the same.
+func TestTidyWithoutKey(t *testing.T) {
+	t.Parallel()
+	c := &observed{srv: newServer(t), text: []byte("TW_default_0.k.")}
+	p := connectPart(t, c)
+	now := p.Now().Truncate(time.Microsecond)
+	r := recordAt("job", now.Add(time.Minute), now)
+	require.NoError(t, p.insertOne(t.Context(), r))
+	a := address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: r.ID}
+	ok, err := p.changes.move(t.Context(), a, r.Due.Add(time.Minute))
+	require.NoError(t, err)
+	require.True(t, ok)
+	at, _, err := p.forwarded(t.Context(), a)
+	require.NoError(t, err)
+	ok, err = p.changes.cancel(t.Context(), a)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, p.changes.tidy(t.Context(), &r, at))
+	m, err := p.Last(t.Context(), p.forward(r.ID))
+	require.NoError(t, err)
+	require.NotZero(t, m.Seq)
+	require.Empty(t, m.Data, "a tombstone")
+	require.Zero(t, c.seen.Load(), "requests that name the key")
+	_, err = p.Last(t.Context(), p.keySubject(""))
+	require.NoError(t, err)
+	require.NotZero(t, c.seen.Load(), "it is seen if there is one")
+}
+
+// observed counts what a client sends that has a text.
+type observed struct {
+	srv  *server.Server
+	text []byte
+	seen atomic.Int64
+}
+
+func (o *observed) InProcessConn() (net.Conn, error) {
+	c, err := o.srv.InProcessConn()
+	return observedConn{c, o}, err
+}
+
+type observedConn struct {
+	net.Conn
+	of *observed
+}
+
+func (c observedConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, c.of.text) {
+		c.of.seen.Add(1)
+	}
+	return c.Conn.Write(b)
 }

@@ -68,8 +68,13 @@ func (c *changer) freeFor(ctx context.Context, ref driver.Ref) bool {
 	if err != nil {
 		return false
 	}
-	aside, err := query(ctx, c.db, pgx.RowTo[string], c.aside, []any{id}, hotBrief)
+	aside, err := query(ctx, c.db, pgx.RowTo[string], c.aside, asideArgs(id, "", c.now()), hotBrief)
 	return err == nil && len(aside) > 0
+}
+
+// asideArgs returns the arguments of aside.sql, with what is kept of the job that a worker ends by it.
+func asideArgs(id, worker string, now time.Time) []any {
+	return []any{id, jsonOf(&driver.Ending{State: driver.StateDone, Ended: now.UTC(), Worker: worker}, 1)}
 }
 
 // Delete removes a dead job.

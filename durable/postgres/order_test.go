@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,10 +15,16 @@ import (
 )
 
 // While the end of an older job was being stored, which takes the key again, a newer one was stored and has begun.
-// If that fails, too, the older one ends.
+// If that fails, too, the older one ends: with a Retain it is kept as done, with its error.
 func TestNewerMeetsOlderRetry(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	srv := server(t)
+	for _, job := range []durable.Job{{}, {Retain: time.Hour}, {Retain: time.Hour, RetainPayload: true}} {
+		newerMeetsOlderRetry(t, newStore(srv), job)
+	}
+}
+
+func newerMeetsOlderRetry(t *testing.T, s *store, job durable.Job) {
 	q, err := durable.Open(t.Context(), s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour }))
 	require.NoError(t, err)
 	t.Cleanup(func() { q.Close() })
@@ -27,14 +34,16 @@ func TestNewerMeetsOlderRetry(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
+	job.Kind, job.Key, job.FreeWhenBegun = "k", "k", true
 	var refs []durable.Ref
 	for _, value := range []string{"1", "2"} {
-		ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", FreeWhenBegun: true, Payload: []byte(value)})
+		job.Payload = []byte(value)
+		ref, err := q.Add(t.Context(), job)
 		require.NoError(t, err)
 		refs = append(refs, ref)
 		<-began
 	}
-	_, err = s.pool(t).Exec(t.Context(), `update `+s.schema+`.job set state = 0, key = given_key, holder = null, due = now() + interval '1 hour', version = version + 1
+	_, err = s.pool(t).Exec(t.Context(), `update `+s.schema+`.job set state = 0, key = given_key, holder = null, due = now() + interval '1 hour', version = version + 1, last_error = 'x'
 		where id = (select min(id) from `+s.schema+`.job)`)
 	require.NoError(t, err)
 	i, err := q.Lookup(t.Context(), "k")
@@ -45,11 +54,21 @@ func TestNewerMeetsOlderRetry(t *testing.T) {
 		i, err := q.Lookup(t.Context(), "k")
 		return err == nil && i.Ref == refs[1]
 	}, patience, 10*time.Millisecond)
-	_, err = q.Get(t.Context(), refs[0])
-	require.ErrorIs(t, err, durable.ErrNotFound)
 	ends["1"] <- nil // its lease is lost
 	stop()
 	require.NoError(t, <-done)
+	i, err = q.Get(t.Context(), refs[0])
+	if job.Retain == 0 {
+		require.ErrorIs(t, err, durable.ErrNotFound)
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, durable.Done, i.State)
+	require.Equal(t, map[bool]string{true: "1", false: ""}[job.RetainPayload], string(i.Job.Payload))
+	require.Equal(t, "k 1 x", fmt.Sprint(i.Job.Key, " ", i.Attempt, " ", i.LastError))
+	require.WithinRange(t, i.End, i.Job.At, time.Now().Add(time.Minute))
+	require.NotEmpty(t, i.Worker)
+	require.NoError(t, q.Delete(t.Context(), refs[0]))
 }
 
 // A job that has ended is remembered for as long as an older one of its key has not ended, and is removed then.

@@ -32,7 +32,8 @@ import (
 // make all claims and ends dearer. So it takes at most a thousandth of the time.
 
 // compareFactor is how many times as long as a comparison the pause after it is, at least; and urgentFactor
-// where there is something to be settled.
+// where there is something to be settled. The time is the shorter one of the last two comparisons: one that has waited
+// for a server, as while that starts again, delays nothing.
 const (
 	compareFactor = 1000
 	urgentFactor  = 10
@@ -40,16 +41,17 @@ const (
 
 // past is what a worker knows of the server's past.
 type past struct {
-	mu        sync.Mutex // guards all
-	beats     int        // heartbeats that were answered
-	seen      bool       // the next two are known
-	recovered *int64     // where the recovery ended with which the server has started
-	kept      int64      // up to where its log was kept
-	suspect   bool       // there was a recovery since the last comparison
-	wentBack  string     // an observation that is not reported yet
-	apart     bool       // a difference was reported, and no agreement since
-	apartAt   int        // beats at that time
-	from      time.Time  // of the next comparison
+	mu        sync.Mutex    // guards all
+	beats     int           // heartbeats that were answered
+	seen      bool          // the next two are known
+	recovered *int64        // where the recovery ended with which the server has started
+	kept      int64         // up to where its log was kept
+	suspect   bool          // there was a recovery since the last comparison
+	wentBack  string        // an observation that is not reported yet
+	apart     bool          // a difference was reported, and no agreement since
+	apartAt   int           // beats at that time
+	from      time.Time     // of the next comparison
+	took      time.Duration // of the last comparison
 
 	comparing atomic.Pointer[map[string]bool] // the jobs whose claims are being compared; nil: none
 }
@@ -141,11 +143,13 @@ func (p *past) compared(forgotten int, err error, beats int, lease, took time.Du
 	if err == nil && forgotten == 0 {
 		p.suspect = false
 	}
+	usual := min(took, p.took)
+	p.took = took
 	switch {
 	case err != nil || p.apart:
-		p.from = time.Now().Add(urgentFactor * took)
+		p.from = time.Now().Add(urgentFactor * usual)
 	default:
-		p.from = time.Now().Add(max(lease/3, compareFactor*took))
+		p.from = time.Now().Add(max(lease/3, compareFactor*usual))
 	}
 	if n.WentBack == "" && n.Forgotten == 0 && !n.Agreed {
 		return nil

@@ -522,7 +522,7 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	case len(outs) > 1:
 		return halves(outs, func(half []driver.Completion) []error { return w.finishAll(ctx, half) })
 	case isCode(err, uniqueViolation) && retakes(&outs[0]):
-		aside, failed := ask(ctx, w.db, pgx.RowTo[string], w.statements.aside, []any{handleOf(outs[0].Delivery).id}, hotBrief)
+		aside, failed := ask(ctx, w.db, pgx.RowTo[string], w.statements.aside, asideArgs(handleOf(outs[0].Delivery).id, w.c.Name, w.now()), hotBrief)
 		if failed != nil {
 			return []error{failed}
 		}

@@ -32,13 +32,14 @@ async function ask(what, command) {
 // reason says why ask has failed.
 const reason = (error) => (error instanceof Refused ? error.message : error.name === "TimeoutError" ? `there was no answer for ${patience / 1000}\u00a0s` : "the server cannot be reached");
 
-// Poll asks for something again and again. What took long is asked for less often, so that
-// to watch a queue takes at most a tenth of the time of what answers.
+// Poll asks for something again and again. What took long, twice in a row, is asked for less often, so
+// that to watch a queue takes at most a tenth of the time of what answers. One answer that comes late
+// delays nothing: it waited for a server that started again, maybe.
 class Poll {
   static all = [];
 
   constructor(what, every, show, failed) {
-    Object.assign(this, { what, every, show, failed, timer: 0, turn: 0, began: 0 });
+    Object.assign(this, { what, every, show, failed, timer: 0, turn: 0, began: 0, took: 0 });
     Poll.all.push(this);
   }
 
@@ -46,6 +47,13 @@ class Poll {
     clearTimeout(this.timer);
     this.turn++; // an answer that is on its way is not for now
     this.began = 0;
+  }
+
+  // pause returns when to ask again, after an answer that took so long.
+  pause(took) {
+    const usual = Math.min(took, this.took);
+    this.took = took;
+    return Math.max(this.every, 10 * usual);
   }
 
   async start() {
@@ -60,7 +68,7 @@ class Poll {
     }
     if (turn !== this.turn) return;
     this.began = 0;
-    this.timer = setTimeout(() => this.start(), Math.max(this.every, 10 * (performance.now() - began)));
+    this.timer = setTimeout(() => this.start(), this.pause(performance.now() - began));
     if (error) this.failed(error);
     else this.show(answer, began);
   }

@@ -242,7 +242,8 @@ func (e endedAs) Error() string { return "" } // it is printed already
 
 var endings = map[string]endedAs{"dead": 3, "canceled": 4, "unknown": 5}
 
-// await waits until a job has ended, and prints how.
+// await waits until a job has ended, and prints how. The timeout bounds each poll, and not the wait: a poll that finds
+// nothing lasts for admin.AwaitFor, which is not the time of a slow answer.
 func (t *tool) await(args []string) error {
 	f := newFlags("await", t.err)
 	if err := parse(f, args); err != nil {
@@ -251,9 +252,13 @@ func (t *tool) await(args []string) error {
 	if f.NArg() != 1 {
 		return wrong("await needs one Ref")
 	}
+	poll, to := *t.client, *t.target
+	if poll.target = &to; to.timeout > 0 {
+		to.timeout = max(to.timeout, to.timeout+admin.AwaitFor) // the sum may overflow
+	}
 	for {
 		var e admin.End
-		answer, err := t.get(t.ctx, "await", url.Values{"ref": {f.Arg(0)}}, &e)
+		answer, err := poll.get(t.ctx, "await", url.Values{"ref": {f.Arg(0)}}, &e)
 		switch {
 		case err != nil:
 			return err

@@ -13,7 +13,8 @@
 //
 // -queue NAME selects a queue other than the default; in PostgreSQL it names the schema.
 // -timeout DURATION bounds each answer, by default by a minute; 0 means no bound. A command
-// that needs several answers may take longer.
+// that needs several answers may take longer: await polls until the job has ended, with 5 s more
+// for each poll.
 //
 //	list [-state waiting|running|dead|done|canceled] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
 //	                  prints a line for each job, the longest due first
@@ -103,6 +104,7 @@ const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats U
   schedules | schedules pause|resume|run-now|delete NAME...
   migrate [-print] [-create]           brings the schema of -postgres to this version
   serve [-listen localhost:8470] [-write] [-host NAME]...   serves the page, and /metrics
+-timeout bounds each answer, and not the command: await waits for as long as the job takes
 -url:  [-header 'NAME: VALUE']...
 -nats: [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE] [-inbox-prefix PREFIX] [-partitions N]
 -postgres: -queue is the schema

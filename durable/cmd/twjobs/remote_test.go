@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +100,32 @@ func TestURL(t *testing.T) {
 	out, status = command(t, "-url", other.URL, "list")
 	require.Equal(t, 1, status)
 	require.Contains(t, out, "is it that of an admin handler?")
+}
+
+// The timeout bounds each poll of await beyond the time for which the handler waits, and never the wait for the job.
+func TestAwaitOutlastsTimeout(t *testing.T) {
+	t.Parallel()
+	var polls atomic.Int64
+	silent := make(chan bool)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("ref") == "silent" {
+			<-silent
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+		fmt.Fprint(w, map[bool]string{true: `{"state":"done"}`, false: "{}"}[polls.Add(1) == 3])
+	}))
+	defer srv.Close()
+	defer close(silent)
+	out, status := command(t, "-timeout", "50ms", "-url", srv.URL, "await", "a")
+	require.Zero(t, status, out)
+	require.EqualValues(t, 3, polls.Load())
+	polls.Store(2)
+	out, status = command(t, "-timeout", "2562047h47m16s", "-url", srv.URL, "await", "a") // the longest that a flag can have
+	require.Zero(t, status, out)
+	out, status = command(t, "-timeout", "50ms", "-url", srv.URL, "await", "silent")
+	require.Equal(t, 1, status)
+	require.Contains(t, out, "no answer within 5.05s")
 }
 
 // A limit, a pause and the end of a job that runs are the same on a store that no process has

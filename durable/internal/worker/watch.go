@@ -8,14 +8,18 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// idleFactor is how many times as long as a look at the backlog the pause after it is, at least.
-const idleFactor = 50
+// idleFactor is the pause after a reading of the backlog, in multiples of its time. It is no longer than
+// longestPause, so that the alert for an unknown backlog, of 15 minutes, waits for two readings.
+const (
+	idleFactor   = 50
+	longestPause = 5 * time.Minute
+)
 
-// watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
-// where that takes long.
+// watchBacklog reads the backlog until ctx ends: once a lease, and less often where that takes long. The pause goes by
+// the shorter of the last two readings: so one answer that comes late, as while a server starts again, delays nothing.
 func (c *Config) watchBacklog(ctx context.Context) {
 	defer c.Counters.Backlog.Store(nil)
-	for ctx.Err() == nil {
+	for before := time.Duration(0); ctx.Err() == nil; {
 		began := time.Now()
 		try, cancel := context.WithTimeout(ctx, max(c.Lease, time.Minute))
 		b, err := c.Engine.Backlog(try)
@@ -27,7 +31,9 @@ func (c *Config) watchBacklog(ctx context.Context) {
 			}
 			c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
 		}
-		sleep(ctx, max(c.Lease, idleFactor*time.Since(began)))
+		took := time.Since(began)
+		sleep(ctx, max(c.Lease, min(idleFactor*min(took, before), longestPause)))
+		before = took
 	}
 }
 

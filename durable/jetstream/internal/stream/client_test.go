@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -174,23 +176,14 @@ func TestLeaderWithoutAnswer(t *testing.T) {
 	require.ErrorIs(t, err, nats.ErrNoResponders)
 }
 
-// The server's account tells of a newer version, of settings that lose jobs, and of subjects, page by page.
+// The server's account tells of a newer version, and of settings that lose jobs.
 func TestInfo(t *testing.T) {
 	t.Parallel()
 	s, p := newStream(t, 1, nil)
-	page := func(total int, subjects string) answer {
-		return exactly(message(strings.Replace(string(described(1, 9, nil)(nil)[0].Data), `"state":{`, `"total":`+string(rune('0'+total))+`,"state":{"subjects":`+subjects+`,`, 1)))
-	}
-	p.says(info, page(3, `{"TW.a":1,"TW.b":2}`), page(3, `{"TW.c":3}`))
-	got, err := s.Info(t.Context(), "TW.*")
+	p.says(info, described(1, 9, nil))
+	_, err := s.Info(t.Context(), "")
 	require.NoError(t, err)
-	require.Equal(t, map[string]uint64{"TW.a": 1, "TW.b": 2, "TW.c": 3}, got.Subjects)
-	require.Contains(t, string(p.questions(info)[1].Data), `"offset":2`)
 	require.EqualValues(t, 4096, s.Bytes.Load())
-	p.says(info, page(3, `{"TW.b":1,"TW.d":2}`), page(4, `{"TW.b":1,"TW.d":2}`)) // two others came meanwhile, before each of these
-	got, err = s.Info(t.Context(), "TW.*")
-	require.NoError(t, err)
-	require.Len(t, got.Subjects, 2)
 
 	require.NoError(t, s.WrongSettings())
 	for name, value := range map[string]any{
@@ -213,6 +206,73 @@ func TestInfo(t *testing.T) {
 	p.says(info, described(2, 9, nil))
 	_, err = s.Info(t.Context(), "")
 	require.ErrorIs(t, err, driver.ErrVersion)
+}
+
+// Subjects come in pages of a sorted list, which changes between two pages. A subject that has been there all the time is
+// listed, whatever comes and goes before it.
+func TestInfoPages(t *testing.T) {
+	t.Parallel()
+	name := func(i int) string { return fmt.Sprintf("TW.%02d", i) }
+	for title, change := range map[string]func(there map[string]uint64, offset int){
+		"nothing changes": func(map[string]uint64, int) {},
+		"one goes":        func(there map[string]uint64, offset int) { delete(there, name(offset-1)) },
+		"all before the page go": func(there map[string]uint64, offset int) {
+			maps.DeleteFunc(there, func(s string, _ uint64) bool { return s < name(offset) })
+		},
+		"most go": func(there map[string]uint64, _ int) {
+			maps.DeleteFunc(there, func(s string, _ uint64) bool { return s < name(90) && !strings.HasSuffix(s, "5") })
+		},
+		"all go":    func(there map[string]uint64, _ int) { clear(there) },
+		"some come": func(there map[string]uint64, offset int) { there[name(offset/2)+".new"] = 1 },
+		"one by one": func(there map[string]uint64, _ int) {
+			delete(there, slices.Min(slices.Collect(maps.Keys(there))))
+		},
+	} {
+		for _, size := range []int{2, 10} {
+			t.Run(fmt.Sprint(title, ", pages of ", size), func(t *testing.T) {
+				t.Parallel()
+				s, p := newStream(t, 1, nil)
+				there := map[string]uint64{}
+				for i := range 99 {
+					there[name(i)] = uint64(i + 1)
+				}
+				stay, asked := maps.Clone(there), 0
+				p.says(info, func(m *nats.Msg) []*nats.Msg {
+					var question struct{ Offset int }
+					if err := json.Unmarshal(m.Data, &question); err != nil {
+						return nil
+					}
+					if asked++; 1 < asked && asked < 20 {
+						change(there, question.Offset)
+						maps.DeleteFunc(stay, func(s string, _ uint64) bool { return there[s] == 0 })
+					}
+					return pageOf(there, question.Offset, size)
+				})
+				got, err := s.Info(t.Context(), "TW.>")
+				require.NoError(t, err)
+				for subject, n := range stay {
+					require.Equal(t, n, got.Subjects[subject], subject)
+				}
+				if title == "nothing changes" && size == 10 {
+					require.LessOrEqual(t, asked, 99/8+1)
+				}
+			})
+		}
+	}
+}
+
+// pageOf is the server's account, with a page of the subjects that are there.
+func pageOf(there map[string]uint64, offset, size int) []*nats.Msg {
+	sorted, page := slices.Sorted(maps.Keys(there)), map[string]uint64{}
+	for _, subject := range sorted[min(offset, len(sorted)):min(offset+size, len(sorted))] {
+		page[subject] = there[subject]
+	}
+	subjects, err := json.Marshal(page)
+	if err != nil {
+		panic(err)
+	}
+	with := fmt.Sprintf(`"total":%d,"state":{"subjects":%s,`, len(sorted), subjects)
+	return []*nats.Msg{message(strings.Replace(string(described(1, 9, nil)(nil)[0].Data), `"state":{`, with, 1))}
 }
 
 // What is asked when the engine has ended has its error, and asks nobody.

@@ -93,50 +93,70 @@ func New(nc *Conn, d *Denials, api, name string, version int) *Stream {
 
 // Info asks the stream's leader. It returns ErrVersion if the stream has a newer version. With a
 // filter it also counts the messages of each subject, in as many requests as the server makes pages
-// of them: these are of different moments, so a subject that is new may be missing, and one that is
-// listed may be gone. An empty filter costs one request.
+// of them, of 100,000. These are of different moments: a subject that is new may be missing, and one
+// that is listed may be gone. One that has been there all the time is listed. An empty filter costs
+// one request.
+//
+// A page is a part of the sorted subjects, from an offset on. When subjects before the offset are
+// removed, the next ones move into the page that was read. So each page overlaps the one before by
+// an eighth. If so many were removed that a page begins after the last listed subject, the next
+// request begins at half the offset.
 func (s *Stream) Info(ctx context.Context, filter string) (Info, error) {
 	total := Info{Subjects: map[string]uint64{}}
-	for offset := 0; ; {
-		var answer struct {
-			natsjs.StreamInfo
-			Total   int `json:"total"` // subjects
-			Cluster struct {
-				Leader string `json:"leader"`
-				Since  string `json:"leader_since"`
-			} `json:"cluster"`
-			State struct {
-				state
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
-		}
-		request := map[string]any{}
-		if filter != "" {
-			request["subjects_filter"], request["offset"] = filter, offset
-		}
-		was := s.history.now()
-		if err := s.Ask(ctx, "STREAM.INFO."+s.Name, request, &answer); err != nil {
+	for offset, listed := 0, ""; ; { // all subjects up to listed are in total
+		page, count, err := s.infoFrom(ctx, filter, offset, &total)
+		if err != nil {
 			return total, err
 		}
-		s.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
-		s.noteLeader(answer.Cluster.Leader + " " + answer.Cluster.Since)
-		s.Bytes.Store(answer.State.Bytes)
-		_, refusal := VersionOf(answer.Config.Metadata[MetaVersion], s.Version)
-		wrong := CheckSettings(&answer.Config, s.Name, s.Conn.MaxPayload())
-		s.mu.Lock()
-		s.synced, s.refusal, s.settings = time.Now(), refusal, wrong
-		s.noteState(answer.State.state)
-		s.mu.Unlock()
-		if refusal != nil {
-			return total, refusal
+		if offset > 0 && (len(page) == 0 || slices.Min(slices.Collect(maps.Keys(page))) > listed) {
+			offset /= 2
+			continue
 		}
-		total.Now, total.Leader, total.Last = answer.TimeStamp, answer.Cluster.Leader, answer.State.LastSeq
-		maps.Copy(total.Subjects, answer.State.Subjects)
-		offset += len(answer.State.Subjects) // some may be known: others came before them meanwhile
-		if len(answer.State.Subjects) == 0 || offset >= answer.Total {
+		maps.Copy(total.Subjects, page)
+		if offset += len(page); offset >= count {
 			return total, nil
 		}
+		listed = max(listed, slices.Max(slices.Collect(maps.Keys(page))))
+		offset -= 1 + len(page)/8
 	}
+}
+
+// infoFrom is one request of Info: it returns the page of subjects from an offset on, and how many
+// subjects there are in all.
+func (s *Stream) infoFrom(ctx context.Context, filter string, offset int, total *Info) (page map[string]uint64, count int, err error) {
+	var answer struct {
+		natsjs.StreamInfo
+		Total   int `json:"total"` // subjects
+		Cluster struct {
+			Leader string `json:"leader"`
+			Since  string `json:"leader_since"`
+		} `json:"cluster"`
+		State struct {
+			state
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
+	request := map[string]any{}
+	if filter != "" {
+		request["subjects_filter"], request["offset"] = filter, offset
+	}
+	was := s.history.now()
+	if err := s.Ask(ctx, "STREAM.INFO."+s.Name, request, &answer); err != nil {
+		return nil, 0, err
+	}
+	s.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
+	s.noteLeader(answer.Cluster.Leader + " " + answer.Cluster.Since)
+	s.Bytes.Store(answer.State.Bytes)
+	_, refusal := VersionOf(answer.Config.Metadata[MetaVersion], s.Version)
+	wrong := CheckSettings(&answer.Config, s.Name, s.Conn.MaxPayload())
+	s.mu.Lock()
+	s.synced, s.refusal, s.settings = time.Now(), refusal, wrong
+	s.noteState(answer.State.state)
+	s.mu.Unlock()
+	if refusal == nil {
+		total.Now, total.Leader, total.Last = answer.TimeStamp, answer.Cluster.Leader, answer.State.LastSeq
+	}
+	return answer.State.Subjects, answer.Total, refusal
 }
 
 // state is what the server says of a stream as a whole. While it is the same, and the stream has not gone back, so are all

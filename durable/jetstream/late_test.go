@@ -140,47 +140,59 @@ func TestRepeatedJobRuns(t *testing.T) {
 // run again.
 func TestRemovalTakenBack(t *testing.T) {
 	t.Parallel()
+	for name, far := range map[string]bool{"near": false, "far": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			removalTakenBack(t, far)
+		})
+	}
+}
+
+// removalTakenBack removes the jobs of a near bucket, or of its far one, which is never marked: they were canceled.
+func removalTakenBack(t *testing.T, far bool) {
 	srv := newServer(t)
 	p := connectPart(t, srv)
 	now := p.Now()
 	first := p.nearOf(now)
-	add := func(name string, due time.Time) {
+	add := func(name string, due time.Time, subject string) {
 		for i := range 100 { // 100 KB each: more than a block of the file
 			r := recordAt(name+strconv.Itoa(i), due, now)
 			r.Payload = make([]byte, 100_000)
-			require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{p.inserts.insertion(&r)})[0])
+			require.NoError(t, p.Write(t.Context(), stream.Write{Subject: subject, Data: encode(&r, nil)}))
 		}
 	}
 	closing := p.start(first + 1)
-	add("a", now)
+	b := p.nearOf(closing)
+	subject, mark := p.queueSubject(b, "_"), p.nearMark(b)
+	if far {
+		subject, mark = p.farSubject(p.farOf(b)), p.farMark(p.farOf(b))
+	}
+	add("a", now, p.queueSubject(first, "_"))
 	half, err := p.Info(t.Context(), p.queueSubject(first, "*"))
 	require.NoError(t, err)
 	require.NoError(t, p.Purge(t.Context(), p.queueSubject(first, "*"), half.Last-50), "tombstones in the second block")
-	add("b", closing)
+	add("b", closing, subject)
 	require.NoError(t, p.Purge(t.Context(), p.queueSubject(first, "*"), 0))
-	b := p.nearOf(closing)
 	closeBucket(t, p, b)
-	require.NoError(t, p.Purge(t.Context(), p.queueSubject(b, "*"), 0))
+	require.NoError(t, p.Purge(t.Context(), subject, 0))
 	ok, err := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil).closer.forget(t.Context(), b)
 	require.NoError(t, err)
 	require.True(t, ok)
 	late := recordAt("late", closing, now)
-	w := p.records.recordWrite(&late, nil, b, now, false)
-	w.Last, w.Guard = nil, "" // as on several replicas
-	require.NoError(t, p.Write(t.Context(), w))
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: subject, Data: encode(&late, nil)}), "as on several replicas")
 
 	killed := t.TempDir()
 	require.NoError(t, os.CopyFS(killed, os.DirFS(srv.StoreDir())))
 	p = connectPart(t, serverOn(t, killed))
 	back := 0
-	for page, err := range p.Pages(t.Context(), p.queueSubject(b, "*"), 1, time.Time{}) {
+	for page, err := range p.Pages(t.Context(), subject, 1, time.Time{}) {
 		require.NoError(t, err)
 		for _, m := range page {
 			r, err := decode(m.Data)
 			require.NoError(t, err)
 			back++
 			hd := &handle{p: p.buckets, at: location{id: r.ID, bucket: b}, since: time.Now(), seq: m.Seq, record: &r}
-			there, err := p.reopened(t.Context(), hd, p.nearMark(b))
+			there, err := p.reopened(t.Context(), hd, mark)
 			require.NoError(t, err)
 			require.Equal(t, r.ID == "late", there, r.ID)
 		}

@@ -17,7 +17,7 @@ import (
 //  3. its jobs are removed, up to the last one that was acknowledged;
 //  4. it is empty: what was on its way when the mark was written has arrived by now,
 //     since the removal was behind it;
-//  5. the note e.<bucket> says up to which message of the stream it was empty;
+//  5. the note e.<bucket> says up to which message of the stream it and its far bucket were empty;
 //  6. the statuses are removed, up to that message.
 //
 // Any error ends it, and it begins anew with the next poll; the message p.<bucket>, which
@@ -266,7 +266,10 @@ func (c *closer) leave(ctx context.Context, b int64, of func(queue string) bool)
 //
 // It may be called any number of times, by any worker, until the message p is gone: that is
 // removed last. The note is written before the statuses go, so a job that comes back
-// without its status is known to be one that had been removed.
+// without its status is known to be one that had been removed, from either bucket. The far
+// bucket needs no note of its own, which it would not get if it is never marked, since all
+// of its jobs were canceled.
+// A job that comes to the far bucket after it was read is not in the note.
 func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
 	far, err := c.Info(ctx, c.farSubject(c.farOf(b)))
 	if err != nil || len(far.Subjects) > 0 {
@@ -279,10 +282,10 @@ func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
 	if is, err := c.isBackedUp(ctx); is || err != nil {
 		return false, err // it has read the jobs, maybe, and not the statuses
 	}
-	if err := c.noteEmpty(ctx, c.nearMark(b), near.Last); err != nil {
+	if err := c.noteEmpty(ctx, b, far.Last); err != nil {
 		return false, err
 	}
-	if err := c.Purge(ctx, c.subject("c."+itoa(b)+".>"), near.Last); err != nil {
+	if err := c.Purge(ctx, c.subject("c."+itoa(b)+".>"), far.Last); err != nil {
 		return false, err
 	}
 	return true, c.Purge(ctx, c.closingSubject(b), 0)

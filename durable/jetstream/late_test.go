@@ -201,37 +201,3 @@ func removalTakenBack(t *testing.T, far bool) {
 		t.Skip("this server removes for good")
 	}
 }
-
-// A far bucket that is closed has the note, too. A message that comes after that was not removed.
-func TestFarBucketIsNotedEmpty(t *testing.T) {
-	t.Parallel()
-	p := newPart(t)
-	now := p.Now()
-	due := now.Add(time.Hour)
-	h := p.farOf(p.nearOf(due))
-	store := func(id string) uint64 {
-		r := recordAt(id, due, now)
-		w := p.records.recordWrite(&r, nil, p.nearOf(due), now, false)
-		w.Subject, w.Last, w.Guard = p.farSubject(h), nil, "" // as on several replicas
-		message, err := p.WriteSeq(t.Context(), w)
-		require.NoError(t, err)
-		return message
-	}
-	before := store("before")
-	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute}), nil)
-	require.NoError(t, f.consumer(t.Context(), farConsumer(h), p.farSubject(h)))
-	_, err := p.Pull(farConsumer(h), stream.PullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
-		for _, m := range msgs {
-			require.NoError(t, m.AckSync())
-		}
-	})
-	require.NoError(t, err)
-	closed, err := f.mover.closeFar(t.Context(), h)
-	require.NoError(t, err)
-	require.True(t, closed)
-	for message, want := range map[uint64]bool{before: true, store("late"): false} {
-		removed, err := p.wasRemoved(t.Context(), message, p.farMark(h))
-		require.NoError(t, err)
-		require.Equal(t, want, removed)
-	}
-}

@@ -45,6 +45,9 @@ type closer struct {
 	readers *readers
 	closing int64              // the history.backs of what is known of the buckets that are being closed
 	swept   map[spot]time.Time // when endedNobodys has checked it
+	// Of the buckets that findStrays has found, those that are still to be closed.
+	strays   []int64
+	searched bool
 }
 
 // view is the result of a poll: how many messages each bucket has, and each queue of a near
@@ -86,7 +89,7 @@ func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 		}
 	}
 	past := c.pastOf(v)
-	if len(past) == 0 && !resume {
+	if len(past)+len(c.strays) == 0 && c.searched && !resume {
 		return nil
 	}
 	if is, err := c.isBackedUp(ctx); is || err != nil {
@@ -97,29 +100,63 @@ func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 			return err
 		}
 	}
+	if !c.searched {
+		if err := c.findStrays(ctx, v); err != nil {
+			return err
+		}
+	}
+	for ; len(c.strays) > 0; c.strays = c.strays[1:] {
+		if err := c.closeNear(ctx, c.strays[0], v.near[c.strays[0]]); err != nil {
+			return err
+		}
+	}
 	if !resume {
 		return nil
 	}
 	return c.resume(ctx)
 }
 
+// findStrays finds the past buckets that have statuses and no jobs: all of these were canceled or
+// moved in the far bucket. No poll shows such a bucket, and a worker reads it only if it lives at
+// the bucket's time. So each worker searches once, when it begins. It costs one request for each
+// page of statuses.
+func (c *closer) findStrays(ctx context.Context, v view) error {
+	info, err := c.Info(ctx, c.subject("c.>"))
+	if err != nil {
+		return err
+	}
+	strays := map[int64]bool{}
+	for subject := range info.Subjects {
+		at, ok := c.parseFate(subject)
+		if ok && len(v.near[at.bucket]) == 0 && c.isPast(v, at.bucket) {
+			strays[at.bucket] = true
+		}
+	}
+	c.searched, c.strays = true, sorted(strays)
+	return nil
+}
+
+// isPast reports whether the time of a near bucket is over. One whose far bucket still has jobs is
+// not past: they come to near buckets first.
+func (c *closer) isPast(v view, b int64) bool {
+	return v.now.After(c.closeAt(b)) && v.far[c.farOf(b)] == 0
+}
+
 // pastOf returns the near buckets that are to be closed, or of which what has ended is to be
 // removed, because other jobs wait there: their time is over, and this worker reads something
 // of them, or nobody does.
 //
-// A bucket that some reader of this worker is reading is left alone. One whose far bucket
-// still has jobs is not past: they come to near buckets first.
+// A bucket that some reader of this worker is reading is left alone.
 func (c *closer) pastOf(v view) []int64 {
 	fl, past := c.part.queues.fleet.Load(), map[int64]bool{}
-	isPast := func(b int64) bool { return v.now.After(c.closeAt(b)) && v.far[c.farOf(b)] == 0 }
 	for b, had := range v.near { // what nobody reads
-		if isPast(b) && !slices.ContainsFunc(slices.Collect(maps.Keys(had)), func(q string) bool { return !fl.isNobodys(q) }) {
+		if c.isPast(v, b) && !slices.ContainsFunc(slices.Collect(maps.Keys(had)), func(q string) bool { return !fl.isNobodys(q) }) {
 			past[b] = true
 		}
 	}
 	c.readers.mu.Lock()
 	for at := range c.readers.near {
-		if isPast(at.bucket) {
+		if c.isPast(v, at.bucket) {
 			past[at.bucket] = true
 		}
 	}

@@ -59,10 +59,10 @@ type version struct {
 
 func (v *version) empty() bool { return v.near == [copies]uint8{} }
 
-// has reports whether a copy is there that no note says was removed: one that is not acknowledged,
-// or any.
-func (v *version) has(any bool) bool {
-	is := func(at, gone uint8) bool { return gone != noted && (at == stored || any && at == acked) }
+// has reports whether a copy is there that no note says was removed. With acks acknowledged copies
+// count, too.
+func (v *version) has(acks bool) bool {
+	is := func(at, gone uint8) bool { return gone != noted && (at == stored || acks && at == acked) }
 	for c := range copies {
 		if is(v.far[c], v.farGone[c]) || is(v.near[c], v.nearGone[c]) {
 			return true

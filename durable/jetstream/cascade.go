@@ -252,7 +252,7 @@ func (mv *mover) replaced(ctx context.Context, at location) (uint64, bool, error
 // If the stream went back since the ack position was read, it is not purged up to there:
 // other jobs may have those sequences by now.
 //
-// It costs six requests on one replica, two of them commits. While the last jobs are under
+// It costs five requests on one replica, one of them a commit. While the last jobs are under
 // way it is tried every pollEvery, and such a try costs one.
 func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
 	backs := mv.Backs()
@@ -272,9 +272,6 @@ func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
 	}
 	info, err := mv.Info(ctx, mv.farSubject(h))
 	if err != nil || len(info.Subjects) > 0 {
-		return false, err
-	}
-	if err := mv.noteEmpty(ctx, mv.farMark(h), info.Last); err != nil {
 		return false, err
 	}
 	return true, mv.deleteConsumer(ctx, farConsumer(h))

@@ -17,7 +17,7 @@ import (
 //  3. its jobs are removed, up to the last one that was acknowledged;
 //  4. it is empty: what was on its way when the mark was written has arrived by now,
 //     since the removal was behind it;
-//  5. the note e.<bucket> says up to which message of the stream it was empty;
+//  5. the note e.<bucket> says up to which message of the stream it and its far bucket were empty;
 //  6. the statuses are removed, up to that message.
 //
 // Any error ends it, and it begins anew with the next poll; the message p.<bucket>, which
@@ -45,6 +45,9 @@ type closer struct {
 	readers *readers
 	closing int64              // the history.backs of what is known of the buckets that are being closed
 	swept   map[spot]time.Time // when endedNobodys has checked it
+	// Of the buckets that findStrays has found, those that are still to be closed.
+	strays   []int64
+	searched bool
 }
 
 // view is the result of a poll: how many messages each bucket has, and each queue of a near
@@ -86,7 +89,7 @@ func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 		}
 	}
 	past := c.pastOf(v)
-	if len(past) == 0 && !resume {
+	if len(past)+len(c.strays) == 0 && c.searched && !resume {
 		return nil
 	}
 	if is, err := c.isBackedUp(ctx); is || err != nil {
@@ -97,29 +100,63 @@ func (c *closer) closeOnce(ctx context.Context, v view, resume bool) error {
 			return err
 		}
 	}
+	if !c.searched {
+		if err := c.findStrays(ctx, v); err != nil {
+			return err
+		}
+	}
+	for ; len(c.strays) > 0; c.strays = c.strays[1:] {
+		if err := c.closeNear(ctx, c.strays[0], v.near[c.strays[0]]); err != nil {
+			return err
+		}
+	}
 	if !resume {
 		return nil
 	}
 	return c.resume(ctx)
 }
 
+// findStrays finds the past buckets that have statuses and no jobs: all of these were canceled or
+// moved in the far bucket. No poll shows such a bucket, and a worker reads it only if it lives at
+// the bucket's time. So each worker searches once, when it begins. It costs one request for each
+// page of statuses.
+func (c *closer) findStrays(ctx context.Context, v view) error {
+	info, err := c.Info(ctx, c.subject("c.>"))
+	if err != nil {
+		return err
+	}
+	strays := map[int64]bool{}
+	for subject := range info.Subjects {
+		at, ok := c.parseFate(subject)
+		if ok && len(v.near[at.bucket]) == 0 && c.isPast(v, at.bucket) {
+			strays[at.bucket] = true
+		}
+	}
+	c.searched, c.strays = true, sorted(strays)
+	return nil
+}
+
+// isPast reports whether the time of a near bucket is over. One whose far bucket still has jobs is
+// not past: they come to near buckets first.
+func (c *closer) isPast(v view, b int64) bool {
+	return v.now.After(c.closeAt(b)) && v.far[c.farOf(b)] == 0
+}
+
 // pastOf returns the near buckets that are to be closed, or whose ended jobs are to be removed,
 // because others wait there: their time has ended, and this worker reads something of them, or
 // nobody does.
 //
-// A bucket that some reader of this worker is reading is left alone. One whose far bucket
-// still has jobs is not past: they come to near buckets first.
+// A bucket that some reader of this worker is reading is left alone.
 func (c *closer) pastOf(v view) []int64 {
 	fl, past := c.part.queues.fleet.Load(), map[int64]bool{}
-	isPast := func(b int64) bool { return v.now.After(c.closeAt(b)) && v.far[c.farOf(b)] == 0 }
 	for b, had := range v.near { // what nobody reads
-		if isPast(b) && !slices.ContainsFunc(slices.Collect(maps.Keys(had)), func(q string) bool { return !fl.isNobodys(q) }) {
+		if c.isPast(v, b) && !slices.ContainsFunc(slices.Collect(maps.Keys(had)), func(q string) bool { return !fl.isNobodys(q) }) {
 			past[b] = true
 		}
 	}
 	c.readers.mu.Lock()
 	for at := range c.readers.near {
-		if isPast(at.bucket) {
+		if c.isPast(v, at.bucket) {
 			past[at.bucket] = true
 		}
 	}
@@ -266,7 +303,10 @@ func (c *closer) leave(ctx context.Context, b int64, of func(queue string) bool)
 //
 // It may be called any number of times, by any worker, until the message p is gone: that is
 // removed last. The note is written before the statuses go, so a job that comes back
-// without its status is known to be one that had been removed.
+// without its status is known to be one that had been removed, from either bucket. The far
+// bucket needs no note of its own, which it would not get if it is never marked, since all
+// of its jobs were canceled.
+// A job that comes to the far bucket after it was read is not in the note.
 func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
 	far, err := c.Info(ctx, c.farSubject(c.farOf(b)))
 	if err != nil || len(far.Subjects) > 0 {
@@ -279,10 +319,10 @@ func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
 	if is, err := c.isBackedUp(ctx); is || err != nil {
 		return false, err // it has read the jobs, maybe, and not the statuses
 	}
-	if err := c.noteEmpty(ctx, c.nearMark(b), near.Last); err != nil {
+	if err := c.noteEmpty(ctx, b, far.Last); err != nil {
 		return false, err
 	}
-	if err := c.Purge(ctx, c.subject("c."+itoa(b)+".>"), near.Last); err != nil {
+	if err := c.Purge(ctx, c.subject("c."+itoa(b)+".>"), far.Last); err != nil {
 		return false, err
 	}
 	return true, c.Purge(ctx, c.closingSubject(b), 0)

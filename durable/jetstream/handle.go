@@ -212,7 +212,7 @@ func (b *buckets) reopened(ctx context.Context, hd *handle, mark string) (bool, 
 	if err != nil {
 		return false, err
 	}
-	removed, err := b.wasRemoved(ctx, hd.seq, mark)
+	removed, err := b.wasRemoved(ctx, hd.seq, hd.at.bucket)
 	if err != nil {
 		return false, err
 	}

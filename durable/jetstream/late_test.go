@@ -140,86 +140,64 @@ func TestRepeatedJobRuns(t *testing.T) {
 // run again.
 func TestRemovalTakenBack(t *testing.T) {
 	t.Parallel()
+	for name, far := range map[string]bool{"near": false, "far": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			removalTakenBack(t, far)
+		})
+	}
+}
+
+// removalTakenBack removes the jobs of a near bucket, or of its far one, which is never marked: they were canceled.
+func removalTakenBack(t *testing.T, far bool) {
 	srv := newServer(t)
 	p := connectPart(t, srv)
 	now := p.Now()
 	first := p.nearOf(now)
-	add := func(name string, due time.Time) {
+	add := func(name string, due time.Time, subject string) {
 		for i := range 100 { // 100 KB each: more than a block of the file
 			r := recordAt(name+strconv.Itoa(i), due, now)
 			r.Payload = make([]byte, 100_000)
-			require.NoError(t, p.inserts.insertGroups(t.Context(), []*inserting{p.inserts.insertion(&r)})[0])
+			require.NoError(t, p.Write(t.Context(), stream.Write{Subject: subject, Data: encode(&r, nil)}))
 		}
 	}
 	closing := p.start(first + 1)
-	add("a", now)
+	b := p.nearOf(closing)
+	subject, mark := p.queueSubject(b, "_"), p.nearMark(b)
+	if far {
+		subject, mark = p.farSubject(p.farOf(b)), p.farMark(p.farOf(b))
+	}
+	add("a", now, p.queueSubject(first, "_"))
 	half, err := p.Info(t.Context(), p.queueSubject(first, "*"))
 	require.NoError(t, err)
 	require.NoError(t, p.Purge(t.Context(), p.queueSubject(first, "*"), half.Last-50), "tombstones in the second block")
-	add("b", closing)
+	add("b", closing, subject)
 	require.NoError(t, p.Purge(t.Context(), p.queueSubject(first, "*"), 0))
-	b := p.nearOf(closing)
 	closeBucket(t, p, b)
-	require.NoError(t, p.Purge(t.Context(), p.queueSubject(b, "*"), 0))
+	require.NoError(t, p.Purge(t.Context(), subject, 0))
 	ok, err := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil).closer.forget(t.Context(), b)
 	require.NoError(t, err)
 	require.True(t, ok)
 	late := recordAt("late", closing, now)
-	w := p.records.recordWrite(&late, nil, b, now, false)
-	w.Last, w.Guard = nil, "" // as on several replicas
-	require.NoError(t, p.Write(t.Context(), w))
+	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: subject, Data: encode(&late, nil)}), "as on several replicas")
 
 	killed := t.TempDir()
 	require.NoError(t, os.CopyFS(killed, os.DirFS(srv.StoreDir())))
 	p = connectPart(t, serverOn(t, killed))
 	back := 0
-	for page, err := range p.Pages(t.Context(), p.queueSubject(b, "*"), 1, time.Time{}) {
+	for page, err := range p.Pages(t.Context(), subject, 1, time.Time{}) {
 		require.NoError(t, err)
 		for _, m := range page {
 			r, err := decode(m.Data)
 			require.NoError(t, err)
 			back++
 			hd := &handle{p: p.buckets, at: location{id: r.ID, bucket: b}, since: time.Now(), seq: m.Seq, record: &r}
-			there, err := p.reopened(t.Context(), hd, p.nearMark(b))
+			there, err := p.reopened(t.Context(), hd, mark)
 			require.NoError(t, err)
 			require.Equal(t, r.ID == "late", there, r.ID)
 		}
 	}
 	if require.Positive(t, back); back == 1 {
 		t.Skip("this server removes for good")
-	}
-}
-
-// A far bucket that is closed has the note, too. A message that comes after that was not removed.
-func TestFarBucketIsNotedEmpty(t *testing.T) {
-	t.Parallel()
-	p := newPart(t)
-	now := p.Now()
-	due := now.Add(time.Hour)
-	h := p.farOf(p.nearOf(due))
-	store := func(id string) uint64 {
-		r := recordAt(id, due, now)
-		w := p.records.recordWrite(&r, nil, p.nearOf(due), now, false)
-		w.Subject, w.Last, w.Guard = p.farSubject(h), nil, "" // as on several replicas
-		message, err := p.WriteSeq(t.Context(), w)
-		require.NoError(t, err)
-		return message
-	}
-	before := store("before")
-	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{Name: "w", Lease: time.Minute}), nil)
-	require.NoError(t, f.consumer(t.Context(), farConsumer(h), p.farSubject(h)))
-	_, err := p.Pull(farConsumer(h), stream.PullRequest{Batch: 1, MaxBytes: readSize, Expires: time.Minute}, func(msgs []*nats.Msg) {
-		for _, m := range msgs {
-			require.NoError(t, m.AckSync())
-		}
-	})
-	require.NoError(t, err)
-	closed, err := f.mover.closeFar(t.Context(), h)
-	require.NoError(t, err)
-	require.True(t, closed)
-	for message, want := range map[uint64]bool{before: true, store("late"): false} {
-		removed, err := p.wasRemoved(t.Context(), message, p.farMark(h))
-		require.NoError(t, err)
-		require.Equal(t, want, removed)
 	}
 }

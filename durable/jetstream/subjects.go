@@ -22,7 +22,7 @@ import (
 //	x.<id>                        finisher, changes: a dead job
 //	s.<hash>                      schedules: a recurring job
 //	m.<near>, m.h<far>, t         closer, mover: the marks of closed buckets, and the watermark
-//	e.<near>, e.h<far>, p.<near>  the same, while a bucket is removed
+//	e.<near>, p.<near>            closer, while a bucket is removed
 //	w.<worker>                    heart: a heartbeat
 //	r                             flowControl: the limits and pauses, in partition 0
 //	l.<quota>.<number>            claimer, finisher, releases: a permit
@@ -45,10 +45,8 @@ func (s *subjects) backupSubject() string { return s.subject("b") }
 
 func (s *subjects) closingSubject(b int64) string { return s.subject("p." + itoa(b)) }
 
-// emptySubject is that of the note that a bucket was empty, by the subject of its mark.
-func (s *subjects) emptySubject(mark string) string {
-	return s.subject("e." + strings.TrimPrefix(mark, s.subject("m.")))
-}
+// emptySubject is that of the note that a near bucket and its far one were empty.
+func (s *subjects) emptySubject(b int64) string { return s.subject("e." + itoa(b)) }
 
 // queueSubject is that of a queue of a near bucket, or with * of all of them; see kinds.go.
 func (s *subjects) queueSubject(bucket int64, queue string) string {

@@ -123,16 +123,16 @@ func (b *buckets) openFor(due time.Time) int64 {
 	return max(b.nearOf(due), b.lowest().near+1)
 }
 
-// noteEmpty notes that a bucket was empty after its mark was written, and after which message of
-// the stream.
-func (b *buckets) noteEmpty(ctx context.Context, mark string, last uint64) error {
-	return b.Write(ctx, stream.Write{Subject: b.emptySubject(mark), Data: []byte(strconv.FormatUint(last, 10)), Rollup: true, TTL: markTTL})
+// noteEmpty notes that a near bucket was empty after its mark was written, and its far bucket, too,
+// and after which message of the stream.
+func (b *buckets) noteEmpty(ctx context.Context, bucket int64, last uint64) error {
+	return b.Write(ctx, stream.Write{Subject: b.emptySubject(bucket), Data: []byte(strconv.FormatUint(last, 10)), Rollup: true, TTL: markTTL})
 }
 
-// wasRemoved reports whether a message of a marked bucket had been removed, and is there only since
-// a server took that back.
-func (b *buckets) wasRemoved(ctx context.Context, message uint64, mark string) (bool, error) {
-	note, err := b.OfLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(mark)})
+// wasRemoved reports whether a message of a near bucket that is marked, or of its far bucket, had been
+// removed, and is there only since a server took that back.
+func (b *buckets) wasRemoved(ctx context.Context, message uint64, bucket int64) (bool, error) {
+	note, err := b.OfLeader(ctx, map[string]any{"last_by_subj": b.emptySubject(bucket)})
 	if err != nil || note.Seq == 0 {
 		return false, err
 	}

@@ -98,7 +98,7 @@ func (m *moves) moveLate(w int) {
 			m.do(&n, 0, "{w} writes that {j} waits, in order to move it", w, j, 0)
 		}
 	case lateAsk:
-		if c.copy < copies || m.faults.lateUnseen {
+		if c.copy < copies && (ver.farGone[c.copy] != noted || m.faults.movesRemoved) || m.faults.lateUnseen {
 			nc.phase = anew
 			m.do(&n, 0, "{w} finds {j} in the far bucket still", w, j, 0)
 			return
@@ -106,7 +106,9 @@ func (m *moves) moveLate(w int) {
 		if c.same {
 			n.write(j, v, none, 0)
 		}
-		n.workers[w].chore = chore{}
+		if *nc = (chore{}); c.copy < copies {
+			n.jobs[j].versions[v].far[c.copy] = acked
+		}
 		m.do(&n, 0, "{w} finds {j} gone from the far bucket", w, j, 0)
 	case anew:
 		m.storeAnew(w, j, v)
@@ -371,8 +373,15 @@ func (m *moves) closeNear(w int) {
 			m.do(&n, 0, "{w} sees that there is something in bucket {n}, or its far one", w, 0, int(b))
 			return
 		}
-		c.phase, c.upTo = purgeAll, n.fates(b)
+		if c.phase, c.upTo = noting, n.fates(b); n.left.kills == 0 || m.faults.noteless {
+			c.phase = purgeAll
+		}
+		n.note(b, removed, seenGone)
 		m.do(&n, 0, "{w} sees that bucket {n} is empty", w, 0, int(b))
+	case noting:
+		c.phase = purgeAll
+		n.note(b, seenGone, noted)
+		m.do(&n, 0, "{w} notes that bucket {n} was empty", w, 0, int(b))
 	case purgeAll:
 		bits := c.upTo
 		*c = chore{}
@@ -380,6 +389,20 @@ func (m *moves) closeNear(w int) {
 		n.closing &^= 1 << b
 		m.do(&n, 0, "{w} removes the statuses of bucket {n}", w, 0, int(b))
 	}
+}
+
+// note is what a closing learns, or writes, of the copies that were removed from a bucket and its far one.
+func (s *state) note(b, from, to uint8) {
+	s.each(b, func(_, _ int, v *version) {
+		for c := range copies {
+			if v.farGone[c] == from {
+				v.farGone[c] = to
+			}
+			if v.nearGone[c] == from {
+				v.nearGone[c] = to
+			}
+		}
+	})
 }
 
 // fates returns the bits of the statuses of a bucket.

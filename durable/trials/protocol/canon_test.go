@@ -41,7 +41,7 @@ func (s *state) forgotten(j int) bool {
 		return false
 	}
 	for v := range job.versions {
-		if ver := &job.versions[v]; ver.fate != none || !ver.empty() || ver.far != [copies]uint8{} {
+		if ver := &job.versions[v]; *ver != (version{bucket: ver.bucket, due: ver.due, holder: ver.holder, ended: ver.ended}) {
 			return false
 		}
 	}
@@ -90,7 +90,7 @@ func (s state) swapJobs() state {
 		switch {
 		case c.phase >= down && c.phase <= ackFar:
 			c.job = 1 - c.job
-		case c.phase == purgeAll:
+		case c.phase == noting, c.phase == purgeAll:
 			c.upTo = c.upTo>>versions | c.upTo&(1<<versions-1)<<versions
 		default:
 			const n = versions * copies

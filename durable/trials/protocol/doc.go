@@ -7,7 +7,8 @@
 // What may go wrong: a worker dies, or is frozen for longer than its lease, between any
 // two steps; the answer to a write is lost; the server's clock is set back, or leaps
 // forward, so that what has a TTL is gone; a consumer is lost, and hands out all once
-// more; a job waits in a worker for longer than anybody remembers.
+// more; a job waits in a worker for longer than anybody remembers; a server that is killed
+// takes the removal of a job back.
 //
 // The promise, in every state: an accepted job has ended, or a copy is there that
 // can be run, and if nothing more goes wrong it ends. A job that has ended does not begin; one that
@@ -36,6 +37,7 @@
 //	closeNear, askKind   close.go: pastOf, endedOf, closeNear, forget
 //	thinning             close.go: closeNear, purgeEnded
 //	haveEnded            close.go: endedNobodys
+//	noting, note         watermark.go: noteEmpty, wasRemoved
 //	resume               close.go: resume
 //	clock                (the server's clock, TTLs, consumers)
 //

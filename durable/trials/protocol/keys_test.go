@@ -24,6 +24,7 @@ import (
 // The steps, and their names in the engine:
 //
 //	call, store      keys.go: keyHolder, cancelGroup; keyed.go: plan, replace, isStored
+//	waits            find.go: forwardedBy, current (of a job that replace stores elsewhere)
 //	fill             keyed.go: fill (that of a job is its next version)
 //	signal, cancel   change.go: signal, moveIf, cancelAs
 //	work             claim.go: claim, readKeys, commitClaims, endSuperseded; keys.go: leaveAtBegin
@@ -44,6 +45,7 @@ type keyJob struct {
 	signal     uint8 // that is stored
 	told       uint8 // the signal that was answered true
 	due        bool
+	elsewhere  bool // it is stored in the bucket of its signal, and a forward leads there until it ends
 	ended      bool // it was replaced, or Cancel returned true
 }
 
@@ -102,7 +104,7 @@ var keyPromises = []string{
 	"", "what was replaced or canceled begins", "an attempt has not the signal that was answered true",
 	"an attempt has a signal that was answered false", "an Add is refused though its key is free",
 	"an older value is claimed after a newer one", "a job is superseded by an older one",
-	"a job that is due is replaced",
+	"a job that is due is replaced", "a job that has ended is taken to wait",
 }
 
 const (
@@ -128,6 +130,7 @@ type keyFaults struct {
 	byHolder      bool // a retry is superseded by whoever has the key, and by nobody else
 	takesBlind    bool // a takeover does not look for a newer job
 	retryWins     bool // a retry ends the newer job
+	firstBlank    bool // the bucket of a job that is stored in that of its signal gets no status
 }
 
 type keyMoves struct {
@@ -221,6 +224,14 @@ func (s *keyState) has() uint8 {
 	return s.holder
 }
 
+// waits reports whether a job seems to wait to a reader that has its Ref. The end of a job takes its
+// forward away, so one that was stored elsewhere is searched for where it would have been without
+// its signal; the commit that stores it writes there that it was moved.
+func (m *keyMoves) waits(s *keyState, j uint8) bool {
+	q := &s.jobs[j]
+	return q.status == wait || q.status == gone && q.elsewhere && m.f.firstBlank
+}
+
 // before returns the job after which the next one comes.
 func (s *keyState) before() uint8 {
 	if s.gaveUp {
@@ -246,6 +257,10 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 	n := s
 	my := of(&n)
 	switch {
+	case c.mine > 0 && c.mine != c.job && s.jobs[c.mine].status == gone && m.waits(&s, c.mine):
+		n.broken = 8
+		m.do(n, "%s does not find what it has stored", name)
+		return
 	case c.mine > 0 && !m.f.repeatsBlind:
 		my.end()
 		m.do(n, "%s finds what it has stored", name)
@@ -282,7 +297,7 @@ func (m *keyMoves) store(s keyState, of func(*keyState) *keyCall, name string) {
 	n.jobs[n.n] = keyJob{status: wait, value: my.was}
 	if old := s.jobs[c.job]; c.status == wait && old.signal != 0 {
 		heir := &n.jobs[n.n]
-		heir.signal, heir.told, heir.due = old.signal, old.told, true
+		heir.signal, heir.told, heir.due, heir.elsewhere = old.signal, old.told, true, true
 	}
 	n.setKey(n.n, s.before())
 	lost := n
@@ -367,6 +382,9 @@ func (m *keyMoves) cancel(s keyState, of func(*keyState) *keyCall, name string) 
 	n := s
 	my := of(&n)
 	switch {
+	case c.status == gone && m.waits(&s, c.job):
+		n.broken = 8
+		m.do(n, "%s cancels job %d, which has ended", name, c.job)
 	case c.job == 0 || c.status != wait:
 		my.end()
 		m.do(n, "%s returns false", name)
@@ -586,6 +604,8 @@ func TestKeys(t *testing.T) {
 		{adds: 1, otherAdds: 1, cancels: 1, free: true},
 		{adds: 1, otherAdds: 1, free: true, left: mishaps{fails: 2}},
 		{adds: 1, otherAdds: 1, cancels: 1, free: true, left: mishaps{fails: 1}},
+		{adds: 1, otherAdds: 1, signals: 1, cancels: 1, left: mishaps{fails: 1}},
+		{adds: 1, otherAdds: 1, signals: 1, left: mishaps{fails: 1, lost: 1}},
 	} {
 		if broken, path, n := exploreKeys(w, keyFaults{}); broken != "" {
 			t.Fatalf("%+v: %s:\n%s", w, broken, strings.Join(path, "\n"))
@@ -619,6 +639,8 @@ func TestKeysFindsWhatIsWrong(t *testing.T) {
 		{keyPromises[3], signals, keyFaults{lostIsFalse: true}},
 		{keyPromises[1], signals, keyFaults{cancelsBlind: true}},
 		{keyPromises[2], signals, keyFaults{takesSignal: true}},
+		{keyPromises[8], keyWorld{adds: 1, otherAdds: 1, signals: 1, cancels: 1, left: mishaps{fails: 1}}, keyFaults{firstBlank: true}},
+		{keyPromises[8], keyWorld{adds: 1, otherAdds: 1, signals: 1, left: mishaps{fails: 1, lost: 1}}, keyFaults{firstBlank: true}},
 	} {
 		broken, path, n := exploreKeys(c.world, c.faults)
 		if broken != c.promise {

@@ -64,6 +64,9 @@ type faults struct {
 	leavesEarly      bool // the message leaves the far bucket before the job is canceled
 	sweepsBlind      bool // what nobody runs is removed without a look at its statuses
 	guardsOld        bool // another attempt is refused if its old bucket is closed
+	noteless         bool // no note says that a bucket was empty
+	claimsRemoved    bool // a claim does not look whether its message had been removed
+	movesRemoved     bool // nor does moveLate
 }
 
 // fault is the kind of a move by which something goes wrong. What is promised to happen
@@ -113,6 +116,7 @@ func (m *moves) from(s *state) []step {
 		m.add(j)
 		m.call(j)
 		m.leaveFar(j)
+		m.kill(j)
 		for w := range workers {
 			m.work(w, j)
 			m.feed(w, j)
@@ -161,6 +165,37 @@ func (m *moves) clock() {
 	}
 }
 
+// kill is that a server is killed and takes the removal of one message back, and not that of statuses.
+func (m *moves) kill(j int) {
+	s := &m.s
+	if s.left.kills == 0 {
+		return
+	}
+	for v := range versions {
+		ver := &s.jobs[j].versions[v]
+		for c := range copies {
+			for _, far := range []bool{false, true} {
+				at, gone := ver.near[c], ver.nearGone[c]
+				if far {
+					at, gone = ver.far[c], ver.farGone[c]
+				}
+				if at != absent || gone == unremoved {
+					continue
+				}
+				n := *s
+				n.left.kills--
+				back := &n.jobs[j].versions[v]
+				if far {
+					back.far[c] = stored
+				} else {
+					back.near[c] = stored
+				}
+				m.do(&n, fault, "a server is killed, and has version {n} of {j} again", 0, j, v)
+			}
+		}
+	}
+}
+
 // check returns which promise a state breaks.
 func (s *state) check() string {
 	for j := range s.jobs {
@@ -169,7 +204,7 @@ func (s *state) check() string {
 		for v := range job.versions {
 			ver := &job.versions[v]
 			live = live || ver.live()
-			if ver.ended && !ver.fate.final() && (!ver.empty() || ver.far != [copies]uint8{}) {
+			if ver.ended && !ver.fate.final() && ver.has(true) {
 				return "a copy of what has ended has no status that says so"
 			}
 		}

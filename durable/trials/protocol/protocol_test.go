@@ -42,6 +42,9 @@ var worlds = []world{
 	{name: "two kinds, several replicas, and Cancel", due: 1, jobs: 2, users: 1, cancel: true, kinds: true, replicas: true, start: 1, left: budget{lost: 1}},
 	{name: "a kind that nobody runs, and Cancel", jobs: 2, users: 2, cancel: true, kinds: true, nobodys: true, due: 1, start: 1},
 	{name: "a kind that nobody runs, and Move", jobs: 2, users: 2, cancel: true, move: true, kinds: true, nobodys: true, due: 1, start: 1},
+	{name: "a removal is taken back", jobs: 1, users: 1, cancel: true, start: 1, left: budget{kills: 1}},
+	{name: "a removal is taken back, the far bucket", due: 2, jobs: 1, users: 1, cancel: true, start: 0, left: budget{kills: 1}},
+	{name: "a removal is taken back, attempts fail", due: 2, jobs: 1, again: true, start: 0, left: budget{kills: 1, crashes: 1}},
 	{name: "both close buckets", due: 2, jobs: 2, replicas: true, both: true, start: 0},
 }
 
@@ -128,6 +131,9 @@ var wrong = []struct {
 	{"an accepted job is lost", world{name: "one purge for all kinds of a bucket", jobs: 2, kinds: true, replicas: true, due: 1, start: 1, faults: faults{onePurge: true}}},
 	{"a copy of what has ended has no status that says so", world{name: "statuses of a kind go without a mark", jobs: 2, kinds: true, due: 2, both: true, start: 0, left: budget{crashes: 1}, faults: faults{thinsFates: true}}},
 	{"an accepted job is lost", world{name: "what nobody runs is removed unread", jobs: 2, users: 2, cancel: true, kinds: true, nobodys: true, due: 1, start: 1, faults: faults{sweepsBlind: true}}},
+	{"a copy of what has ended has no status that says so", world{name: "no note says that a bucket was empty", jobs: 1, start: 1, left: budget{kills: 1}, faults: faults{noteless: true}}},
+	{"what has ended begins", world{name: "a claim does not look whether its message had been removed", jobs: 1, start: 1, left: budget{kills: 1}, faults: faults{claimsRemoved: true}}},
+	{"what was canceled begins", world{name: "moveLate does not look whether its message had been removed", due: 2, jobs: 1, users: 1, cancel: true, start: 0, left: budget{kills: 1}, faults: faults{movesRemoved: true}}},
 	{"a failed attempt cannot be written down", world{name: "a retry needs its old bucket open", jobs: 2, again: true, replicas: true, start: 1, faults: faults{guardsOld: true}}},
 }
 

@@ -19,6 +19,14 @@ const (
 	acked
 )
 
+// How far it is that a copy was removed. A server that is killed may take a removal back as long as left.kills is not 0.
+const (
+	unremoved = iota
+	removed   // and the next copy in its place is another one
+	seenGone  // a closing has seen that its buckets are empty
+	noted     // and the note of the near bucket says so
+)
+
 // fate is what the status of a version says.
 type fate uint8
 
@@ -45,22 +53,26 @@ type version struct {
 	fate   fate
 	holder uint8 // of claimed: the number of a worker from 1, or died
 	ended  bool  // what is true, whether or not the status is there still
+
+	farGone, nearGone [copies]uint8
 }
 
 func (v *version) empty() bool { return v.near == [copies]uint8{} }
 
-// live reports whether a copy is there that may still be run.
-func (v *version) live() bool {
-	if v.fate.final() {
-		return false
-	}
+// has reports whether a copy is there that no note says was removed. With acks acknowledged copies
+// count, too.
+func (v *version) has(acks bool) bool {
+	is := func(at, gone uint8) bool { return gone != noted && (at == stored || acks && at == acked) }
 	for c := range copies {
-		if v.far[c] == stored || v.near[c] == stored {
+		if is(v.far[c], v.farGone[c]) || is(v.near[c], v.nearGone[c]) {
 			return true
 		}
 	}
 	return false
 }
+
+// live reports whether a copy is there that may still be run.
+func (v *version) live() bool { return !v.fate.final() && v.has(false) }
 
 // How far an Add is.
 const (
@@ -147,6 +159,7 @@ const (
 	markNear
 	purgeNear
 	asking   // is the bucket empty?
+	noting   // it was: the note is to say so
 	purgeAll // its statuses
 	thinning // what has ended of a kind is removed, since another's has not
 )
@@ -191,7 +204,7 @@ type state struct {
 
 // budget is how often each thing may still go wrong.
 type budget struct {
-	crashes, leases, lost, back, leaps, remade uint8
+	crashes, leases, lost, back, leaps, remade, kills uint8
 }
 
 func (s *state) marked(b uint8) bool { return s.marks&(1<<b) != 0 }
@@ -238,7 +251,7 @@ func (s *state) write(j, v int, f fate, holder uint8) {
 			t.same = false
 		}
 		switch c := &s.workers[w].chore; {
-		case c.phase == purgeAll:
+		case c.phase == noting, c.phase == purgeAll:
 			c.upTo &^= fateBit(j, v)
 		case c.moves(j, v):
 			c.same = false
@@ -271,9 +284,11 @@ func (s *state) remove(j, v, c int, far bool) {
 			ch.seen &^= copyBit(j, v, c)
 		}
 	}
+	at, gone := &ver.near, &ver.nearGone
 	if far {
-		ver.far[c] = absent
-	} else {
-		ver.near[c] = absent
+		at, gone = &ver.far, &ver.farGone
+	}
+	if at[c], gone[c] = absent, unremoved; s.left.kills > 0 {
+		gone[c] = removed
 	}
 }

@@ -21,13 +21,13 @@ func (m *moves) isFar(b uint8) bool {
 func put(s *state, j, v int, b, due uint8, far bool) bool {
 	ver := &s.jobs[j].versions[v]
 	ver.bucket, ver.due = b, due
-	at := &ver.near
+	at, gone := &ver.near, &ver.nearGone
 	if far {
-		at = &ver.far
+		at, gone = &ver.far, &ver.farGone
 	}
 	for c := range at {
 		if at[c] == absent {
-			at[c] = stored
+			at[c], gone[c] = stored, unremoved
 			return true
 		}
 	}

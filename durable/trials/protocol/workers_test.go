@@ -85,7 +85,7 @@ func (m *moves) work(w, j int) {
 			m.do(&n, 0, "{w} has claimed {j}, but its bucket was closed", w, j, 0)
 		}
 	case checking:
-		if t.copy < copies {
+		if t.copy < copies && (s.jobs[j].versions[t.version].nearGone[t.copy] != noted || m.faults.claimsRemoved) {
 			nt.phase = mine
 			m.do(&n, 0, "{w} finds the message of {j}: claimed", w, j, 0)
 			return
@@ -96,7 +96,7 @@ func (m *moves) work(w, j int) {
 		if t.same || m.faults.undoesBlind {
 			n.write(j, int(t.version), none, 0)
 		}
-		n.workers[w].tasks[j] = task{}
+		n.ack(w, j)
 		m.do(&n, 0, "{w} takes its claim of {j} back", w, j, 0)
 	case mine:
 		m.begin(w, j)

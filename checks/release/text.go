@@ -46,7 +46,7 @@ func (r *rehearsal) fromProxy(m goModule) string {
 	for _, got := range r.toGet(m) {
 		fmt.Fprintf(&b, "    go get %s@%s\n", got.path, r.version)
 	}
-	return b.String() + "\nSave a program as `main.go` there, and run `go mod tidy`, then `go run .`.\n"
+	return b.String() + "\nSave the program below as `main.go` there, and run `go mod tidy`, then `go run .`.\n"
 }
 
 // toGet returns the modules that a README says to get: its own, and each other one that has a package

@@ -53,28 +53,44 @@ type stripe[K comparable] struct {
 	tasks shrinking.Map[K, *keyedTask[K]]
 
 	// handedBack counts the tasks that the wheel's Stop has handed back and that are
-	// still in the map. Stop adds to it without mu, which it must not take.
+	// still in the map. Stop adds to it without mu, for which it must not wait.
 	handedBack atomic.Int64
 	_          [32]byte // one stripe to a cache line
 }
 
 // dropHandedBack is called before each look at a key. If the key's task was handed back,
 // it takes it out of the map. The tasks of other keys that were handed back stay in the
-// map, so that the cost is O(1). Once all tasks of the stripe were handed back, it
-// forgets them together. With a pass over the stripe here, the work on n keys that wait
-// in the executor's queue would be quadratic.
+// map, so that the cost is O(1). With a pass over the stripe here, the work on n keys that
+// wait in the executor's queue would be quadratic.
 func (s *stripe[K]) dropHandedBack(key K) {
-	n := s.handedBack.Load()
-	if n == 0 {
+	if s.handedBack.Load() == 0 || s.forget() {
 		return
 	}
-	if n == int64(s.tasks.Len()) { // so Stop can hand back no other
-		s.tasks.Clear()
-		s.handedBack.Store(0)
-	} else if t, ok := s.tasks.Get(key); ok {
+	if t, ok := s.tasks.Get(key); ok {
 		if _, handedBack := t.where(); handedBack {
 			s.Remove(key, true)
 		}
+	}
+}
+
+// forget forgets all tasks of the stripe together, once all of them were handed back, and
+// reports whether it did.
+func (s *stripe[K]) forget() bool {
+	if n := s.handedBack.Load(); n == 0 || n != int64(s.tasks.Len()) {
+		return false
+	}
+	s.tasks.Clear() // Stop can hand back no other
+	s.handedBack.Store(0)
+	return true
+}
+
+// handBack counts a task that Stop hands back. The caller holds the shard's lock, so it only
+// tries to lock mu. If somebody else has mu, the next call that locks it forgets the tasks.
+func (s *stripe[K]) handBack() {
+	s.handedBack.Add(1)
+	if s.mu.TryLock() {
+		s.forget()
+		s.mu.Unlock()
 	}
 }
 
@@ -84,6 +100,7 @@ func (s *stripe[K]) Remove(key K, handedBack bool) {
 	if handedBack {
 		s.handedBack.Add(-1)
 	}
+	s.forget()
 }
 
 // keyedTask is what a key is scheduled for. It belongs to its key as long as the stripe
@@ -331,9 +348,9 @@ func (t *keyedTask[K]) due() {
 	switch {
 	case t.entry.Canceled(): // by take, which sees to the rest
 	case t.entry.Stopped():
-		t.keyed.stripe(t.key).handedBack.Add(1)
 		t.entry.HandBack(t.deadline, t.f)
 		t.f = nil
+		t.keyed.stripe(t.key).handBack()
 	default:
 		t.entry.Execute(t)
 	}

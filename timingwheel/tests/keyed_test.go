@@ -258,6 +258,31 @@ func TestKeyedRetainsNothing(t *testing.T) {
 	runtime.KeepAlive(k)
 }
 
+// Once Stop has handed the functions back, a Keyed that nobody calls any more keeps nothing of its
+// keys; in a stripe of which one key waits in the executor's queue, once that has started.
+func TestKeyedForgetsAfterStop(t *testing.T) {
+	const keys = 50_000
+	var queue []func()
+	before := heapInUse()
+	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	k := timingwheel.NewKeyed[int](w)
+	for key := range keys {
+		k.Schedule(key, time.Hour, noop)
+	}
+	for key := range 32 {
+		k.Schedule(-1-key, 0, noop)
+	}
+	full := heapInUse() - before
+	require.Equal(t, 32, w.Drive(0))
+	require.Len(t, w.Stop(), keys)
+	for _, task := range queue {
+		task()
+	}
+	queue = nil
+	waitFor(t, func() bool { return heapInUse() < before+full/10 })
+	require.Zero(t, k.Len())
+}
+
 // The executor's queue does not keep a function that was canceled or replaced while it waited
 // there.
 func TestKeyedRetainsNothingInTheQueue(t *testing.T) {

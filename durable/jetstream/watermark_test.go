@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 

@@ -20,7 +20,7 @@ type counting struct {
 
 func (e *counting) Backlog(ctx context.Context) (driver.Backlog, error) { return e.backlog(ctx) }
 
-// The backlog is read once a lease, and less often where that takes long. A reading has a bound, and one that fails leaves
+// The backlog is read once a lease, and less often where two that follow one another take long. A reading has a bound, and one that fails leaves
 // what was read before. A kind that this process handles counts as handled. After the end nothing is known.
 func TestBacklogIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestBacklogIsWatched(t *testing.T) {
 		c.Handlers = map[string]attempt.Handler{"own": func(context.Context, *attempt.Attempt) error { return nil }}
 		var began []time.Time
 		var known []int64 // the number that was known when each reading began
-		takes := []time.Duration{0, 600 * time.Millisecond, time.Second, 100 * time.Hour, 0}
+		takes := []time.Duration{0, 600 * time.Millisecond, time.Second, 100 * time.Hour, 100 * time.Hour, 0}
 		c.Engine = &counting{backlog: func(try context.Context) (driver.Backlog, error) {
 			n := int64(len(began))
 			began, known = append(began, time.Now()), append(known, -1)
@@ -49,8 +49,9 @@ func TestBacklogIsWatched(t *testing.T) {
 			apart = append(apart, began[i+1].Sub(began[i]))
 		}
 		bound := max(c.Lease, time.Minute)
-		require.Equal(t, []time.Duration{c.Lease, takes[1] + c.Lease, (1 + idleFactor) * takes[2], (1 + idleFactor) * bound}, apart)
-		require.Equal(t, []int64{-1, 0, 1, 2, 2}, known)
+		require.Equal(t, []time.Duration{c.Lease, takes[1] + c.Lease, takes[2] + max(c.Lease, idleFactor*takes[1]),
+			bound + idleFactor*takes[2], bound + longestPause}, apart)
+		require.Equal(t, []int64{-1, 0, 1, 2, 2, 2}, known)
 		require.Nil(t, c.Counters.Backlog.Load())
 	})
 }

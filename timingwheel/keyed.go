@@ -25,6 +25,11 @@ import (
 // function waits in the executor's queue: they replace it, drop it or delay it. When the
 // function starts, the key disappears. The function may schedule the key again.
 //
+// A function that was replaced, dropped or delayed there is let go, but its place in the queue
+// stays taken until the executor comes to it. So a key that is due again and again while all
+// workers are busy can fill the queue of a pool.Pool. Under pool.Wait the next function
+// then waits on the wheel, where it is replaced in place.
+//
 // Long and short delays are on the same wheel. Replacing one by the other is one step
 // under one lock, so a key is never without its entry in between. A design that hands
 // tasks from a wheel with a coarse tick to one with a fine tick has such a gap.

@@ -24,9 +24,6 @@ type stress struct {
 
 	scheduled, fired, canceled, handedBack atomic.Int64
 
-	keyed *Keyed[int]
-	group atomic.Pointer[Group] // replaced when it is stopped
-
 	mu    sync.Mutex
 	tasks []*stressTask // some that others may cancel and reset
 }
@@ -58,23 +55,13 @@ func (s *stress) delay() time.Duration {
 func (s *stress) schedule() {
 	task, d := s.newTask(), s.delay()
 	task.arms.Add(1)
-	switch rand.IntN(6) {
-	case 0:
-		s.scheduleKey(task, d)
-		return
-	case 1:
-		task.mu.Lock()
-		task.timer = s.group.Load().AfterFunc(d, task.f)
-		accepted := task.timer.special().f != nil
-		task.mu.Unlock()
-		s.account(task, accepted)
-	case 2, 3:
+	if rand.IntN(2) == 0 {
 		task.mu.Lock() // until the fields are there for the task itself
 		task.timer = s.w.AfterFunc(d, task.f)
 		accepted := task.timer.lazy.F != nil
 		task.mu.Unlock()
 		s.account(task, accepted)
-	default:
+	} else {
 		task.due = s.w.engine().Clock().Now() + d
 		timeout, err := s.w.Schedule(d, task.f)
 		task.mu.Lock()
@@ -88,35 +75,6 @@ func (s *stress) schedule() {
 		s.tasks = append(s.tasks, task)
 	} else {
 		s.tasks[rand.IntN(len(s.tasks))] = task
-	}
-}
-
-// stressKeys are few, so that goroutines meet at them.
-const stressKeys = 8
-
-// scheduleKey schedules a task under a key. Nobody can tell which task it replaces.
-func (s *stress) scheduleKey(task *stressTask, d time.Duration) {
-	task.due = s.w.engine().Clock().Now() + d
-	replaced, err := s.keyed.Schedule(rand.IntN(stressKeys), d, task.f)
-	s.account(task, err == nil)
-	if replaced {
-		s.canceled.Add(1)
-	}
-}
-
-// useKey cancels a key, or pushes it back: by more than any other delay, so that no task runs before it is
-// due. Now and then it cancels all keys, or the functions of the group.
-func (s *stress) useKey() {
-	key := rand.IntN(stressKeys)
-	switch n := rand.IntN(100); {
-	case n == 0:
-		s.canceled.Add(int64(len(s.keyed.Drain())))
-	case n == 1:
-		s.canceled.Add(int64(s.group.Swap(NewGroup(s.w)).Stop()))
-	case n < 50:
-		s.keyed.Reset(key, 40*time.Millisecond)
-	case s.keyed.Cancel(key):
-		s.canceled.Add(1)
 	}
 }
 
@@ -256,8 +214,6 @@ func TestStress(t *testing.T) {
 			s := &stress{t: t, inline: run.inline}
 			goroutines := runtime.NumGoroutine()
 			s.w = New(WithTick(tick), WithWheelSize(size), WithShards(shards), WithExecutor(run.executor()), WithMaxPending(math.MaxInt), WithProfileRate(round%3))
-			s.keyed = NewKeyed[int](s.w)
-			s.group.Store(NewGroup(s.w))
 			s.storm(time.Duration(rand.Int64N(int64(200*time.Millisecond))), round%5 == 4)
 
 			accounted := func() int64 { return s.fired.Load() + s.canceled.Load() + s.handedBack.Load() }
@@ -270,8 +226,6 @@ func TestStress(t *testing.T) {
 			require.Zero(t, s.w.Len())
 			requireAccounts(t, s.w.Stats())
 			require.Zero(t, s.w.Stats().Running)
-			require.Zero(t, s.keyed.Len())
-			require.Zero(t, s.group.Load().Len())
 			s.w.verify(t)
 			t.Logf("scheduled %d = fired %d + canceled %d + handed back %d",
 				s.scheduled.Load(), s.fired.Load(), s.canceled.Load(), s.handedBack.Load())
@@ -291,11 +245,9 @@ func (s *stress) storm(d time.Duration, stopInside bool) {
 	for range 8 {
 		wg.Go(func() {
 			for !s.end.Load() {
-				switch n := rand.IntN(11); {
+				switch n := rand.IntN(10); {
 				case n < 5:
 					s.schedule()
-				case n == 10:
-					s.useKey()
 				case n < 7:
 					if task := s.some(); task != nil {
 						s.cancel(task)

@@ -57,8 +57,10 @@ func concurrency(t *testing.T, s Store) {
 // added, and holds no more than it has room for.
 func overdue(t *testing.T, s Store) {
 	n := envInt("ENGINETEST_OVERDUE", 1000)
-	const span = 12 * time.Second                                          // an engine may read the jobs of some seconds at one time
-	r := open(t, s.Open(t), durable.WithConcurrency(16)).handle(kind, nil) // so many goroutines may be late to note that they run
+	const span = 12 * time.Second // an engine may read the jobs of some seconds at one time
+
+	// A busy machine may let as many goroutines as this be late to note that they run.
+	r := open(t, s.Open(t), durable.WithConcurrency(16)).handle(kind, nil)
 	first := r.now()
 	jobs := times(n, durable.Job{Kind: kind, Payload: make([]byte, 100)})
 	for i, k := range rand.Perm(n) {

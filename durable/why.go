@@ -25,14 +25,14 @@ const (
 	CauseClock   Cause = "clock"       // It is due by this machine's clock, and not by the engine's.
 	CauseRetry   Cause = "retry"       // Its last attempt failed, and the next is not due.
 	CauseNotDue  Cause = "not due"     // It is due later.
-	CauseKey     Cause = "key"       // A newer job has its key, so that it ends when its turn comes.
-	CausePaused  Cause = "paused"    // A pause covers it.
-	CauseRate    Cause = "rate"      // A limit has no token for it.
-	CauseTurn    Cause = "turn"      // A limit is full, and other jobs of its lane come first.
-	CauseLimit   Cause = "limit"     // A limit is full, and it is the next of its lane.
-	CauseNoKind  Cause = "no worker" // No living worker has a handler for its kind.
-	CauseBusy    Cause = "busy"      // Each worker with a handler for its kind runs other jobs.
-	CauseSoon    Cause = "soon"      // Nothing that the store knows is in its way.
+	CauseKey     Cause = "key"         // A newer job has its key, so that it ends when its turn comes.
+	CausePaused  Cause = "paused"      // A pause covers it.
+	CauseRate    Cause = "rate"        // A limit has no token for it.
+	CauseTurn    Cause = "turn"        // A limit is full, and other jobs of its lane come first.
+	CauseLimit   Cause = "limit"       // A limit is full, and it is the next of its lane.
+	CauseNoKind  Cause = "no worker"   // No living worker has a handler for its kind.
+	CauseBusy    Cause = "busy"        // Each worker with a handler for its kind runs other jobs.
+	CauseSoon    Cause = "soon"        // Nothing that the store knows is in its way.
 
 	// The causes of WhySchedule, if no occurrence waits or runs.
 	CauseSchedulePaused   Cause = "schedule paused"   // PauseSchedule has paused it.

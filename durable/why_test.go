@@ -45,7 +45,7 @@ func TestWhyOfADeadWorker(t *testing.T) {
 		ended := time.Now().Add(-time.Second)
 		for until, text := range map[time.Time]string{
 			ended: ", and its lease has ended: " + ended.UTC().Format(time.RFC3339) + " (1s ago). The next",
-			{}:    ", and is there no more. The next",
+			{}:    ", and no longer exists. The next",
 		} {
 			e.until = until
 			why, err := q.Why(t.Context(), ref)

@@ -245,7 +245,11 @@ func TestFailoverToLaggingStandby(t *testing.T) {
 		c, err := pgx.ConnectConfig(t.Context(), second)
 		require.NoError(t, err)
 		defer c.Close(context.Background())
-		_, err = c.Exec(t.Context(), "select pg_promote()")
+		_, err = c.Exec(t.Context(), "select pg_promote(false)") // one that waits for the replay may be canceled by it
 		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			var recovers bool
+			return c.QueryRow(t.Context(), "select pg_is_in_recovery()").Scan(&recovers) == nil && !recovers
+		}, patience, 10*time.Millisecond)
 	}})
 }

@@ -215,15 +215,14 @@ func (q *DelayQueue[T]) setAlarm() {
 	}
 	now := q.clock.now() + q.forward // also if at is known to have come, for the panic
 	q.rings.Store(q)
-	switch d := max(at, now) - now; {
-	case d <= 0:
+	if d := max(at, now) - now; d > 0 {
+		q.startTimer(d)
+		q.timerfd.endPoll(d)
+	} else {
 		if q.timer != nil {
 			q.timer.Stop()
 		}
 		go q.onAlarm() // sooner than a timer, and cheaper
-	default:
-		q.startTimer(d)
-		q.timerfd.endPoll(d)
 	}
 	q.alarm = at
 }

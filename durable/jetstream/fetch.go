@@ -62,8 +62,8 @@ type fetcher struct {
 	rounds int    // under way
 }
 
-// newFetcher joins the parts of a Fetch. They share the consumers and the readers; the
-// mover also has the wait group, so that a cascade has ended before Fetch returns.
+// newFetcher joins the parts of a Fetch. They share the consumers and the readers. Cascades run
+// in the fetcher's wait group, too, so that they have ended before Fetch returns.
 func newFetcher(p *part, w *worker, give func([]*driver.Delivery)) *fetcher {
 	cs, rs := &consumers{p, w}, &readers{near: map[spot]*reader{}}
 	f := &fetcher{

@@ -103,6 +103,7 @@ func TestThresholdAwait(t *testing.T) {
 				if c.want == ErrExpired {
 					require.Equal(t, time.Minute, time.Since(start))
 				}
+				synctest.Wait() // done has told of the end, and may not have returned
 				require.Zero(t, th.verify(t))
 				require.Zero(t, w.Len())
 			})

@@ -193,7 +193,7 @@ func TestStress(t *testing.T) {
 	for name, how := range map[string]func(s *stress){
 		"close":    func(s *stress) { s.guarded(s.p.Close) },
 		"stop":     func(s *stress) { s.w.Stop() },
-		"both":     func(s *stress) { go s.guarded(s.p.Close); s.w.Stop() },
+		"both":     func(s *stress) { s.both() },
 		"shutdown": func(s *stress) { s.shutdown() },
 	} {
 		for _, wild := range []bool{false, true} {
@@ -206,6 +206,14 @@ func TestStress(t *testing.T) {
 		}
 	}
 	require.NotContains(t, seen, int64(0), "each outcome has been there")
+}
+
+// both returns when the Close has, too: until then it may have calls of done before it.
+func (s *stress) both() {
+	var closing sync.WaitGroup
+	closing.Go(func() { s.guarded(s.p.Close) })
+	s.w.Stop()
+	closing.Wait()
 }
 
 // shutdown gives up on what has an hour.

@@ -26,8 +26,7 @@ func TestWheelCannotBeStopped(t *testing.T) {
 	require.PanicsWithValue(t, sentence, func() { w.Shutdown(ended) })
 
 	time.AfterFunc(0, func() { done <- "at once" })
-	require.Equal(t, "at once", <-done)
-	require.Equal(t, "pending", <-done)
+	require.ElementsMatch(t, []string{"at once", "pending"}, []string{<-done, <-done}) // 20 ms may be over by now
 	require.False(t, pending.Reset(time.Millisecond))
 	require.Equal(t, "pending", <-done)
 	<-time.NewTimer(time.Millisecond).C

@@ -66,7 +66,11 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 			far, _ := w.Schedule(time.Hour, noop)
 			shard, locked := engine.Handle(far), make(chan struct{})
 			w.Schedule(0, func() {
-				w.Schedule(200*time.Millisecond, noop) // with 0, the driver could inherit a label
+				// With 0, the driver could inherit a label. With only one, it could have come and gone
+				// before the lock is held.
+				for n := range 50 {
+					w.Schedule(time.Duration(1+n)*200*time.Millisecond, noop)
+				}
 				shard.LockShard()
 				close(locked)
 			})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -196,6 +197,11 @@ func TestAllSurvivesRemoving(t *testing.T) {
 	require.Zero(t, a.Len())
 	require.Empty(t, contents(a, &b))
 	verify(t, a, &b)
+}
+
+// An entry takes at most 32 bytes, as the documentation says.
+func TestEntryIsSmall(t *testing.T) {
+	require.LessOrEqual(t, int(unsafe.Sizeof(entry{})), 32)
 }
 
 // A handle of a freed entry must name nothing, also when its place is used again

@@ -338,6 +338,34 @@ func TestThresholdModel(t *testing.T) {
 	require.Zero(t, w.Len())
 }
 
+// The tree of waiters stays shallow in whatever order they come, so that a rise past one of many
+// takes few steps.
+func TestThresholdIsShallow(t *testing.T) {
+	const waiters, most = 20_000, 80 // a random tree is about 40 deep, and a list 20,000
+	w := timingwheel.New()
+	defer w.Stop()
+	for name, value := range map[string]func(i int) int{
+		"rising":  func(i int) int { return 1 + i },
+		"falling": func(i int) int { return waiters - i },
+		"equal":   func(int) int { return 1 },
+	} {
+		th := NewThreshold[int](w)
+		for i := range waiters {
+			_, err := th.Park(value(i), time.Hour, nil)
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, depth(th.root), most, name)
+		th.Close()
+	}
+}
+
+func depth(w *waiter[int]) int {
+	if w == nil {
+		return 0
+	}
+	return 1 + max(depth(w.left), depth(w.right))
+}
+
 func TestThresholdStress(t *testing.T) {
 	for _, stop := range []bool{false, true} {
 		goroutines := runtime.NumGoroutine()

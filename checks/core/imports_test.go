@@ -2,6 +2,7 @@
 package core
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -100,6 +101,27 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 	for dir := range mayImport {
 		require.True(t, seen[dir], "%s is gone, and with it what this test checks", dir)
+	}
+}
+
+// Package bucket and the wheel are plain data: they have no lock, no clock and no goroutine.
+func TestPlainDataIsPlain(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "bucket", "*.go"))
+	require.NoError(t, err)
+	files = append(files, filepath.Join(root, "timingwheel", "internal", "engine", "wheel.go"))
+	files = slices.DeleteFunc(files, func(path string) bool { return strings.HasSuffix(path, "_test.go") })
+	require.Greater(t, len(files), 3)
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		require.NoError(t, err)
+		for _, spec := range file.Imports {
+			require.NotContains(t, []string{`"sync"`, `"sync/atomic"`, `"time"`, `"context"`}, spec.Path.Value, path)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			_, starts := n.(*ast.GoStmt)
+			require.False(t, starts, "%s starts a goroutine", path)
+			return true
+		})
 	}
 }
 

@@ -15,35 +15,48 @@ var (
 	row      = regexp.MustCompile(`(?m)^\| (.+?) \| (.+) \|$`)
 )
 
-// Each promise of a README has a row in PROMISES.md, and what a row names exists: a test, a
-// rule of enginetest, or a target of the Makefile.
+// Each promise of a README has a row in its chapter of PROMISES.md, and each name in that file
+// exists: a test, a rule of enginetest, or a target of the Makefile.
 func TestPromisesHaveTests(t *testing.T) {
 	table := read(t, "checks/PROMISES.md")
-	rows := map[string]string{}
-	for _, r := range row.FindAllStringSubmatch(table, -1) {
-		rows[r[1]] = r[2]
-	}
 	n := 0
-	for readme, heading := range map[string]string{"README.md": "## Promises\n", "durable/README.md": "## What it promises\n"} {
-		_, text, found := strings.Cut(read(t, readme), heading)
-		require.True(t, found, "%s has no %q", readme, heading)
-		text, _, _ = strings.Cut(text, "\n## ")
-		for _, p := range promised.FindAllStringSubmatch(text, -1) {
+	for _, of := range []struct{ readme, heading, chapter string }{
+		{"README.md", "## Promises\n", "## The wheel\n"},
+		{"durable/README.md", "## What it promises\n", "## Durable jobs\n"},
+	} {
+		rows := map[string]bool{} // of this chapter: others have promises of the same name
+		for _, r := range row.FindAllStringSubmatch(below(t, table, of.chapter), -1) {
+			rows[r[1]] = true
+		}
+		for _, p := range promised.FindAllStringSubmatch(below(t, read(t, of.readme), of.heading), -1) {
 			n++
-			require.NotEmpty(t, rows[p[1]], "checks/PROMISES.md has no row for %q of %s", p[1], readme)
+			require.True(t, rows[p[1]], "checks/PROMISES.md has no row for %q of %s", p[1], of.readme)
 		}
 	}
 	require.GreaterOrEqual(t, n, 17, "promises are found")
-	for promise, tests := range rows {
-		if promise == "---" || tests == "fails without it" {
+	for _, r := range row.FindAllStringSubmatch(table, -1) {
+		if r[1] == "---" || r[2] == "fails without it" {
 			continue
 		}
-		found := named.FindAllStringSubmatch(tests, -1)
-		require.NotEmpty(t, found, promise)
+		found := named.FindAllStringSubmatch(r[2], -1)
+		require.NotEmpty(t, found, r[1])
 		for _, name := range found {
-			require.True(t, exists(t, name[1]), "%s: there is no %s", promise, name[1])
+			require.True(t, exists(t, name[1]), "%s: there is no %s", r[1], name[1])
 		}
 	}
+	for _, name := range named.FindAllStringSubmatch(table, -1) { // those of the text, too
+		if strings.Contains(name[1], ".Test") {
+			require.True(t, exists(t, name[1]), "there is no %s", name[1])
+		}
+	}
+}
+
+// below returns the text between a heading and the next one.
+func below(t *testing.T, text, heading string) string {
+	_, text, found := strings.Cut(text, heading)
+	require.True(t, found, "there is no %q", heading)
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
 }
 
 func exists(t *testing.T, name string) bool {

@@ -225,6 +225,24 @@ func TestInterval(t *testing.T) {
 	}
 }
 
+// The lead grows at once with a slow claim, within its bounds, and shrinks slowly.
+func TestLeadAdapts(t *testing.T) {
+	times := &timing{lead: MinLead}
+	for _, c := range []struct{ took, want time.Duration }{
+		{time.Millisecond, MinLead},
+		{50 * time.Millisecond, 200 * time.Millisecond},
+		{time.Millisecond, 198 * time.Millisecond},
+		{time.Hour, MaxLead},
+	} {
+		times.adapt(c.took)
+		require.Equal(t, c.want, times.lead)
+	}
+	for range 1000 {
+		times.adapt(0)
+	}
+	require.Equal(t, MinLead, times.lead)
+}
+
 // Jobs that are due one after the other are claimed together, each of them between the
 // whole lead and half of it ahead.
 func TestJobsAreClaimedInRounds(t *testing.T) {

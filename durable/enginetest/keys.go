@@ -314,8 +314,16 @@ func signal(t *testing.T, s Store) {
 func expiredHolder(t *testing.T, s Store) {
 	r := open(t, s.Open(t), backoff(0))
 	expired := func(j durable.Job) durable.Ref {
-		j.Kind, j.Key, j.Signals, j.Expires = kind, "k", true, r.now().Add(100*time.Millisecond)
-		return r.add(j)[0]
+		j.Kind, j.Key, j.Signals = kind, "k", true
+		for {
+			j.Expires = r.now().Add(100 * time.Millisecond)
+			ref, err := r.Add(within(t), j)
+			if errors.Is(err, durable.ErrInvalid) { // it has expired before Add was called
+				continue
+			}
+			r.ok(err)
+			return ref
+		}
 	}
 	var dead []durable.Ref
 	for _, on := range []durable.OnKey{durable.Refuse, durable.Replace, durable.Later, durable.Keep} {

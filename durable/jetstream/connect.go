@@ -49,6 +49,9 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
 		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
 	}
+	if err := awaitServer(ctx, nc); err != nil {
+		return nil, fmt.Errorf("jetstream: Connect: %w", err)
+	}
 	if n := nc.MaxPayload(); n < stream.LeastMaxPayload {
 		return nil, fmt.Errorf("jetstream: Connect: the server's max_payload is %d, less than %d", n, stream.LeastMaxPayload)
 	}
@@ -62,6 +65,17 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 		return nil, fmt.Errorf("jetstream: Connect: %w", err)
 	}
 	return newEngine(c.Queue, parts, cancel), nil
+}
+
+// awaitServer waits for the first server of a connection that is made with nats.RetryOnFailedConnect. Until it
+// has greeted, its version is not known, and its max_payload is 0.
+func awaitServer(ctx context.Context, nc *nats.Conn) error {
+	return patiently(ctx, func(context.Context) error {
+		if nc.MaxPayload() == 0 && !nc.IsClosed() {
+			return nats.ErrDisconnected
+		}
+		return nil
+	})
 }
 
 // newConfig returns the options of a call, with the defaults. It panics on nil, before

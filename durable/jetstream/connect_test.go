@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/testservers/ports"
 )
 
 // Several Connects at once on servers of which two are not there yet, and which then elect
@@ -135,6 +138,37 @@ func TestConnectCompares(t *testing.T) {
 	require.NoError(t, connect(jetstream.WithMaxBytes(10<<20)), "it has stayed")
 	require.NoError(t, connect(jetstream.Own(), jetstream.WithMaxBytes(20<<20)))
 	require.NoError(t, connect(jetstream.WithMaxBytes(20<<20)), "it was changed")
+}
+
+// Connect waits for the first server of a connection that is made in the background.
+func TestConnectBeforeTheServer(t *testing.T) {
+	t.Parallel()
+	reserved, err := ports.Reserve(1)
+	require.NoError(t, err)
+	t.Cleanup(reserved.Release)
+	nc, err := nats.Connect(fmt.Sprint("nats://127.0.0.1:", reserved.Ports[0]), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
+		nats.ReconnectWait(10*time.Millisecond), nats.Timeout(time.Minute))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = jetstream.Connect(short, nc)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ctx, done := within(t), make(chan error, 1)
+	go func() {
+		e, err := jetstream.Connect(ctx, nc)
+		if err == nil {
+			err = e.Close()
+		}
+		done <- err
+	}()
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "late", Host: "127.0.0.1", Port: reserved.Ports[0], NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
+	})
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	require.NoError(t, <-done)
 }
 
 // A connection that will give up is refused.

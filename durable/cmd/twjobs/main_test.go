@@ -204,13 +204,14 @@ func TestMakesNothing(t *testing.T) {
 func serve(t *testing.T) (string, *nats.Conn) {
 	srv, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), Username: "u", Password: "p4ss",
+		AuthTimeout: 60, // seconds; the default of 2 is too short for a busy machine
 	})
 	require.NoError(t, err)
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
 	require.True(t, srv.ReadyForConnections(patience))
 	address := "nats://u:p4ss@" + srv.Addr().String()
-	nc, err := nats.Connect(address, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(address, nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return address, nc

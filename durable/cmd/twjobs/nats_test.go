@@ -30,12 +30,13 @@ import (
 // and the job's Ref.
 func secured(t *testing.T, opts *server.Options, as ...nats.Option) (address, ref string) {
 	opts.Host, opts.Port, opts.NoSigs, opts.NoLog, opts.JetStream, opts.StoreDir = "127.0.0.1", -1, true, true, true, t.TempDir()
+	opts.AuthTimeout = 60 // seconds; the default of 2 is too short for a busy machine
 	srv, err := server.NewServer(opts)
 	require.NoError(t, err)
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
 	require.True(t, srv.ReadyForConnections(patience))
-	nc, err := nats.Connect(srv.ClientURL(), append(as, nats.MaxReconnects(-1))...)
+	nc, err := nats.Connect(srv.ClientURL(), append(as, nats.MaxReconnects(-1), nats.Timeout(time.Minute))...)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	e, err := jetstream.Connect(within(t), nc)

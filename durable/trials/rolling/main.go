@@ -86,7 +86,8 @@ func run(store, jobs, payload string, write func(rune, durable.Ref)) error {
 // open opens the queue of a store, by its address. It names no type that only today's packages have.
 func open(ctx context.Context, store string) (*durable.Queue, error) {
 	if strings.HasPrefix(store, "nats:") {
-		nc, err := nats.Connect(store, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true))
+		// By default the server has two seconds to greet, and a busy machine may need more.
+		nc, err := nats.Connect(store, nats.MaxReconnects(-1), nats.Timeout(time.Minute))
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -35,7 +36,7 @@ func TestServerTooOld(t *testing.T) {
 	for version, old := range map[string]bool{
 		"2.10.27": true, "2.11.17": true, "2.12.6": true, "1.99.99": true, "2.12.7-RC.1": false, "2.12.7": false, "2.13.0": false, "3.0.0": false, "dev": false, "2.x.1": false,
 	} {
-		nc, err := nats.Connect("", nats.InProcessServer(oldServer(version)))
+		nc, err := nats.Connect("", nats.InProcessServer(oldServer(version)), nats.Timeout(time.Minute))
 		require.NoError(t, err)
 		defer nc.Close()
 		err = CheckServer(nc, LeastServer)

@@ -59,6 +59,9 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 // that it has restored in part. Streams of other partitions may remain: delete them.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := newConfig("Restore", nc, opts)
+	if err := awaitServer(ctx, nc); err != nil {
+		return fmt.Errorf("jetstream: Restore: %w", err)
+	}
 	if err := stream.CheckServer(nc, stream.LeastRestore); err != nil && c.Domain == "" {
 		return fmt.Errorf("jetstream: Restore: %w", err)
 	}

@@ -255,7 +255,7 @@ func (a *admission) makeRoom(ctx context.Context) bool {
 	a.reserve.tried, a.reserve.pause = time.Now(), time.Second
 	a.mu.Unlock()
 	if is {
-		if err := a.Purge(ctx, a.reserveFlag(), 0); err != nil {
+		if err := a.PurgeAll(ctx, a.reserveFlag()); err != nil {
 			a.mayNotPurge.Store(stream.IsDenial(err))
 			return false
 		}
@@ -316,10 +316,10 @@ func (a *admission) keepReserve(ctx context.Context) {
 		size = int(min(int64(size), most/20/reservePiece))
 	} else {
 		size = a.storePieces(ctx, size*reserveShare, size) / reserveShare
-		_ = a.Purge(ctx, a.reservePieces(), 0)
+		_ = a.PurgeAll(ctx, a.reservePieces())
 	}
 	if a.storePieces(ctx, size, size) < size || size == 0 {
-		_ = a.Purge(ctx, a.subject("v.*"), 0)
+		_ = a.PurgeAll(ctx, a.subject("v.*"))
 	}
 	_, _ = a.readReserve(ctx)
 }

@@ -98,11 +98,12 @@ const purgeEvery = 20
 // purgeMoved removes jobs up to the ack position. There may be jobs behind it that were
 // moved, too: those go with the next one, or with the bucket.
 func (mv *mover) purgeMoved(ctx context.Context, h int64) error {
+	backs := mv.Backs()
 	upTo, _, err := mv.ended(ctx, farConsumer(h))
 	if err != nil || upTo == 0 {
 		return err
 	}
-	return mv.Purge(ctx, mv.farSubject(h), upTo)
+	return mv.Purge(ctx, backs, mv.farSubject(h), upTo)
 }
 
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
@@ -211,7 +212,7 @@ func (mv *mover) moveLate(ctx context.Context, hd *handle, r *driver.Record) err
 			if s.fate == claimed {
 				return nil
 			}
-			err := mv.Purge(ctx, mv.statusSubject(hd.at), s.seq)
+			err := mv.Purge(ctx, hd.backs, mv.statusSubject(hd.at), s.seq)
 			if err == nil {
 				hd.ack() // a late copy is there still
 			}
@@ -264,10 +265,10 @@ func (mv *mover) closeFar(ctx context.Context, h int64) (bool, error) {
 		return true, nil // another worker was faster
 	}
 	ok, err = mv.markClosed(ctx, mv.farMark(h), func(fl *watermark) { fl.far = max(fl.far, h) })
-	if err != nil || !ok || mv.Backs() != backs {
+	if err != nil || !ok {
 		return false, err
 	}
-	if err := mv.Purge(ctx, mv.farSubject(h), upTo); err != nil {
+	if err := mv.Purge(ctx, backs, mv.farSubject(h), upTo); err != nil {
 		return false, err
 	}
 	info, err := mv.Info(ctx, mv.farSubject(h))

@@ -103,6 +103,7 @@ func (c *changes) cancelKept(ctx context.Context, h *holder, r *driver.Record, m
 // An error here is ErrUncertain, and cancel is not tried again: the status may have ended
 // the job, and another try would find it ended and say false.
 func (c *changes) confirmCancel(ctx context.Context, a address, at location, forward, written uint64) (bool, error) {
+	backs := c.Backs()
 	mark, err := c.LastSince(ctx, stream.Witness{Subject: c.statusSubject(at), Seq: written}, c.nearMark(at.bucket), true)
 	open := false
 	if err == nil {
@@ -116,7 +117,7 @@ func (c *changes) confirmCancel(ctx context.Context, a address, at location, for
 	case mark.Seq > written:
 		return false, fmt.Errorf("%w: the bucket was closed meanwhile", driver.ErrUncertain)
 	}
-	return false, c.Purge(ctx, c.statusSubject(at), written)
+	return false, c.Purge(ctx, backs, c.statusSubject(at), written)
 }
 
 // leaveFar removes the message of a canceled job from its far bucket. Else its payload
@@ -130,9 +131,10 @@ func (c *changes) leaveFar(ctx context.Context, h *holder) {
 	if !c.Now().Before(c.cascadeAt(far)) {
 		return
 	}
+	backs := c.Backs()
 	r, m, err := c.findIn(ctx, h.job, h.at, h.forward, c.farSubject(far))
 	if err == nil && c.tidy(ctx, &r, h.at) == nil { // nobody is handed the job any more, and would do it then
-		c.Remove(ctx, m)
+		c.Remove(ctx, backs, m)
 	}
 }
 
@@ -197,6 +199,7 @@ func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder,
 		if !h.alive || h.s.fate == claimed {
 			return c.ifStands(ctx, c.readingOf(&h), nil)
 		}
+		backs := c.Backs()
 		r, m, err := c.findHeld(ctx, &h)
 		if errors.Is(err, driver.ErrNotFound) {
 			if missed++; missed <= 5 {
@@ -214,7 +217,7 @@ func (c *changes) moveIf(ctx context.Context, to time.Time, read func() (holder,
 			return false, err
 		}
 		if ok = true; m.Subject == c.farSubject(c.farOf(h.at.bucket)) {
-			c.Remove(ctx, m) // as in leaveFar
+			c.Remove(ctx, backs, m) // as in leaveFar
 		}
 		return true, nil
 	})
@@ -324,6 +327,7 @@ func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, 
 // is compared with the sequence of the claim: a later claim of the same worker is not
 // canceled by it.
 func (c *changes) canceledOf(ctx context.Context, worker string) (refs []driver.Ref, err error) {
+	backs := c.Backs()
 	requests, err := c.Lasts(ctx, []string{c.cancelSubject(worker, "*")})
 	for subject, m := range requests {
 		var at location
@@ -340,7 +344,7 @@ func (c *changes) canceledOf(ctx context.Context, worker string) (refs []driver.
 		case s.fate == claimed && s.seq == claim:
 			refs = append(refs, driver.Ref(ref))
 		default:
-			_ = c.Purge(ctx, subject, m.Seq) // or it lapses
+			_ = c.Purge(ctx, backs, subject, m.Seq) // or it lapses
 		}
 	}
 	return refs, err

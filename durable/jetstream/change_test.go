@@ -57,7 +57,7 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 		require.NoError(t, p.insertOne(t.Context(), r))
 		if closed {
 			require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(a.bucket))))
-			require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
+			require.NoError(t, p.PurgeAll(t.Context(), p.queues.nearSubject(a.bucket, "k")))
 		}
 		at := location{id: a.id, bucket: a.bucket}
 		late := stream.Write{Subject: p.statusSubject(at), Data: status{fate: canceled, token: "t"}.encode(), Last: stream.Seq(0)}

@@ -266,10 +266,7 @@ func (c *closer) markAndForget(ctx context.Context, b int64, had, upTo map[strin
 // the round.
 func (c *closer) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
 	for queue, last := range upTo {
-		if c.Backs() != c.closing {
-			return stream.ErrWentBack
-		}
-		if err := c.Purge(ctx, c.queueSubject(b, queue), last); err != nil {
+		if err := c.Purge(ctx, c.closing, c.queueSubject(b, queue), last); err != nil {
 			return err
 		}
 	}
@@ -308,6 +305,7 @@ func (c *closer) leave(ctx context.Context, b int64, of func(queue string) bool)
 // of its jobs were canceled.
 // A job that comes to the far bucket after it was read is not in the note.
 func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
+	backs := c.Backs()
 	far, err := c.Info(ctx, c.farSubject(c.farOf(b)))
 	if err != nil || len(far.Subjects) > 0 {
 		return false, err
@@ -322,10 +320,10 @@ func (c *closer) forget(ctx context.Context, b int64) (bool, error) {
 	if err := c.noteEmpty(ctx, b, far.Last); err != nil {
 		return false, err
 	}
-	if err := c.Purge(ctx, c.subject("c."+itoa(b)+".>"), far.Last); err != nil {
+	if err := c.Purge(ctx, backs, c.subject("c."+itoa(b)+".>"), far.Last); err != nil {
 		return false, err
 	}
-	return true, c.Purge(ctx, c.closingSubject(b), 0)
+	return true, c.PurgeAll(ctx, c.closingSubject(b))
 }
 
 // resume ends what closings of workers that died have left. It does not ask who has begun
@@ -356,11 +354,12 @@ func (c *closer) removeEnded(ctx context.Context, near map[int64]map[string]uint
 		if near[at.bucket][at.queue] == 0 {
 			continue
 		}
+		backs := c.Backs()
 		last, _, err := c.ended(ctx, at.consumer())
 		if err != nil || last <= 1 {
 			continue
 		}
-		if err := c.Purge(ctx, c.queueSubject(at.bucket, at.queue), last-1); err != nil {
+		if err := c.Purge(ctx, backs, c.queueSubject(at.bucket, at.queue), last-1); err != nil {
 			return err
 		}
 	}

@@ -182,7 +182,7 @@ func (p *part) open(ctx context.Context, c *config) error {
 		err = p.readWatermark(ctx)
 	}
 	if err == nil && c.Own != nil {
-		err = p.Purge(ctx, p.workerSubject("*"), 0)
+		err = p.PurgeAll(ctx, p.workerSubject("*"))
 	}
 	return err
 }

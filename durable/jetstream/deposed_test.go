@@ -205,7 +205,7 @@ func deposedLeader(t *testing.T) error {
 	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *watermark) { f.near = max(f.near, b) })
 	if err == nil {
 		require.True(t, ok)
-		err = p.Purge(t.Context(), p.queues.nearSubject(b, "k"), 0)
+		err = p.PurgeAll(t.Context(), p.queues.nearSubject(b, "k"))
 	}
 	if err != nil {
 		return err
@@ -455,7 +455,7 @@ func TestServerBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, h.alive)
 
-	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(b, "k"), 0))
+	require.NoError(t, p.PurgeAll(t.Context(), p.queues.nearSubject(b, "k")))
 	h, err = p.keyHolder(t.Context(), "key")
 	require.NoError(t, err)
 	require.False(t, h.alive)
@@ -478,7 +478,7 @@ func TestConsumerBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, all)
 
-	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(b, "k"), 0))
+	require.NoError(t, p.PurgeAll(t.Context(), p.queues.nearSubject(b, "k")))
 	last, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
 	require.True(t, all)

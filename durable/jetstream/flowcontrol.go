@@ -174,8 +174,8 @@ func (fc *flowControl) flowControlChanged(ctx context.Context, was, now *driver.
 	for _, l := range was.Limits() {
 		if !slices.ContainsFunc(now.Limits(), func(other *driver.StoredLimit) bool { return other.ID == l.ID }) {
 			for _, p := range fc.parts {
-				_ = p.Purge(ctx, p.permitSubject(itoa(l.ID)+".>"), 0)
-				_ = p.Purge(ctx, p.quotaSubject(itoa(l.ID)+".>"), 0)
+				_ = p.PurgeAll(ctx, p.permitSubject(itoa(l.ID)+".>"))
+				_ = p.PurgeAll(ctx, p.quotaSubject(itoa(l.ID)+".>"))
 			}
 		}
 	}

@@ -103,7 +103,7 @@ const largeJob = 4 << 10
 // does it.
 func (h *handle) leaveFull(ctx context.Context) {
 	if len(h.data) >= largeJob && h.backs == h.p.Backs() {
-		h.p.Remove(ctx, stream.Message{Seq: h.seq})
+		h.p.Remove(ctx, h.backs, stream.Message{Seq: h.seq})
 	}
 }
 

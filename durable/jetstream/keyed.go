@@ -183,6 +183,7 @@ type keyedInsert struct {
 	testify func(context.Context) (stream.Witness, error) // One witness for all keys of a round.
 	group   stream.Group
 	h       holder
+	backs   int64          // Of before the step was read.
 	was     stream.Message // The job that the step ends.
 	fills   bool           // The step fills a job that is due.
 	err     error
@@ -254,7 +255,7 @@ func (c *keyedInsert) settle(err error) {
 // for a claim to win.
 func (c *keyedInsert) plan(ctx context.Context) (stream.Group, error) {
 	p := c.p
-	c.step = c.next()
+	c.step, c.backs = c.next(), p.Backs()
 	h, err := p.keyHolder(ctx, c.recs[0].Key)
 	if err != nil {
 		return nil, err
@@ -401,7 +402,7 @@ func (c *keyedInsert) fill(waits *driver.Record, m stream.Message) stream.Group 
 // removed, as in leaveFar: else its payload would stay until that bucket is moved.
 func (c *keyedInsert) written(ctx context.Context) {
 	if c.was.Seq > 0 && c.was.Subject == c.p.farSubject(c.p.farOf(c.h.at.bucket)) {
-		c.p.Remove(ctx, c.was)
+		c.p.Remove(ctx, c.backs, c.was)
 	}
 	c.settle(nil)
 	c.filled = c.filled || c.fills

@@ -106,7 +106,7 @@ func TestRepeatedReplace(t *testing.T) {
 				repeat(newer)
 				k.cancel(newer)
 				repeat("")
-				require.NoError(t, k.p.Purge(t.Context(), k.p.forward("again"), 0)) // as a minute does
+				require.NoError(t, k.p.PurgeAll(t.Context(), k.p.forward("again"))) // as a minute does
 				ok, err := k.p.changes.cancel(t.Context(), a)
 				require.NoError(t, err)
 				require.False(t, ok, "it was replaced")

@@ -190,7 +190,7 @@ func TestPermitOfNobody(t *testing.T) {
 	name := hd.status.permits[0]
 	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.lastFlowControl().Limits()[0].ID})].permits[0]
 	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
-	require.NoError(t, l.p.Purge(t.Context(), l.p.statusSubject(hd.at), 0))
+	require.NoError(t, l.p.PurgeAll(t.Context(), l.p.statusSubject(hd.at)))
 
 	require.NoError(t, l.p.Write(t.Context(), l.p.quotas.permitWrite(name, hd.at, "w", "")))
 	require.False(t, w.claimer.freeDead(t.Context(), l.p, name, "", was), "it was taken since")
@@ -208,7 +208,7 @@ func TestPermitInClosedBucket(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	h := l.held("")
 	hd := h.Claim.(*handle)
-	require.NoError(t, l.p.Purge(t.Context(), l.p.queues.nearSubject(hd.at.bucket, "k"), 0))
+	require.NoError(t, l.p.PurgeAll(t.Context(), l.p.queues.nearSubject(hd.at.bucket, "k")))
 	closeBucket(t, l.p, hd.at.bucket)
 	require.Equal(t, driver.Gone, l.claim(l.worker("w"), h).Status)
 	require.Equal(t, none, l.status(h).fate)

@@ -118,8 +118,9 @@ func (b *buckets) freeGroup(at location, s status, dead bool) stream.Group {
 // one commit with the claim; if others have removed that meanwhile, sweepPermits finds the permits.
 // Here the status does go: the bucket is closed, and nobody would remove what is left in it.
 func (rl *releases) takeBack(ctx context.Context, p *part, hd *handle) error {
-	upTo := hd.status.seq
+	upTo, backs := hd.status.seq, hd.of
 	if len(hd.status.permits) > 0 {
+		backs = p.Backs()
 		g := []stream.Group{p.freeGroup(hd.at, hd.status, false)}
 		res := p.Commit(ctx, g)
 		rl.notices.freed(p.quotas, g, res, func(int) string { return hd.record.Lane })
@@ -131,7 +132,7 @@ func (rl *releases) takeBack(ctx context.Context, p *part, hd *handle) error {
 		}
 		upTo = res[0].First
 	}
-	return p.Purge(ctx, p.statusSubject(hd.at), upTo)
+	return p.Purge(ctx, backs, p.statusSubject(hd.at), upTo)
 }
 
 // gone forgets a job that has ended. If it was canceled its key and its forward are there still: a

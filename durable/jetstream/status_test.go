@@ -68,7 +68,7 @@ func TestCancelBeforeTheMark(t *testing.T) {
 	require.NoError(t, p.insertOne(t.Context(), r))
 	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.statusSubject(at), Data: status{fate: canceled, token: "t"}.encode()}))
 	require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(a.bucket))))
-	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
+	require.NoError(t, p.PurgeAll(t.Context(), p.queues.nearSubject(a.bucket, "k")))
 
 	_, err := p.changes.cancelAs(t.Context(), a, "t")
 	require.ErrorIs(t, err, driver.ErrUncertain)
@@ -90,7 +90,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, canceled, s.fate)
 
-	require.NoError(t, p.Purge(t.Context(), left.Subject, 0))
+	require.NoError(t, p.PurgeAll(t.Context(), left.Subject))
 	require.NoError(t, f.closer.resume(t.Context()))
 	s, err = p.status(t.Context(), at)
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		if !there {
-			require.NoError(t, p.Purge(t.Context(), p.farSubject(p.farOf(at.bucket)), 0))
+			require.NoError(t, p.PurgeAll(t.Context(), p.farSubject(p.farOf(at.bucket))))
 		}
 
 		require.NoError(t, f.mover.moveLate(t.Context(), &handle{p: p.buckets, at: at, seq: res.First}, &r))
@@ -172,8 +172,8 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 		return err == nil && s.fate == canceled
 	}, time.Minute, time.Millisecond)
 	closeBucket(t, p, a.bucket)
-	require.NoError(t, p.Purge(t.Context(), p.queues.nearSubject(a.bucket, "k"), 0))
-	require.NoError(t, p.Purge(t.Context(), p.statusSubject(at), 0))
+	require.NoError(t, p.PurgeAll(t.Context(), p.queues.nearSubject(a.bucket, "k")))
+	require.NoError(t, p.PurgeAll(t.Context(), p.statusSubject(at)))
 	require.ErrorIs(t, <-result, driver.ErrUncertain)
 	require.True(t, l.lost.Load())
 }
@@ -256,7 +256,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, canceled, s.fate)
 
-	require.NoError(t, p.Purge(t.Context(), p.backupSubject(), 0)) // its time is over
+	require.NoError(t, p.PurgeAll(t.Context(), p.backupSubject())) // its time is over
 	gone, err = f.closer.forget(t.Context(), at.bucket)
 	require.NoError(t, err)
 	require.True(t, gone)

@@ -121,7 +121,7 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 func (w *worker) Close(ctx context.Context) error {
 	w.reconciler.compareNoMore()
 	w.releases.recall() // nobody would when the limits or pauses change
-	return w.each(func(p *part) error { return p.Purge(ctx, p.workerSubject(w.c.Name), 0) })
+	return w.each(func(p *part) error { return p.PurgeAll(ctx, p.workerSubject(w.c.Name)) })
 }
 
 // each calls f for all partitions at once, and returns the errors of all. A queue of one partition

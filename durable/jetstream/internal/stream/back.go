@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -60,9 +59,8 @@ func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) e
 	return nil
 }
 
-// checkPast returns ErrWentBack if the stream went back more often than backs says, and a write has
-// a condition: it is a sequence of before. It looks when the connection was lost, before the next
-// write.
+// checkPast looks whether the stream went back, when the connection was lost, before the next write or
+// removal. The caller compares Backs then: a sequence of before is that of another message.
 //
 // While the stream is not there nothing is known: it may be restored soon, so that is taken for a
 // server which does not answer, and the write is tried again. Nor was anything sent after any other
@@ -74,7 +72,7 @@ func (s *Stream) compareLandmark(ctx context.Context, backs int64, l landmark) e
 // finds out by LookBack, or by its next answers. If two writes find a loss at one time, both read.
 // None is sent before that has succeeded once. Writes without a condition are sent to a stream that
 // went back, too: they rest on nothing that was read.
-func (s *Stream) checkPast(ctx context.Context, backs int64, groups []Group) error {
+func (s *Stream) checkPast(ctx context.Context) error {
 	if losses := s.Conn.losses.Load(); s.checked.Load() != losses {
 		s.history.mu.Lock()
 		now, l := s.history.backs, s.history.last
@@ -92,9 +90,6 @@ func (s *Stream) checkPast(ctx context.Context, backs int64, groups []Group) err
 			return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 		}
 		s.checked.Store(losses)
-	}
-	if s.Backs() != backs && slices.ContainsFunc(slices.Concat(groups...), func(w Write) bool { return w.Last != nil }) {
-		return ErrWentBack
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ type client struct {
 // request asks the server, again after the question was lost with the connection; and while nobody
 // answers, or the stream has no leader, and a ctx that has a deadline has not ended. A caller
 // without a deadline would wait for ever for a stream that is gone, so it gets the error. Questions
-// change nothing, or no more when they come twice: so this may repeat them, as publish may not.
+// change nothing, or no more when they come twice: so this may repeat them, as publish and removal may not.
 func (c *client) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	for {
 		m, err := c.requestOnce(ctx, subject, body)
@@ -301,6 +301,7 @@ const (
 	codeWrongLastBusy  = 10164
 	codeTooManyBatches = 10210
 	codeIncomplete     = 10176
+	codeQueueFull      = 10167
 	codeNotFound       = 10037
 	codeNoConsumer     = 10014
 	CodeNoStream       = 10059
@@ -330,7 +331,7 @@ func (e *apiError) err() error {
 	switch e.ErrCode {
 	case codeWrongLast:
 		return ErrConflict
-	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete, codeSameSubject:
+	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete, codeSameSubject, codeQueueFull:
 		return ErrBusy
 	case codeNotFound, codeNoConsumer:
 		return driver.ErrNotFound

@@ -212,8 +212,11 @@ func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	if err := s.checkPast(ctx, backs, groups); err != nil {
+	if err := s.checkPast(ctx); err != nil {
 		return 0, err
+	}
+	if s.Backs() != backs && slices.ContainsFunc(slices.Concat(groups...), func(w Write) bool { return w.Last != nil }) {
+		return 0, ErrWentBack
 	}
 	was := s.history.now()
 	answer, err := Call(ctx, s.Conn, s.deposed(), func() (*nats.Msg, error) {
@@ -259,27 +262,52 @@ func (e *unsentError) Unwrap() error { return e.error }
 
 // Remove removes one message, if the user has the right to. The caller has stored the end of its
 // job before, so there is no error: a message that stays, or comes back, is known to have ended,
-// and goes with its bucket.
-func (s *Stream) Remove(ctx context.Context, m Message) {
+// and goes with its bucket. Backs is that of before the message was read.
+func (s *Stream) Remove(ctx context.Context, backs int64, m Message) {
 	if s.mayNotRemove.Load() || s.CheckDisk() != nil {
 		return
 	}
-	err := s.Ask(ctx, "STREAM.MSG.DELETE."+s.Name, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
+	err := s.removal(ctx, backs, "STREAM.MSG.DELETE.", map[string]any{"seq": m.Seq, "no_erase": true})
 	s.mayNotRemove.Store(IsDenial(err)) // else each cancel would be an error of the connection
 }
 
-// Purge removes the messages of a subject up to a sequence, 0 for all. The server has no condition
-// for it, so a caller passes the last sequence that it has read, and what came since stays. It may
-// be repeated.
-func (s *Stream) Purge(ctx context.Context, filter string, upTo uint64) error {
+// Purge removes the messages of a subject up to a sequence. The server has no condition for it, so a
+// caller passes the last sequence that it has read, and the Backs of before: what came since stays.
+// After an error the caller begins anew, by reading.
+func (s *Stream) Purge(ctx context.Context, backs int64, filter string, upTo uint64) error {
 	if err := s.CheckDisk(); err != nil {
 		return err
 	}
-	request := map[string]any{"filter": filter}
-	if upTo > 0 {
-		request["seq"] = upTo + 1
+	return s.removal(ctx, backs, "STREAM.PURGE.", map[string]any{"filter": filter, "seq": upTo + 1})
+}
+
+// PurgeAll removes all messages of a subject, whatever was read of it. It may be repeated.
+func (s *Stream) PurgeAll(ctx context.Context, filter string) error {
+	if err := s.CheckDisk(); err != nil {
+		return err
 	}
-	return s.Ask(ctx, "STREAM.PURGE."+s.Name, request, nil)
+	return s.Ask(ctx, "STREAM.PURGE."+s.Name, map[string]any{"filter": filter}, nil)
+}
+
+// removal asks once, unlike Ask. A stream that was put back has other messages by these sequences, or
+// lacks what was stored elsewhere before they were to be removed. So the past is looked at before, as
+// it is before a write, and again before the next try, which is the caller's.
+func (s *Stream) removal(ctx context.Context, backs int64, api string, request map[string]any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if err = s.checkPast(ctx); err != nil {
+		return err
+	}
+	if s.Backs() != backs {
+		return ErrWentBack
+	}
+	m, err := s.requestOnce(ctx, s.API+api+s.Name, body)
+	if err != nil {
+		return err
+	}
+	return ParseAnswer(m.Data, nil)
 }
 
 // TooLarge returns an error that wraps durable.ErrInvalid if a message is larger than most. It

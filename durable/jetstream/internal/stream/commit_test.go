@@ -193,8 +193,8 @@ func TestNoWrite(t *testing.T) {
 	s, p := newStream(t, 1, nil)
 	s.Free = func() (int64, error) { return 0, driver.ErrFull }
 	require.ErrorIs(t, s.write(t.Context(), "TW.a"), driver.ErrFull)
-	require.ErrorIs(t, s.Purge(t.Context(), "TW.a", 0), driver.ErrFull)
-	s.Remove(t.Context(), Message{Seq: 7})
+	require.ErrorIs(t, s.PurgeAll(t.Context(), "TW.a"), driver.ErrFull)
+	s.Remove(t.Context(), s.Backs(), Message{Seq: 7})
 	s.Free = nil
 	for version, want := range map[int]error{2: driver.ErrVersion, 0: driver.ErrStorage} {
 		p.says(info, described(version, 0, nil))
@@ -223,7 +223,7 @@ func TestDenials(t *testing.T) {
 	err = s.Write(t.Context(), Write{Subject: "TW.no"}, Write{Subject: "TW.end"})
 	require.True(t, IsDenial(err), "%v", err)
 	require.False(t, IsLost(err))
-	s.Remove(t.Context(), Message{Seq: 7})
+	s.Remove(t.Context(), s.Backs(), Message{Seq: 7})
 	require.True(t, s.mayNotRemove.Load(), "it is not tried again")
 
 	s, p = newStream(t, 1, &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"_INBOX.>"}}})

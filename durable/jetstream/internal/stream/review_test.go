@@ -45,7 +45,7 @@ func TestRemovalIsNotRepeatedOnAnotherConnection(t *testing.T) {
 	require.NoError(t, s.Write(t.Context(), Write{Subject: "TW.a", Data: []byte("x")}))
 	p.says(info, described(1, 10, nil)) // it went back while the connection was lost
 	p.says(purge, func(*nats.Msg) []*nats.Msg { p.cut(t); return nil }, exactly(message(`{"success":true}`)))
-	require.Error(t, s.Purge(t.Context(), "TW.h.5", 18))
+	require.Error(t, s.Purge(t.Context(), s.Backs(), "TW.h.5", 18))
 	require.Len(t, p.questions(purge), 1)
 }
 

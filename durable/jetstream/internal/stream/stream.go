@@ -201,7 +201,7 @@ func (s *Stream) Age() time.Duration {
 }
 
 // checkVersion returns an error before a write if the stream has a version that is newer
-// than the one known. A server that does not answer does not take the write either.
+// than the one known. While the server does not answer this question, the last answer counts.
 //
 // It asks only if nothing else has for versionAge. So a raised version stops all older programs
 // within that time, and a busy one pays nothing for it: its polls and adds have read the stream's
@@ -213,10 +213,9 @@ func (s *Stream) checkVersion(ctx context.Context) error {
 	if old {
 		ctx, cancel := context.WithTimeout(ctx, versionAge)
 		defer cancel()
-		if _, err := s.Info(ctx, ""); errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
+		if _, err := s.Info(ctx, ""); err == nil || errors.Is(err, driver.ErrVersion) || errors.Is(err, driver.ErrStorage) {
 			return err
 		}
-		return nil
 	}
 	return refusal
 }

@@ -160,18 +160,20 @@ func (c *Conn) ask(ctx context.Context, api string, request any, msgs chan *nats
 	if err != nil {
 		return nil, err
 	}
-	return Call(ctx, c, nil, func() (*nats.Subscription, error) {
+	made := make(chan *nats.Subscription, 1)
+	sub, err := Call(ctx, c, nil, func() (*nats.Subscription, error) {
 		inbox := c.NC.NewInbox()
 		sub, err := c.NC.ChanSubscribe(inbox, msgs)
+		made <- sub
 		if err != nil {
 			return nil, err
 		}
-		err = c.NC.PublishRequest(api, inbox, body)
-		if err != nil || ctx.Err() != nil || c.Ended.Err() != nil { // then nobody waits any more
-			_ = sub.Unsubscribe()
-		}
-		return sub, err
+		return sub, c.NC.PublishRequest(api, inbox, body)
 	})
+	if err != nil { // the subscription may be made later, if the call was left behind
+		go func() { _ = (<-made).Unsubscribe() }() // of nil it is an error
+	}
+	return sub, err
 }
 
 // Unsubscribe does not wait: the connection's lock may be held for a minute.

@@ -448,10 +448,7 @@ func (c *client) answers(ctx context.Context, api string, request map[string]any
 	before := "0"
 	for {
 		select {
-		case m, ok := <-msgs:
-			if !ok {
-				return nil, c.Conn.closed(nats.ErrConnectionClosed)
-			}
+		case m := <-msgs:
 			heard.Store(true)
 			status, last := m.Header.Get("Status"), m.Header.Get("Nats-Last-Sequence")
 			if (status == "204" || status == "") && last != before ||
@@ -466,8 +463,8 @@ func (c *client) answers(ctx context.Context, api string, request map[string]any
 				return nil, err
 			}
 			all, before = append(all, s), m.Header.Get("Nats-Sequence")
-		case <-lost:
-			return nil, nats.ErrDisconnected
+		case <-lost.Done():
+			return nil, context.Cause(lost)
 		case <-ctx.Done():
 			return nil, Denied(ctx, ctx.Err())
 		}

@@ -289,3 +289,16 @@ func TestEnded(t *testing.T) {
 	require.ErrorIs(t, s.write(t.Context(), "TW.x"), driver.ErrVersion)
 	require.Empty(t, p.asked)
 }
+
+// A batch that waits for a place among the others ends with the engine.
+func TestEndedWhileABatchWaits(t *testing.T) {
+	t.Parallel()
+	s, p := newStream(t, 1, nil)
+	for range maxBatches {
+		s.batches <- struct{}{}
+	}
+	time.AfterFunc(100*time.Millisecond, func() { p.end(driver.ErrClosed) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.ErrorIs(t, s.Write(ctx, Write{Subject: "TW.a"}, Write{Subject: "TW.b"}), driver.ErrClosed)
+}

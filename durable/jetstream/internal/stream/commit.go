@@ -207,6 +207,8 @@ func (s *Stream) publish(ctx context.Context, backs int64, groups []Group) (uint
 		case s.batches <- struct{}{}:
 		case <-ctx.Done():
 			return 0, ctx.Err()
+		case <-s.Conn.Ended.Done():
+			return 0, s.ClosedBy()
 		}
 		defer func() { <-s.batches }()
 	}

@@ -52,30 +52,37 @@ func NewConn(nc *nats.Conn, ended context.Context) *Conn {
 // answer comes no more, unless another server has the question: whoever asked finds out what became
 // of it in any case. Without that each waits for its timeout, which is longer than an election, and so
 // does all that shares a commit with it. Questions that came while there was no connection are sent
-// over the next one.
+// over the next one. When the connection is closed for good, all that waits ends at once: package nats
+// ends the requests of its own, but closes the channel of no subscription.
 func (c *Conn) follow() {
-	renew := func() context.CancelFunc {
-		ctx, cancel := context.WithCancel(context.Background())
+	renew := func() context.CancelCauseFunc {
+		ctx, cancel := context.WithCancelCause(context.Background())
 		c.unanswerable.Store(&ctx)
 		return cancel
 	}
-	lose, lost := renew(), context.CancelFunc(nil) // lost: of before the connection was lost; nil while there is one
-	changes := c.NC.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
+	lose, lost := renew(), context.CancelCauseFunc(nil) // lost: of before the connection was lost; nil while there is one
+	changes := c.NC.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
 	go func() {
 		defer c.NC.RemoveStatusListener(changes)
 		for {
 			select {
 			case <-c.Ended.Done():
 				return
-			case status, open := <-changes:
+			case status := <-changes:
 				switch {
-				case !open:
+				case status == nats.CLOSED:
+					renew() // later questions fail by themselves: a write is known not to be sent then
+					err := fmt.Errorf("%w: %w", driver.ErrClosed, nats.ErrConnectionClosed)
+					if lose(err); lost != nil {
+						lost(err)
+					}
 					return
 				case status == nats.RECONNECTING && lost == nil: // it is said again for each try
 					c.losses.Add(1)
 					lost, lose = lose, renew()
 				case status == nats.CONNECTED && lost != nil:
-					time.AfterFunc(AnswerTimeout/5, lost)
+					before := lost
+					time.AfterFunc(AnswerTimeout/5, func() { before(nats.ErrDisconnected) })
 					lost = nil
 					c.payload.Store(c.NC.MaxPayload())
 				}
@@ -88,8 +95,9 @@ func (c *Conn) follow() {
 // connected last: one of a cluster may allow less than the others.
 func (c *Conn) MaxPayload() int { return int(c.payload.Load()) }
 
-// lost returns a channel that is closed when no answer can come any more to a question of now.
-func (c *Conn) lost() <-chan struct{} { return (*c.unanswerable.Load()).Done() }
+// lost returns a context that ends when no answer can come any more to a question of now. Its cause is
+// the error of that question.
+func (c *Conn) lost() context.Context { return *c.unanswerable.Load() }
 
 // Call calls f, and returns what it returns, or the reason why it was left behind. It also ends
 // when unanswerable is closed, which may be nil.
@@ -114,8 +122,8 @@ func Call[T any](ctx context.Context, c *Conn, unanswerable <-chan struct{}, f f
 	select {
 	case r := <-done:
 		return r.v, r.err
-	case <-lost:
-		return none, nats.ErrDisconnected
+	case <-lost.Done():
+		return none, context.Cause(lost)
 	case <-unanswerable:
 		return none, nats.ErrDisconnected
 	case <-ctx.Done():
@@ -152,18 +160,20 @@ func (c *Conn) ask(ctx context.Context, api string, request any, msgs chan *nats
 	if err != nil {
 		return nil, err
 	}
-	return Call(ctx, c, nil, func() (*nats.Subscription, error) {
+	made := make(chan *nats.Subscription, 1)
+	sub, err := Call(ctx, c, nil, func() (*nats.Subscription, error) {
 		inbox := c.NC.NewInbox()
 		sub, err := c.NC.ChanSubscribe(inbox, msgs)
+		made <- sub
 		if err != nil {
 			return nil, err
 		}
-		err = c.NC.PublishRequest(api, inbox, body)
-		if err != nil || ctx.Err() != nil || c.Ended.Err() != nil { // then nobody waits any more
-			_ = sub.Unsubscribe()
-		}
-		return sub, err
+		return sub, c.NC.PublishRequest(api, inbox, body)
 	})
+	if err != nil { // the subscription may be made later, if the call was left behind
+		go func() { _ = (<-made).Unsubscribe() }() // of nil it is an error
+	}
+	return sub, err
 }
 
 // Unsubscribe does not wait: the connection's lock may be held for a minute.

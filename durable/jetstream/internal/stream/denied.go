@@ -23,7 +23,7 @@ import (
 
 // Denials holds the callers that wait for answers on a connection. Mu guards what is below it: the
 // connection's goroutine tells of a denial while callers come and go. To deny a caller only ends
-// its context, so that is done under the lock.
+// its context, so that is done under the lock. The connection's own lock is never waited for under it.
 type Denials struct {
 	NC    *nats.Conn
 	inbox string // the prefix of the subjects of answers
@@ -72,11 +72,14 @@ func (d *Denials) report(err error) {
 	}
 	err = fmt.Errorf("jetstream: %w", err)
 	deaf := found[1] == "Subscription" && strings.HasPrefix(found[2], d.inbox)
+	var since uint64
+	if deaf {
+		err, since = &deafError{err}, d.NC.Stats().Reconnects // it waits for the connection's lock: so without mu
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if deaf {
-		d.deaf, d.since = &deafError{err}, d.NC.Stats().Reconnects
-		err = d.deaf
+		d.deaf, d.since = err, since
 	}
 	for c := range d.callers {
 		if deaf || found[1] == "Publish" && c.concerns(found[2]) {
@@ -100,8 +103,12 @@ func (d *Denials) During(ctx context.Context, concerns func(subject string) bool
 	c := &caller{concerns, cancel}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.deaf != nil && d.since == d.NC.Stats().Reconnects {
-		cancel(d.deaf)
+	if deaf, since := d.deaf, d.since; deaf != nil {
+		go func() { // Stats waits for the connection's lock, and nobody waits for that here
+			if since == d.NC.Stats().Reconnects {
+				cancel(deaf)
+			}
+		}()
 	}
 	d.callers[c] = true
 	return ctx, func() {

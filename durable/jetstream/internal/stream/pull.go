@@ -55,9 +55,9 @@ func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (g
 	bytes := 0
 	for over := false; !over; {
 		select {
-		case m, ok := <-msgs:
+		case m := <-msgs:
 			var some []*nats.Msg
-			some, over, err = collect(m, ok, msgs)
+			some, over, err = collect(m, msgs)
 			for _, m := range some {
 				bytes += m.Size()
 			}
@@ -68,7 +68,7 @@ func (s *Stream) Pull(consumer string, r PullRequest, each func([]*nats.Msg)) (g
 			over = over || got >= r.Batch || bytes >= r.MaxBytes
 			silence.Reset(r.Expires + AnswerTimeout)
 			doubt.Reset(r.Expires + doubtful)
-		case <-lost:
+		case <-lost.Done():
 			over = true
 		case <-r.Left:
 			over = true
@@ -102,18 +102,15 @@ var ErrTooLarge = errors.New("jetstream: a message is larger than the requested 
 // collect adds to a message those that are there already, up to the one that ends the request. So a
 // full queue is handed on in a few large parts, for each of which a worker takes its lock once, and
 // a job that comes alone waits for no other.
-func collect(m *nats.Msg, ok bool, msgs <-chan *nats.Msg) (some []*nats.Msg, over bool, err error) {
+func collect(m *nats.Msg, msgs <-chan *nats.Msg) (some []*nats.Msg, over bool, err error) {
 	for {
-		if !ok {
-			return some, true, nats.ErrConnectionClosed
-		}
 		if status := m.Header.Get("Status"); status == "" {
 			some = append(some, m)
 		} else if over, err = ending(status, m.Header.Get("Description")); over {
 			return some, true, err
 		}
 		select {
-		case m, ok = <-msgs:
+		case m = <-msgs:
 		default:
 			return some, false, nil
 		}

@@ -179,13 +179,14 @@ func TestChangedSettings(t *testing.T) {
 	}
 	require.NoError(t, add())
 	for name, change := range map[string]func(*natsjs.StreamConfig){
-		"max_age":              func(c *natsjs.StreamConfig) { c.MaxAge = time.Hour },
-		"discard":              func(c *natsjs.StreamConfig) { c.Discard = natsjs.DiscardOld },
-		"max_msgs":             func(c *natsjs.StreamConfig) { c.MaxMsgs = 100_000 },
-		"max_msgs_per_subject": func(c *natsjs.StreamConfig) { c.MaxMsgsPerSubject = 100_000 },
-		"max_msg_size":         func(c *natsjs.StreamConfig) { c.MaxMsgSize = 64 << 10 },
-		"no_ack":               func(c *natsjs.StreamConfig) { c.NoAck = true },
-		"allow_atomic":         func(c *natsjs.StreamConfig) { c.AllowAtomicPublish = false },
+		"max_age":                   func(c *natsjs.StreamConfig) { c.MaxAge = time.Hour },
+		"discard":                   func(c *natsjs.StreamConfig) { c.Discard = natsjs.DiscardOld },
+		"max_msgs":                  func(c *natsjs.StreamConfig) { c.MaxMsgs = 100_000 },
+		"max_msgs_per_subject":      func(c *natsjs.StreamConfig) { c.MaxMsgsPerSubject = 100_000 },
+		"max_msg_size":              func(c *natsjs.StreamConfig) { c.MaxMsgSize = 64 << 10 },
+		"subject_delete_marker_ttl": func(c *natsjs.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Hour },
+		"no_ack":                    func(c *natsjs.StreamConfig) { c.NoAck = true },
+		"allow_atomic":              func(c *natsjs.StreamConfig) { c.AllowAtomicPublish = false },
 	} {
 		wrong := right
 		change(&wrong)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,7 +16,8 @@ import (
 // LookBack reads the message that was the last one of this engine's at the call before. It may have
 // been removed since, or in its place one of another history. So its subject tells, too: the last
 // message there is no older, unless the server is behind. With several replicas LookBack reads it as of
-// the message that testify writes.
+// the message that testify writes. Only a subject with the prefix Landmarks tells: messages share
+// others, and an older one may be left there when the last one is removed.
 //
 // It costs two reads a poll, and the write of a witness only after a suspicion. The message of the
 // call before is read, and not the newest one: a server that is a moment behind has that one
@@ -30,7 +32,11 @@ func (s *Stream) LookBack(ctx context.Context, testify func(context.Context) (Wi
 		return nil
 	}
 	older := func(m Message) bool { return m.Seq > 0 && m.Seq < l.seq }
-	m, err := s.Directly(ctx, "."+l.subject, nil)
+	var m Message
+	var err error
+	if strings.HasPrefix(l.subject, s.Landmarks) {
+		m, err = s.Directly(ctx, "."+l.subject, nil)
+	}
 	if err == nil && older(m) && s.Replicas > 1 {
 		var written Witness
 		if written, err = testify(ctx); err == nil {

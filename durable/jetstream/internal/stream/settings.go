@@ -88,6 +88,7 @@ func CheckSettings(s *natsjs.StreamConfig, name string, maxPayload int) error {
 	check(s.DenyDelete, "deny_delete", s.DenyDelete, "false")
 	check(s.DenyPurge, "deny_purge", s.DenyPurge, "false")
 	check(s.Mirror != nil, "mirror", "set", "unset")
+	check(s.SubjectDeleteMarkerTTL > 0, "subject_delete_marker_ttl", s.SubjectDeleteMarkerTTL, "0") // markers take the place of heartbeats that have expired
 	check(s.SubjectTransform != nil, "subject_transform", "set", "unset")
 	check(s.PersistMode != natsjs.DefaultPersistMode, "persist_mode", s.PersistMode, "default")
 	check(!s.AllowDirect, "allow_direct", false, "true")

@@ -177,7 +177,7 @@ func (a *admission) readAccount(ctx context.Context) error {
 		}
 		return nil
 	}
-	copies := int64(max(1, a.Replicas))
+	copies := int64(max(1, a.Replicas()))
 	of := info.tier
 	if t, ok := info.Tiers[fmt.Sprintf("R%d", copies)]; ok { // its limit is for one copy, and what it uses for all
 		of = t

@@ -246,7 +246,7 @@ func (c *copier) copyTo(ctx context.Context, to io.Writer) (b backup, err error)
 		return b, err
 	}
 	replicas, _ := b.Config["num_replicas"].(float64)
-	c.Replicas = max(1, int(replicas))
+	c.LearnReplicas(max(1, int(replicas)))
 	first, err := c.holdStatuses(ctx)
 	if err != nil {
 		return b, err

@@ -173,7 +173,8 @@ func (p *part) open(ctx context.Context, c *config) error {
 	}
 	p.of, _ = strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
 	WithPartitions(p.of)(&c.Options)                             // all partitions have to agree with the first
-	p.salt, p.Replicas = c.Queue, info.Config.Replicas
+	p.salt = c.Queue
+	p.LearnReplicas(info.Config.Replicas)
 	p.admission.maxBytes = max(0, info.Config.MaxBytes)
 	if c.Own != nil {
 		p.Free = c.Own.Free

@@ -67,7 +67,7 @@ func (cs *consumers) ended(ctx context.Context, consumer string) (last uint64, a
 // Only the position is used for removals, and never the number of the messages that wait.
 func (cs *consumers) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
 	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
-	if !all || cs.Replicas == 1 {
+	if !all || cs.Replicas() == 1 {
 		return last, all, nil
 	}
 	next, err := cs.OfLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
@@ -102,7 +102,7 @@ func (g geometry) consumerLife() time.Duration {
 // one replica haste is of no use, since there is no other server.
 func (cs *consumers) consumer(ctx context.Context, name, filter string) error {
 	since, patience := cs.Now(), stream.SilentAfter/2
-	if cs.Replicas == 1 {
+	if cs.Replicas() == 1 {
 		patience = stream.AnswerTimeout
 	}
 	for ; ; patience *= 2 {

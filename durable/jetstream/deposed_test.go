@@ -427,7 +427,8 @@ func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Rec
 // behind makes reads of many messages at once be answered by a server that has none of them yet.
 func (p *part) behind(t *testing.T) {
 	api := p.API
-	p.API, p.Replicas = "behind.", 3
+	p.API = "behind."
+	p.LearnReplicas(3)
 	_, err := p.Conn.NC.Subscribe("behind.>", func(m *nats.Msg) {
 		what := strings.TrimPrefix(m.Subject, "behind.")
 		if what == "DIRECT.GET."+p.Name {
@@ -472,7 +473,8 @@ func TestConsumerBehind(t *testing.T) {
 	require.NoError(t, p.Write(t.Context(), p.mark(p.nearMark(b-9)))) // sequence 1
 	require.NoError(t, p.insertOne(t.Context(), r))
 	late := &natsjs.ConsumerInfo{AckFloor: natsjs.SequenceInfo{Stream: 1}}
-	late.Config.FilterSubject, p.Replicas = p.queues.nearSubject(b, "k"), 3
+	late.Config.FilterSubject = p.queues.nearSubject(b, "k")
+	p.LearnReplicas(3)
 	f := newFetcher(p, newWorker(newEngine("default", []*part{p}, nil), driver.WorkConfig{}), nil)
 	_, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)

@@ -138,7 +138,7 @@ func (fi *finder) isOpenBy(ctx context.Context, a address, at location, forward 
 	_, m, err := fi.find(ctx, a, at, forward)
 	if err == nil {
 		m, err = fi.OfLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
-	} else if errors.Is(err, driver.ErrNotFound) && fi.Replicas > 1 {
+	} else if errors.Is(err, driver.ErrNotFound) && fi.Replicas() > 1 {
 		return fi.leaderHas(ctx, at)
 	}
 	if errors.Is(err, driver.ErrNotFound) {
@@ -284,7 +284,7 @@ func (fi *finder) describe(ctx context.Context, ref driver.Ref, a address) (driv
 		if try == 0 {
 			continue // it may be among the dead now
 		}
-		if again, _, err := fi.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || fi.Replicas == 1) {
+		if again, _, err := fi.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || fi.Replicas() == 1) {
 			return info, cmp.Or(err, driver.ErrNotFound)
 		}
 	}

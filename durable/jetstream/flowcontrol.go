@@ -56,7 +56,7 @@ func (fc *flowControl) readFlowControl(ctx context.Context) (*knownFlowControl, 
 	if err != nil {
 		return noFlowControl, err
 	}
-	return fc.learnFlowControl(known, m, p.Replicas == 1)
+	return fc.learnFlowControl(known, m, p.Replicas() == 1)
 }
 
 // learnFlowControl takes over the limits and pauses that were read, and returns them. Known is as

@@ -86,7 +86,7 @@ func (in *inserting) repeat(b *buckets) {
 	}
 	in.tried = true
 	in.guard(&b.subjects)
-	if b.Replicas > 1 {
+	if b.Replicas() > 1 {
 		in.group = append(in.group, stream.Write{Subject: b.repeatedSubject(in.r.ID), Data: []byte("repeated"), Rollup: true, TTL: markTTL})
 	}
 }

@@ -37,7 +37,7 @@ func TestLateFirstTry(t *testing.T) {
 }
 
 func (c lateTry) run(t *testing.T, p *part) {
-	p.Replicas = 3 // the only server leads
+	p.LearnReplicas(3) // the only server leads
 	now := p.Now()
 	r := recordAt("x", now.Add(c.due), now)
 	if c.displaced {
@@ -103,7 +103,7 @@ func (c lateTry) run(t *testing.T, p *part) {
 func TestRepeatedJobRuns(t *testing.T) {
 	t.Parallel()
 	p := newPart(t, StaleAge(0))
-	p.Replicas = 3
+	p.LearnReplicas(3)
 	now := p.Now()
 	r := recordAt("x", now, now)
 	in := p.inserts.insertion(&r)

@@ -174,7 +174,7 @@ func (ht *heart) leaseOf(ctx context.Context, p *leases, worker string) (time.Du
 	if err := p.Clock.Sync(ctx); err != nil { // it may have been set this moment
 		return 0, err
 	}
-	if p.Replicas > 1 && worker != ht.c.Name {
+	if p.Replicas() > 1 && worker != ht.c.Name {
 		written, err := ht.writeHeartbeat(ctx, p.buckets)
 		if err != nil {
 			return 0, err

@@ -205,7 +205,7 @@ func (rc *reconciler) agree(ctx context.Context, p *part, r *reconciling) {
 		if agreed++; err != nil || !same {
 			agreed = 0
 		}
-		all = err != nil || p.Replicas > 1 // another server may have been behind
+		all = err != nil || p.Replicas() > 1 // another server may have been behind
 		if agreed < 2 {
 			p.Wait(ctx, rc.soon())
 		}

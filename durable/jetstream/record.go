@@ -32,7 +32,7 @@ func (rs *records) recordWrite(r *driver.Record, was []byte, bucket int64, now t
 	if far {
 		w.Subject = rs.farSubject(rs.farOf(bucket))
 	}
-	if guarded || rs.Replicas == 1 {
+	if guarded || rs.Replicas() == 1 {
 		w.Last, w.Guard = stream.Seq(0), rs.jobMark(bucket, far)
 	}
 	return w

@@ -42,7 +42,7 @@ func (ks *keys) readingOf(h *holder) reading {
 // An answer can only say that it stood at one moment between the call and the answer. A caller that
 // gets ErrBusy reads again, and answers by the new reading.
 func (b *buckets) stands(ctx context.Context, r reading, testify func(context.Context) (stream.Witness, error)) error {
-	if b.Replicas == 1 {
+	if b.Replicas() == 1 {
 		return nil
 	}
 	w, err := testify(ctx)

@@ -37,7 +37,7 @@ func (s *Stream) LookBack(ctx context.Context, testify func(context.Context) (Wi
 	if strings.HasPrefix(l.subject, s.Landmarks) {
 		m, err = s.Directly(ctx, "."+l.subject, nil)
 	}
-	if err == nil && older(m) && s.Replicas > 1 {
+	if err == nil && older(m) && s.Replicas() > 1 {
 		var written Witness
 		if written, err = testify(ctx); err == nil {
 			m, err = s.LastSince(ctx, written, l.subject, false)

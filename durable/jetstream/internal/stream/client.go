@@ -22,7 +22,7 @@ import (
 // client asks a server about one stream, and reads it. It writes nothing, and knows nothing of the
 // messages that the stream holds.
 //
-// All but reigns is fixed once the stream is open. A question ends with its ctx, with the engine,
+// All but replicas and reigns is fixed once the stream is open. A question ends with its ctx, with the engine,
 // and when no answer can come any more; no lock is held while one is under way.
 //
 // There are three ways to read, by price. Any server answers Directly, Lasts and Pages, so they
@@ -33,9 +33,21 @@ type client struct {
 	Conn     *Conn
 	API      string // what the server's API is called
 	Denials  *Denials
-	Name     string // of the stream
-	Replicas int    // of the stream
+	Name     string       // of the stream
+	replicas atomic.Int64 // of the stream: the most that was known
 	reigns   atomic.Pointer[reign]
+}
+
+// Replicas returns on how many servers the stream is, or was: 0 while nothing is known.
+func (c *client) Replicas() int { return int(c.replicas.Load()) }
+
+// LearnReplicas notes on how many servers the stream is. An operator may change that at any time. A lower number does not
+// count: a server that the stream has left may answer for a while, and a deposed leader may say what was before. To take
+// one server for several costs questions, and no job.
+func (c *client) LearnReplicas(n int) {
+	for was := c.replicas.Load(); was < int64(n) && !c.replicas.CompareAndSwap(was, int64(n)); {
+		was = c.replicas.Load()
+	}
 }
 
 // request asks the server, again after the question was lost with the connection; and while nobody
@@ -125,7 +137,7 @@ func (c *client) OfLeader(ctx context.Context, request map[string]any) (Message,
 // Last returns the last message of a subject, from the stream's leader, or the zero Message without
 // one. It sees all earlier writes of anybody, unless the leader was deposed (LastSince).
 func (c *client) Last(ctx context.Context, subject string) (Message, error) {
-	if c.Replicas > 1 {
+	if c.Replicas() > 1 {
 		return c.OfLeader(ctx, map[string]any{"last_by_subj": subject})
 	}
 	return c.Directly(ctx, "."+subject, nil) // the only server that has the stream is its leader
@@ -135,7 +147,7 @@ func (c *client) Last(ctx context.Context, subject string) (Message, error) {
 // A message that is found was there once. Where several servers have the stream, the zero Message
 // says nothing.
 func (c *client) Directly(ctx context.Context, subject string, body []byte) (Message, error) {
-	m, err := soonest(ctx, c.Replicas, func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
+	m, err := soonest(ctx, c.Replicas(), func(ctx context.Context, _ *atomic.Bool) (*nats.Msg, error) {
 		return c.request(ctx, c.API+"DIRECT.GET."+c.Name+subject, body)
 	})
 	if err != nil {
@@ -155,7 +167,7 @@ func (c *client) LastNow(ctx context.Context) LastRead {
 // that of the one request; where there are several servers it is nil, and each LastRead has its
 // own.
 func (c *client) LastOf(ctx context.Context, subjects ...string) (LastRead, error) {
-	if c.Replicas > 1 {
+	if c.Replicas() > 1 {
 		return c.LastNow(ctx), nil
 	}
 	found, err := c.Lasts(ctx, subjects)
@@ -209,7 +221,7 @@ var ErrBehind = errors.New("jetstream: the server that answers is behind, or wha
 // witness is read with the subject, in one isolated read: a server that has it has all
 // that was written before it. Where there is but one server it is never behind.
 func (c *client) LastSince(ctx context.Context, w Witness, subject string, lasting bool) (Message, error) {
-	if c.Replicas == 1 {
+	if c.Replicas() == 1 {
 		return c.Last(ctx, subject)
 	}
 	found, err := c.LastsSince(ctx, w, lasting, subject)
@@ -420,7 +432,7 @@ func (c *client) direct(ctx context.Context, request map[string]any) (all []Mess
 	ctx, cancel := context.WithTimeout(ctx, 4*AnswerTimeout)
 	defer cancel()
 	for {
-		all, err = soonest(ctx, c.Replicas, func(ctx context.Context, heard *atomic.Bool) ([]Message, error) {
+		all, err = soonest(ctx, c.Replicas(), func(ctx context.Context, heard *atomic.Bool) ([]Message, error) {
 			return c.answers(ctx, api, request, heard)
 		})
 		if !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, errIncomplete) || ctx.Err() != nil || c.Conn.Ended.Err() != nil {

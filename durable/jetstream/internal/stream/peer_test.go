@@ -69,7 +69,8 @@ func newStream(t *testing.T, replicas int, denied *server.Permissions) (*Stream,
 	t.Cleanup(func() { end(driver.ErrClosed) })
 	p.end = end
 	s := New(NewConn(p.nc, ended), WatchDenials(p.nc), "$JS.API.", "TW", 1)
-	s.Replicas, s.Landmarks, s.Room = replicas, "TW.c.", func(context.Context) bool { return false }
+	s.LearnReplicas(replicas)
+	s.Landmarks, s.Room = "TW.c.", func(context.Context) bool { return false }
 	s.Clock, err = clock.New(t.Context(), func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil })
 	require.NoError(t, err)
 	return s, p

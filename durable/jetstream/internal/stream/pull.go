@@ -167,12 +167,12 @@ var ErrAbandoned = errors.New("jetstream: a consumer was removed, since its serv
 // Several workers may find out at the same time. Then one may remove the consumer that another has just
 // made, which is no worse: its maker finds it gone, and makes one more.
 func (s *Stream) Abandon(ctx context.Context, consumer string, since time.Time) bool {
-	if s.Replicas == 1 {
+	if s.Replicas() == 1 {
 		return false
 	}
 	try, cancel := context.WithTimeout(ctx, SilentAfter/2) // 5 questions meanwhile
 	defer cancel()
-	info, err := soonest(try, s.Replicas, func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
+	info, err := soonest(try, s.Replicas(), func(ctx context.Context, _ *atomic.Bool) (info natsjs.ConsumerInfo, err error) {
 		return info, s.Ask(ctx, "CONSUMER.INFO."+s.Name+"."+consumer, nil, &info)
 	})
 	if !TimedOut(ctx, err) {

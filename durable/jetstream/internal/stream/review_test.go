@@ -100,6 +100,10 @@ func TestReplicasAdded(t *testing.T) {
 	m, err := s.Last(t.Context(), "TW.m.1")
 	require.NoError(t, err)
 	require.EqualValues(t, 7, m.Seq)
+	p.says(info, described(1, 20, map[string]any{"num_replicas": 1})) // a deposed leader that does not know of it
+	_, err = s.Info(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, 3, s.Replicas())
 }
 
 // A subscription that is made after its caller was told that the connection was lost is removed.

@@ -144,6 +144,7 @@ func (s *Stream) infoFrom(ctx context.Context, filter string, offset int, total 
 	if err := s.Ask(ctx, "STREAM.INFO."+s.Name, request, &answer); err != nil {
 		return nil, 0, err
 	}
+	s.LearnReplicas(answer.Config.Replicas) // before saw and noteState
 	s.saw(was, answer.Created.UnixNano(), answer.State.LastSeq)
 	s.noteLeader(answer.Cluster.Leader + " " + answer.Cluster.Since)
 	s.Bytes.Store(answer.State.Bytes)
@@ -172,7 +173,7 @@ type state struct {
 // noteState notes the state that an answer shows. With several replicas any answer may be old, so none shows that the
 // stream is as it was. s.mu is held.
 func (s *Stream) noteState(now state) {
-	if now != s.state || s.Replicas != 1 {
+	if now != s.state || s.Replicas() != 1 {
 		s.state, s.since = now, time.Now()
 	}
 }
@@ -323,7 +324,7 @@ func (s *Stream) WentBack(backs int64, now uint64, how string) {
 func (s *Stream) saw(was moment, created int64, last uint64) {
 	if before := s.created.Swap(created); before != 0 && before != created {
 		s.WentBack(was.backs, 0, fmt.Sprintf("the stream %s was made anew", s.Name))
-	} else if s.Replicas == 1 {
+	} else if s.Replicas() == 1 {
 		s.learnSequence(was, last, last)
 	}
 }

@@ -113,6 +113,46 @@ func TestFullStore(t *testing.T) {
 	drain()
 }
 
+// Canceled jobs give their room back: those that are far from due at once and without a worker, the
+// others when a worker removes them or closes their buckets.
+func TestCanceledGiveRoomBack(t *testing.T) {
+	for name, after := range map[string]time.Duration{"far": 24 * time.Hour, "near": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			small := embedded.WithJetStream(jetstream.WithBuckets(jetstream.Buckets{Near: 250 * time.Millisecond, Far: 10 * time.Second, Lead: 2 * time.Second, Settle: time.Second}))
+			_, q := open(t, t.TempDir(), embedded.WithMaxStore(8<<20), small)
+			add := func() (durable.Ref, error) {
+				return q.Add(within(t), durable.Job{Kind: "k", After: after, Payload: make([]byte, 50<<10)})
+			}
+			var refs []durable.Ref
+			ref, err := add()
+			for ; err == nil && len(refs) < 1000; ref, err = add() {
+				refs = append(refs, ref)
+			}
+			require.ErrorIs(t, err, durable.ErrFull)
+			require.Greater(t, len(refs), 50)
+			for _, ref := range refs {
+				ok, err := q.Cancel(within(t), ref)
+				require.NoError(t, err)
+				require.True(t, ok)
+			}
+			if name == "near" {
+				_, drain := run(t, q)
+				defer drain()
+			}
+			again := 0
+			require.Eventually(t, func() bool {
+				for again < len(refs)/2 {
+					if _, err := add(); err != nil {
+						return false
+					}
+					again++
+				}
+				return true
+			}, 2*time.Minute, 100*time.Millisecond, "there is room again")
+		})
+	}
+}
+
 // What a power cut may do to the end of the last file costs no job that was stored
 // before, and the store opens.
 func TestTornBlock(t *testing.T) {

@@ -219,6 +219,26 @@ func TestStepIsNoSuspend(t *testing.T) {
 	}
 }
 
+// A step moves no timer of a wheel that counts no suspends either, and no deadline.
+func TestStepMovesNoTimer(t *testing.T) {
+	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour} {
+		w := timingwheel.New()
+		t.Cleanup(func() { w.Stop() })
+		far := w.AfterFunc(time.Hour, func() {})
+		(*engine.Engine)(w).StepWallClock(step)
+		near := make(chan struct{})
+		w.AfterFunc(20*time.Millisecond, func() { close(near) })
+		select {
+		case <-near:
+		case <-time.After(time.Minute):
+			t.Fatal("the next timer does not fire")
+		}
+		at, ok := far.Deadline()
+		require.True(t, ok, "it has fired")
+		require.InDelta(t, time.Hour, time.Until(at), float64(time.Minute))
+	}
+}
+
 // A notice sets the start anew even if nobody reads the clock.
 func TestNoticeOfAStep(t *testing.T) {
 	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour} {

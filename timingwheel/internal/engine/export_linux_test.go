@@ -22,6 +22,10 @@ func (e *Engine) Suspend(d time.Duration) {
 // StepWallClock pretends that the wall clock was set forward by d, in whole seconds.
 func (e *Engine) StepWallClock(d time.Duration) {
 	b := e.clock.boot
+	if b == nil {
+		e.clock.Start = wallBack(e.clock.Start, d) // base has no date that could move
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.moveWall(d)

@@ -63,7 +63,7 @@ func putBack(t *testing.T, st Store) {
 		require.ErrorIs(t, err, durable.ErrWentBack)
 	}
 	r.awaitGone(refs...)
-	require.Equal(t, int64(len(refs)), r.Stats().Forgotten)
+	await(t, "all are counted", func() bool { return r.Stats().Forgotten == int64(len(refs)) }) // after they were handed back
 	count := map[durable.Ref]int{}
 	for _, run := range r.ran() {
 		count[run.Ref]++

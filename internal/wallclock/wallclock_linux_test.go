@@ -21,7 +21,7 @@ import (
 )
 
 func watch(t *testing.T) (notices chan error, stop func()) {
-	notices = make(chan error, 10)
+	notices = make(chan error, 32) // holds all of a test, since the function must not block
 	stop, err := Watch(func(err error) { notices <- err })
 	require.NoError(t, err)
 	t.Cleanup(stop)
@@ -35,8 +35,12 @@ func readers() int {
 }
 
 func waitUntil(t *testing.T, done func() bool) {
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(deadline))
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d readers, the descriptors %v, and these goroutines:\n%s", readers(), wallclocktest.Notices(t), stacks[:runtime.Stack(stacks, true)])
+		}
 	}
 }
 

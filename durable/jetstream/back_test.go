@@ -67,8 +67,11 @@ func TestConformancePutBack(t *testing.T) {
 // settle waits for the next poll of all workers.
 func (s *backStore) settle(t testing.TB) { time.Sleep(busy.Longer(1500 * time.Millisecond)) }
 
-func (s *backStore) Open(t testing.TB) driver.Engine {
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1), nats.Timeout(time.Minute),
+func (s *backStore) Open(t testing.TB) driver.Engine { return s.openBy(t, s) }
+
+// openBy opens an engine on a connection that by makes.
+func (s *backStore) openBy(t testing.TB, by nats.InProcessConnProvider) driver.Engine {
+	nc, err := nats.Connect("", nats.InProcessServer(by), nats.MaxReconnects(-1), nats.Timeout(time.Minute),
 		nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

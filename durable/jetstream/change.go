@@ -117,7 +117,10 @@ func (c *changes) confirmCancel(ctx context.Context, a address, at location, for
 	case mark.Seq > written:
 		return false, fmt.Errorf("%w: the bucket was closed meanwhile", driver.ErrUncertain)
 	}
-	return false, c.Purge(ctx, backs, c.statusSubject(at), written)
+	if err := c.Purge(ctx, backs, c.statusSubject(at), written); err != nil { // also of a stream that went back
+		return false, fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+	}
+	return false, nil
 }
 
 // leaveFar removes the message of a canceled job from its far bucket. Else its payload

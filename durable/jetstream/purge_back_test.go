@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -58,14 +57,7 @@ func TestPurgeUnderWayWhenPutBack(t *testing.T) {
 	due := time.Now().Truncate(10 * time.Second).Add(28 * time.Second) // in the bucket after the next one
 	refs := adder.add(t, 3, durable.Job{Kind: "k", At: due})
 	s.keep(t)
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1), nats.Timeout(time.Minute),
-		nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	e, err := jetstream.Connect(within(t), nc, s.opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { e.Close() })
-	w := work(t, e, newGate())
+	w := work(t, s.openBy(t, s), newGate())
 	w.gate.pass()
 	select {
 	case <-back:

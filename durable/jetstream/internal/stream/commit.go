@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -293,23 +294,35 @@ func (s *Stream) PurgeAll(ctx context.Context, filter string) error {
 
 // removal asks once, unlike Ask. A stream that was put back has other messages by these sequences, or
 // lacks what was stored elsewhere before they were to be removed. So the past is looked at before, as
-// it is before a write, and again before the next try, which is the caller's.
+// it is before a write, and again before the next try, which is the caller's: without an answer the
+// error wraps durable.ErrUncertain, as that of a write.
 func (s *Stream) removal(ctx context.Context, backs int64, api string, request map[string]any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
 	if err = s.checkPast(ctx); err != nil {
-		return err
+		return unknown(err)
 	}
 	if s.Backs() != backs {
 		return ErrWentBack
 	}
 	m, err := s.requestOnce(ctx, s.API+api+s.Name, body)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return unknown(err)
+	case bytes.Contains(m.Data, noLeader):
+		return unknown(nats.ErrNoResponders)
 	}
 	return ParseAnswer(m.Data, nil)
+}
+
+// unknown makes an error that of a removal without an answer, unless it is one or no later try can succeed.
+func unknown(err error) error {
+	if errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrVersion) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 }
 
 // TooLarge returns an error that wraps durable.ErrInvalid if a message is larger than most. It

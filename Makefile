@@ -86,18 +86,25 @@ test-benchmarks: # without the race detector: rivals have races
 	cd benchmarks && go test -short -bench . -benchtime 1x ./...
 
 # The tests of servers wait most of their time, so several of a package run at once, on two processors,
-# too. Those of JetStream run alone: beside others their servers do not answer in time. Of the rest two
-# modules run at once, the longest first. All is compiled before (go list -export), since -p 1 would
-# compile on one processor. The faults run without the race detector here, and with it in nightly.
-# BESIDE names more targets for the same two places, none of them short.
+# too. Those of JetStream are first, since beside other servers theirs do not answer in time; of the rest the
+# longest are first. Two places share them with the targets of BESIDE, which have the least priority: so they
+# use the time in which the servers wait, and disturb none. All is compiled before (go list -export), since -p 1
+# would compile on one processor. The faults run without the race detector here, and with it in nightly.
+BESIDE ?=
 DURABLE_TESTS := $(filter-out %/jetstream/ %/trials/,$(DURABLE:%=test-in-%)) test-in-./examples/integrations/
 LONGEST := test-trials test-in-./durable/postgres/
 TRIALS := cd durable/trials && go test -p 1 -timeout 20m
 COMPILED = go list -race -test -deps -export ./... >/dev/null
-.PHONY: test-durable test-jetstream test-trials $(DURABLE_TESTS)
+.PHONY: test-durable test-by-turns test-beside test-jetstream test-trials $(DURABLE_TESTS)
 test-durable: missing ## durable jobs keep their promises on real servers, whatever harms them
+	$(MAKE) --no-print-directory -j2 -Otarget test-by-turns $(if $(BESIDE),test-beside)
+
+test-by-turns:
 	$(MAKE) --no-print-directory test-jetstream
-	$(MAKE) --no-print-directory -j2 -Otarget $(LONGEST) $(BESIDE) $(filter-out $(LONGEST),$(DURABLE_TESTS))
+	$(MAKE) --no-print-directory $(LONGEST) $(filter-out $(LONGEST),$(DURABLE_TESTS))
+
+test-beside:
+	nice -n 19 $(MAKE) --no-print-directory $(BESIDE)
 
 test-jetstream:
 	cd durable/jetstream && $(COMPILED) && go test -race -p 2 -parallel 4 -timeout 20m ./...
@@ -124,12 +131,16 @@ test-servers: ## durable jobs keep their promises on other releases of the serve
 
 # No race detector where an int has 32 bits. go vet compiles what is imported, and checks the types of
 # the rest, tests included.
-.PHONY: test-systems
-test-systems: ## the library runs with 32 bits, and builds for all supported systems, tests included
-	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... $(WITH_CORE)
+.PHONY: test-systems test-386
+test-systems: test-386 ## the library runs with 32 bits, and builds for all supported systems, tests included
 	@set -e; for system in $(SYSTEMS); do export GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0; \
 		for module in $(PUBLISHED); do (echo "$$system $$module"; cd $$module; go build -o /dev/null ./...; go vet ./...); done; \
 		go vet ./timingwheel/tests $(EXAMPLES); done
+
+# With SHORT=1 only the tests that a size of int may break.
+test-386:
+	GOARCH=386 CGO_ENABLED=0 nice go test -short $(if $(SHORT),-run "Model|Stress|Fault|Extreme|Bounds") \
+		./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... $(WITH_CORE)
 
 # GOWORK=off: with the testify that the core itself asks for.
 .PHONY: test-releases

@@ -237,12 +237,17 @@ func TestAdminHostileTexts(t *testing.T) {
 // fits checks that nothing is wider than the window, in windows of several widths.
 func (tb *tab) fits(t *testing.T) {
 	t.Helper()
-	for _, width := range []int64{320, 380, 640, 960, 1920} {
+	for _, width := range []int64{320, 380, 400, 420, 640, 960, 1920} {
 		tb.resize(width, 800)
 		tb.until(`performance.now() > 0`)
 		require.Empty(t, eval[[]string](tb, `[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 1 && !e.closest("svg, .hidden")).map((e) => e.outerHTML.slice(0, 200))`), "beyond the window of %d", width)
 		require.LessOrEqual(t, eval[int64](tb, `document.documentElement.scrollWidth`), width)
 		require.Empty(t, eval[[]string](tb, `[...document.querySelectorAll("h1, h2, p, dd, dt, b, button, code, time, .number")].filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0).map((e) => e.outerHTML.slice(0, 200))`), "cut off at %d", width)
+		require.Empty(t, eval[[]string](tb, `[...document.querySelectorAll(".aside")].filter((e) => {
+			const text = document.createRange();
+			text.selectNodeContents(e);
+			return new Set([...text.getClientRects()].map((line) => line.top)).size > e.textContent.trim().split(/\s+/).length;
+		}).map((e) => e.textContent)`), "has more lines than words at %d", width)
 	}
 }
 

@@ -227,6 +227,11 @@ func TestAdminHostileTexts(t *testing.T) {
 	require.Zero(t, eval[int](tb, `document.querySelectorAll("img, #jobs script, #jobs .error *, #jobs pre *").length`))
 	require.NotEqual(t, "evil", eval[string](tb, `document.title`))
 	tb.fits(t)
+	require.Equal(t, []int{1, 1, 1}, eval[[]int](tb, `(() => {
+		const ref = document.querySelector("#jobs .ref"), text = document.createRange();
+		setRef(ref, ["a", "b", "c"].map((letter) => letter.repeat(24)).join("."));
+		return [...ref.childNodes].filter((node) => node.data).map((node) => (text.selectNodeContents(node), text.getClientRects().length));
+	})()`), "lines of each part of a Ref between its dots")
 	tb.press(line("backlog", evil) + `?.querySelector("button")`)
 	tb.until(`!!` + line("jobs", evil) + ` && $("kind").value.startsWith("</script>")`)
 	tb.do(chromedp.SendKeys(chromedp.CSS("#kind"), evil))

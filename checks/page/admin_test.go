@@ -227,6 +227,11 @@ func TestAdminHostileTexts(t *testing.T) {
 	require.Zero(t, eval[int](tb, `document.querySelectorAll("img, #jobs script, #jobs .error *, #jobs pre *").length`))
 	require.NotEqual(t, "evil", eval[string](tb, `document.title`))
 	tb.fits(t)
+	require.Equal(t, []int{1, 1, 1}, eval[[]int](tb, `(() => {
+		const ref = document.querySelector("#jobs .ref"), text = document.createRange();
+		setRef(ref, ["a", "b", "c"].map((letter) => letter.repeat(24)).join("."));
+		return [...ref.childNodes].filter((node) => node.data).map((node) => (text.selectNodeContents(node), text.getClientRects().length));
+	})()`), "lines of each part of a Ref between its dots")
 	tb.press(line("backlog", evil) + `?.querySelector("button")`)
 	tb.until(`!!` + line("jobs", evil) + ` && $("kind").value.startsWith("</script>")`)
 	tb.do(chromedp.SendKeys(chromedp.CSS("#kind"), evil))
@@ -237,12 +242,17 @@ func TestAdminHostileTexts(t *testing.T) {
 // fits checks that nothing is wider than the window, in windows of several widths.
 func (tb *tab) fits(t *testing.T) {
 	t.Helper()
-	for _, width := range []int64{320, 380, 640, 960, 1920} {
+	for _, width := range []int64{320, 380, 400, 420, 640, 960, 1920} {
 		tb.resize(width, 800)
 		tb.until(`performance.now() > 0`)
 		require.Empty(t, eval[[]string](tb, `[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 1 && !e.closest("svg, .hidden")).map((e) => e.outerHTML.slice(0, 200))`), "beyond the window of %d", width)
 		require.LessOrEqual(t, eval[int64](tb, `document.documentElement.scrollWidth`), width)
 		require.Empty(t, eval[[]string](tb, `[...document.querySelectorAll("h1, h2, p, dd, dt, b, button, code, time, .number")].filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0).map((e) => e.outerHTML.slice(0, 200))`), "cut off at %d", width)
+		require.Empty(t, eval[[]string](tb, `[...document.querySelectorAll(".aside")].filter((e) => {
+			const text = document.createRange();
+			text.selectNodeContents(e);
+			return new Set([...text.getClientRects()].map((line) => line.top)).size > e.textContent.trim().split(/\s+/).length;
+		}).map((e) => e.textContent)`), "has more lines than words at %d", width)
 	}
 }
 

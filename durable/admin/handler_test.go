@@ -476,6 +476,7 @@ func TestFlow(t *testing.T) {
 	require.Contains(t, log.String(), `\"rate\":0.0002777`)
 	require.NotContains(t, log.String(), " error=")
 	require.NotContains(t, log.String(), "lane", "what the command leaves out")
+	require.NotRegexp(t, ` \w+=("")?\s`, log.String(), "no field is empty")
 	require.Contains(t, do("limit-set", admin.Command{Names: []string{"n"}, Limit: durable.Limit{Running: -1}}).Error, "Running -1")
 	for range 3 {
 		_, err := q.Add(t.Context(), durable.Job{Kind: "runs"})

@@ -17,34 +17,40 @@ var (
 	number  = regexp.MustCompile(`\b\d+(?:,\d{3})*(?:\.\d+)?`)
 	// noFigure matches code, addresses, versions and percentiles.
 	noFigure = regexp.MustCompile("`[^`]*`|\\]\\([^)\\s]*\\)|\\b\\d+\\.\\d+\\.\\d+|\\b\\d+th\\b")
-	pieces   = regexp.MustCompile(`[.;]\s|\n\s*\n|\||\n\s*(?:[-*]|\d+\.)\s`)
-	tabled   = regexp.MustCompile(`:\n+(?:<!--.*\n)?(?:\|.*\n)+`)
-	onePart  = strings.NewReplacer("|", " ", ";", " ", ". ", " ", "\n", " ")
+	blocks   = regexp.MustCompile(`\n\s*(?:<!--.*-->\s*)?(?:\n|\||[-*]\s|\d+\.\s)`) // paragraphs, items and rows
+	clauses  = regexp.MustCompile(`[.;]\s|\|`)
 )
 
 // TestFigures finds stale figures. A link to a section of a RESULTS.md says where the numbers
-// of its sentence or table cell are from: each stands there, perhaps with more digits. A
-// sentence that ends with a colon has the table below it, too.
+// of its sentence or cell are from: a row or a paragraph there has all of them, perhaps with
+// more digits. So has one for each row of a table below a sentence that ends with a colon.
 func TestFigures(t *testing.T) {
 	figures := 0
 	for rel := range files(t) {
 		if !strings.HasSuffix(rel, ".md") {
 			continue
 		}
-		text := tabled.ReplaceAllStringFunc(noProse.ReplaceAllString(read(t, rel), ""), onePart.Replace)
-		for _, piece := range pieces.Split(text, -1) {
-			var measured []string
-			for _, to := range results.FindAllStringSubmatch(piece, -1) {
-				section := part(read(t, filepath.Join(filepath.Dir(rel), to[1])), to[2])
-				measured = append(measured, number.FindAllString(section, -1)...)
+		var above []string // of the sentence with the colon
+		for _, block := range blocks.Split(noProse.ReplaceAllString(read(t, rel), ""), -1) {
+			isRow := strings.HasSuffix(block, "|")
+			if !isRow && block != "" {
+				above = nil
 			}
-			if measured == nil {
-				continue
+			if above != nil {
+				block = strings.ReplaceAll(block, "|", " ")
 			}
-			for _, figure := range number.FindAllString(noFigure.ReplaceAllString(piece, " "), -1) {
-				figures++
-				if !stands(figure, measured) {
-					t.Errorf("%s: %s is not where this links to: %s", rel, figure, strings.Join(strings.Fields(piece), " "))
+			for _, clause := range clauses.Split(block, -1) {
+				measured := slices.Concat(above, linked(t, rel, clause))
+				if !isRow && strings.HasSuffix(clause, ":") {
+					above = measured
+				}
+				found := number.FindAllString(noFigure.ReplaceAllString(clause, " "), -1)
+				if measured == nil || found == nil {
+					continue
+				}
+				figures += len(found)
+				if !slices.ContainsFunc(measured, func(text string) bool { return stand(found, text) }) {
+					t.Errorf("%s: no row there has all of %q: %s", rel, found, strings.Join(strings.Fields(clause), " "))
 				}
 			}
 		}
@@ -52,15 +58,23 @@ func TestFigures(t *testing.T) {
 	require.Greater(t, figures, 60, "they are found")
 }
 
+// linked returns the rows and paragraphs of the sections that a clause links to.
+func linked(t *testing.T, rel, clause string) (texts []string) {
+	for _, to := range results.FindAllStringSubmatch(clause, -1) {
+		section := part(read(t, filepath.Join(filepath.Dir(rel), to[1])), to[2])
+		texts = append(texts, blocks.Split(section, -1)...)
+	}
+	return texts
+}
+
 // A figure is the rounded one of a number that has more digits.
 func TestFiguresAreRounded(t *testing.T) {
-	for figure, measured := range map[string]string{"0.3": "0.28", "73": "72.6", "396,000": "396,401", "550": "548", "1,815": "1815", "10": "9.7"} {
-		require.True(t, stands(figure, []string{"7", measured}), figure)
+	const text = "0.28 ms, 72.6 B, 396,401 of 1815 and 548; 9.7 ±0.7 (30603)"
+	require.True(t, stand([]string{"0.3", "73", "396,000", "550", "1,815", "10"}, text))
+	for _, stale := range []string{"0.2", "0.4", "72", "397,000", "540", "30,000", "9", "2"} {
+		require.False(t, stand([]string{"73", stale}, text), stale)
 	}
-	for figure, measured := range map[string]string{"0.3": "0.38", "72": "72.6", "30,000": "30603", "160": "150", "10": "8"} {
-		require.False(t, stands(figure, []string{"7", measured}), figure)
-	}
-	require.Equal(t, []string{"7", "6"}, number.FindAllString(part("# A\n8\n## The one\n7\n### Two\n6\n## Three\n5", "the-one"), -1))
+	require.Equal(t, "The one\n7\n### Two\n6", part("# A\n8\n## The one\n7\n### Two\n6\n## Three\n5", "the-one"))
 }
 
 // part returns the text below a heading, up to the next one of its kind.
@@ -73,18 +87,25 @@ func part(text, anchor string) string {
 	return ""
 }
 
-// stands reports whether one of the numbers is the figure, once it is rounded like that. Zeros
-// at the end of a whole number are rounded if two other digits are before them: 160, not 100.
-func stands(figure string, numbers []string) bool {
-	plain := func(s string) string { return strings.ReplaceAll(s, ",", "") }
-	whole, decimals, _ := strings.Cut(plain(figure), ".")
-	step := math.Pow10(-len(decimals))
-	if digits := strings.TrimRight(whole, "0"); decimals == "" && len(digits) > 1 {
-		step = math.Pow10(len(whole) - len(digits))
-	}
-	want, _ := strconv.ParseFloat(plain(figure), 64)
-	return slices.ContainsFunc(numbers, func(n string) bool {
-		got, err := strconv.ParseFloat(plain(n), 64)
-		return err == nil && math.Abs(got-want) <= step*0.501
+// stand reports whether a text has all of the figures, or numbers that they are rounded from.
+func stand(figures []string, text string) bool {
+	numbers := number.FindAllString(text, -1)
+	return !slices.ContainsFunc(figures, func(figure string) bool {
+		return !slices.ContainsFunc(numbers, func(n string) bool { return math.Abs(value(n)-value(figure)) <= 0.501*step(figure) })
 	})
+}
+
+func value(number string) float64 {
+	v, _ := strconv.ParseFloat(strings.ReplaceAll(number, ",", ""), 64)
+	return v
+}
+
+// step returns what the last digit of a figure counts. Zeros at the end of a whole number are no
+// digits if two others are before them: 160, not 100.
+func step(figure string) float64 {
+	whole, decimals, _ := strings.Cut(strings.ReplaceAll(figure, ",", ""), ".")
+	if digits := strings.TrimRight(whole, "0"); decimals == "" && len(digits) > 1 {
+		return math.Pow10(len(whole) - len(digits))
+	}
+	return math.Pow10(-len(decimals))
 }

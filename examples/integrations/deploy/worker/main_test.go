@@ -86,18 +86,19 @@ func decode(t *testing.T, name string, into any) {
 	require.ErrorIs(t, d.Decode(into), io.EOF)
 }
 
-// build checks that the command of the Dockerfile builds a program. It compiles nothing: with other
-// settings than those of the tests, all that the program imports would be compiled anew.
+// build runs the Dockerfile's command for a program. With its settings nearly all is compiled
+// anew, once: 77 s of processor time for both programs, and 3 s after that.
 func build(t *testing.T, program string) {
 	text, err := os.ReadFile("../Dockerfile")
 	require.NoError(t, err)
-	command := regexp.MustCompile(`(?m)^RUN (.*)go build (.*)-o /program \$PROGRAM$`).FindStringSubmatch(string(text))
+	command := regexp.MustCompile(`(?m)^RUN (.*go build .*-o )/program \$PROGRAM$`).FindStringSubmatch(string(text))
 	require.NotNil(t, command)
-	c := exec.Command("sh", "-c", command[1]+"go list "+command[2]+"-f '{{.Name}} {{.DepsErrors}}' "+program)
+	built := filepath.Join(t.TempDir(), "program")
+	c := exec.Command("sh", "-c", command[1]+`"$0" "$1"`, built, program)
 	c.Dir = "../../../.."
 	said, err := c.CombinedOutput()
 	require.NoError(t, err, string(said))
-	require.Equal(t, "main []\n", string(said))
+	require.FileExists(t, built)
 }
 
 // reads reports whether the worker reads a setting.

@@ -117,7 +117,7 @@ func (p *checker) cancel(body *ast.BlockStmt, graph *cfg.CFG, made ast.Node, lef
 	case id.Name == "_":
 		p.Reportf(left.Pos(), "the cancel function of %s is dropped: call it, or the context is kept until its deadline, or without one until its parent ends", name)
 	case v != nil && graph != nil && !p.isCaptured(body, made, v) && p.canReturn(graph, made, v):
-		p.Reportf(left.Pos(), "the cancel function of %s is not used on all paths: defer %s(), or the context is kept until its deadline, or without one until its parent ends", name, v.Name())
+		p.Reportf(left.Pos(), "the cancel function of %s is not used on all paths: call %s() on each, or the context is kept until its deadline, or without one until its parent ends", name, v.Name())
 	}
 }
 

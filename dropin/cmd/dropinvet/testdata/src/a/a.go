@@ -36,7 +36,7 @@ func inALiteral() {
 }
 
 func onOnePath(fail bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: defer cancel\(\), or`
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: call cancel\(\) on each, or`
 	if fail {
 		return errors.New("failed")
 	}
@@ -47,7 +47,7 @@ func onOnePath(fail bool) error {
 
 func inALoop(n int) {
 	for range n {
-		ctx, cancel := w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: defer cancel\(\), or`
+		ctx, cancel := w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: call cancel\(\) on each, or`
 		if ctx.Err() != nil {
 			return
 		}
@@ -62,7 +62,7 @@ func deferred() {
 }
 
 func replaced(twice bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: defer cancel\(\), or`
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: call cancel\(\) on each, or`
 	if twice {
 		ctx, cancel = context.WithTimeout(ctx, time.Second)
 	}
@@ -76,7 +76,7 @@ func replacedInALoop(n int) {
 		if cancel != nil {
 			cancel()
 		}
-		_, cancel = w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: defer cancel\(\), or`
+		_, cancel = w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: call cancel\(\) on each, or`
 	}
 }
 

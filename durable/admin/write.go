@@ -105,7 +105,7 @@ func (h *handler) mayWrite(r *http.Request) error {
 	site := r.Header.Get("Sec-Fetch-Site")
 	switch {
 	case !h.writable:
-		return &statusError{http.StatusForbidden, "this handler is read-only: make it with admin.WithWrites"}
+		return &statusError{http.StatusForbidden, "this handler is read-only: make it with admin.WithWrites, or start twjobs serve with -write"}
 	case r.Header.Get(Header) == "":
 		return &statusError{http.StatusForbidden, "a write needs the header " + Header}
 	case site != "" && site != "same-origin" && site != "none":

@@ -115,9 +115,9 @@ func (p *checker) cancel(body *ast.BlockStmt, graph *cfg.CFG, made ast.Node, lef
 	v := p.local(id, body)
 	switch {
 	case id.Name == "_":
-		p.Reportf(left.Pos(), "the cancel function of %s is dropped: the context is kept until its deadline, or without one until its parent ends", name)
+		p.Reportf(left.Pos(), "the cancel function of %s is dropped: call it, or the context is kept until its deadline, or without one until its parent ends", name)
 	case v != nil && graph != nil && !p.isCaptured(body, made, v) && p.canReturn(graph, made, v):
-		p.Reportf(left.Pos(), "the cancel function of %s is not used on all paths: the context is kept until its deadline, or without one until its parent ends", name)
+		p.Reportf(left.Pos(), "the cancel function of %s is not used on all paths: call %s() on each, or the context is kept until its deadline, or without one until its parent ends", name, v.Name())
 	}
 }
 
@@ -217,7 +217,7 @@ func (p *checker) timer(body *ast.BlockStmt, left ast.Expr, name string) {
 		return true
 	})
 	if !others {
-		p.Reportf(left.Pos(), "nothing stops %s, which %s has put on a wheel", v.Name(), name)
+		p.Reportf(left.Pos(), "nothing stops %s, which %s has put on a wheel: defer %[1]s.Stop()", v.Name(), name)
 	}
 }
 

@@ -4,6 +4,8 @@
 //	go install github.com/tickwheel/tickwheel/dropin/cmd/dropinvet@v0.1.0
 //	go vet -vettool=$(which dropinvet) ./...
 //
+// It replaces the checks of go vet, so run go vet without it, too.
+//
 // It reports
 //
 //   - a CancelFunc of dropin/context, or of a method of TimingWheel, that is dropped: it is

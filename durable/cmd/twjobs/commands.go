@@ -225,7 +225,10 @@ func (t *tool) why(args []string) error {
 	}
 	var r admin.Reason
 	answer, err := t.get(t.ctx, "why", query, &r)
-	if err != nil {
+	switch {
+	case err != nil && strings.Contains(err.Error(), "is not a Ref"):
+		return fmt.Errorf("%w: for a schedule add -schedule before its name", err)
+	case err != nil:
 		return err
 	}
 	if t.json {

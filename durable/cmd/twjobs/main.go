@@ -17,7 +17,8 @@
 // for each poll.
 //
 //	list [-state waiting|running|dead|done|canceled] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
-//	                  prints a line for each job, the longest due first
+//	                  prints a line for each job, the longest due first. DUE is the time, and how far it is off: (5s)
+//	                  is in 5 s, (-5s) was 5 s ago, so a waiting job is overdue
 //	show REF          prints all of a job, its payload included
 //	why REF | why -schedule NAME
 //	                  prints why a job has not run, or why a schedule has no occurrence
@@ -88,6 +89,7 @@ import (
 const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats URL | -context NAME | -postgres DSN [-queue NAME] COMMAND
        twjobs -version
   list [-state waiting|running|dead|done|canceled] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
+                                       jobs; DUE (5s) is in 5 s, (-5s) was 5 s ago: a waiting job is overdue
   show REF                             all of a job, its payload included
   why REF | why -schedule NAME         why a job has not run, or a schedule has no occurrence
   await REF                            waits for the end; exit status 0 done, 3 dead, 4 canceled, 5 not kept

@@ -154,6 +154,9 @@ func TestWrongUse(t *testing.T) {
 	out, status = twjobs(t, dir, "show", "x")
 	require.Equal(t, 1, status, out)
 	require.Contains(t, out, `"x" is not a Ref of this queue`)
+	out, status = twjobs(t, dir, "why", "nightly")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "for a schedule add -schedule before its name")
 	for arg, want := range map[string]string{"-h": "usage: twjobs", "-version": "twjobs "} {
 		var printed bytes.Buffer
 		require.Zero(t, run(within(t), []string{arg}, &printed, &bytes.Buffer{}))

@@ -59,8 +59,11 @@ func TestServe(t *testing.T) {
 		r.Header.Set(admin.Header, "1")
 		answer, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
+		text, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
+		require.NoError(t, err)
 		require.Equal(t, writes, answer.StatusCode == 200, answer.Status)
+		require.Equal(t, !writes, strings.Contains(string(text), "serve with -write"), string(text))
 
 		stop()
 		require.Zero(t, <-status, log.String())

@@ -14,29 +14,29 @@ var w *timingwheel.TimingWheel
 var kept context.CancelFunc
 
 func blank() context.Context {
-	ctx, _ := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is dropped`
+	ctx, _ := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is dropped: call it, or`
 	return ctx
 }
 
 func blankOfAWheel() context.Context {
-	ctx, _ := w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is dropped`
+	ctx, _ := w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is dropped: call it, or`
 	return ctx
 }
 
 func blankDeclared() {
-	var ctx, _ = context.WithCancelCause(context.Background()) // want `the cancel function of WithCancelCause is dropped`
+	var ctx, _ = context.WithCancelCause(context.Background()) // want `the cancel function of WithCancelCause is dropped: call it, or`
 	<-ctx.Done()
 }
 
 func inALiteral() {
 	go func() {
-		ctx, _ := context.WithCancel(context.Background()) // want `the cancel function of WithCancel is dropped`
+		ctx, _ := context.WithCancel(context.Background()) // want `the cancel function of WithCancel is dropped: call it, or`
 		<-ctx.Done()
 	}()
 }
 
 func onOnePath(fail bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths`
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: call cancel\(\) on each, or`
 	if fail {
 		return errors.New("failed")
 	}
@@ -47,7 +47,7 @@ func onOnePath(fail bool) error {
 
 func inALoop(n int) {
 	for range n {
-		ctx, cancel := w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths`
+		ctx, cancel := w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: call cancel\(\) on each, or`
 		if ctx.Err() != nil {
 			return
 		}
@@ -62,7 +62,7 @@ func deferred() {
 }
 
 func replaced(twice bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths`
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: call cancel\(\) on each, or`
 	if twice {
 		ctx, cancel = context.WithTimeout(ctx, time.Second)
 	}
@@ -76,7 +76,7 @@ func replacedInALoop(n int) {
 		if cancel != nil {
 			cancel()
 		}
-		_, cancel = w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths`
+		_, cancel = w.WithTimeout(context.Background(), time.Second) // want `the cancel function of WithTimeout is not used on all paths: call cancel\(\) on each, or`
 	}
 }
 
@@ -140,7 +140,7 @@ func ofTheStandardLibrary() stdcontext.Context {
 }
 
 func ticker(done chan bool) {
-	t := w.NewTicker(time.Second) // want `nothing stops t, which NewTicker has put on a wheel`
+	t := w.NewTicker(time.Second) // want `nothing stops t, which NewTicker has put on a wheel: defer t.Stop\(\)`
 	for {
 		select {
 		case <-t.C:
@@ -151,7 +151,7 @@ func ticker(done chan bool) {
 }
 
 func timer() {
-	var t = time.NewTimer(time.Second) // want `nothing stops t, which NewTimer has put on a wheel`
+	var t = time.NewTimer(time.Second) // want `nothing stops t, which NewTimer has put on a wheel: defer t.Stop\(\)`
 	<-t.C
 }
 

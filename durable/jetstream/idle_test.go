@@ -72,7 +72,7 @@ func TestIdle(t *testing.T) {
 	a := newAlone(t)
 	defer a.work(t)()
 	time.Sleep(3 * time.Second) // it starts
-	for try := 1; ; try++ { // a busy machine may still be starting it
+	for try := 1; ; try++ {     // a busy machine may still be starting it
 		before, began := a.requests(t), time.Now()
 		time.Sleep(10 * time.Second)
 		rate := float64(a.requests(t)-before) / time.Since(began).Seconds()

@@ -181,16 +181,18 @@ func TestSleeperIsOnTime(t *testing.T) {
 		t.Skip("no timerfd")
 	}
 	var theirs, ours time.Duration
-	tells := false
-	for range 20 {
+	told := 0
+	for range 40 {
 		theirs = lateness(t, coarse, 50, 1300*time.Microsecond)[25]
 		ours = lateness(t, precise, 50, 1300*time.Microsecond)[25]
-		if theirs-ours > time.Millisecond/3 {
+		if theirs >= 3*time.Millisecond {
+			continue
+		}
+		if told++; theirs-ours > time.Millisecond/3 {
 			return
 		}
-		tells = tells || theirs < 3*time.Millisecond
 	}
-	if !tells {
+	if told < 10 {
 		t.Skip("the machine is too busy: the default is late by ", theirs)
 	}
 	t.Errorf("late by %v at the median, and the default by %v", ours, theirs)

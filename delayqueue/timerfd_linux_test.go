@@ -176,6 +176,7 @@ func TestFallsBackWhereThereIsNoDescriptor(t *testing.T) {
 // rounds: by chance alone each passes as often as not.
 func TestPreciseIsIdle(t *testing.T) {
 	switches := func(q *DelayQueue[int]) int64 {
+		defer q.Close() // or it would be a part of the next baseline
 		q.Offer(1, time.Now().Add(time.Hour))
 		go q.Take(t.Context())
 		time.Sleep(10 * time.Millisecond)

@@ -35,13 +35,19 @@ func TestClockIsReadAtAResume(t *testing.T) {
 	for len(wallclocktest.Notices(t)) == 0 { // until the Queue watches
 		time.Sleep(time.Millisecond)
 	}
-	start := time.Now()
-	const resumes = 30
-	for range resumes {
-		wallclocktest.Notify(t)
-		<-e.reads
+	const resumes = 10
+	for try := 1; ; try++ { // a busy machine may be late some times
+		start := time.Now()
+		for range resumes {
+			wallclocktest.Notify(t)
+			<-e.reads
+		}
+		took := time.Since(start)
+		if took < resumes*500*time.Millisecond/2 { // half of the reads or more were at a resume
+			break
+		}
+		require.Less(t, try, 10, "%d reads took %v", resumes, took)
 	}
-	require.Less(t, int(time.Since(start)/(500*time.Millisecond)), resumes/2, "half of the reads or more were at a resume")
 	require.NoError(t, q.Close())
 	for len(wallclocktest.Notices(t)) > 0 {
 		time.Sleep(time.Millisecond)

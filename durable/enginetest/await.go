@@ -216,11 +216,10 @@ func awaitOtherEnds(t *testing.T, s Store) {
 		r.schedule(name, "@every 2h", durable.Job{Kind: kind, Retain: time.Hour}, durable.StartAt(r.now().Add(ahead)))
 		return r.lookup(driver.OccurrenceKey(name)).Ref
 	}
-	expires := r.now().Add(time.Second)
-	expired := r.add(durable.Job{Kind: kind, Expires: expires, Retain: time.Hour})[0]
+	expired, expires := r.addExpiring(time.Second, durable.Job{Kind: kind, Retain: time.Hour})
 	removed := awaitIn(within(t), t, []durable.Ref{occurrence("deleted", awaitedSoon), occurrence("paused", awaitedSoon)}, r, other)
 	canceled := occurrence("canceled", awaitedSoon)
-	kept, dies := other.waits(within(t), canceled), other.waits(within(t), expired)
+	kept, dies := other.waits(within(t), canceled), other.waits(within(t), expired[0])
 	r.ok(r.DeleteSchedule(within(t), "deleted"))
 	r.ok(r.PauseSchedule(within(t), "paused"))
 	r.cancel(canceled, true, "it waits")

@@ -187,7 +187,7 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 		time.Sleep(2 * ahead / n)
 	}
 	await(t, "all ran or were canceled", func() bool { return len(eachOnce(t, before, r))+len(canceled) >= n })
-	time.Sleep(again)
+	time.Sleep(r.again())
 	seen := eachOnce(t, before, r)
 	for ref := range seen {
 		require.False(t, canceled[ref], "canceled, and ran")
@@ -234,7 +234,7 @@ func reschedule(t *testing.T, s Store) {
 	ref = r.add(hour)[0]
 	for range 5 {
 		move(ref, 2*time.Hour, true)
-		move(ref, 30*time.Second, true)
+		move(ref, patience, true) // or it may run before the next move
 	}
 	info := r.get(ref)
 	require.Equal(t, "p", string(info.Job.Payload))
@@ -251,7 +251,7 @@ func reschedule(t *testing.T, s Store) {
 		return r.moves(ref, at)
 	})
 	ranAt(ref, at, "while held")
-	time.Sleep(again)
+	time.Sleep(r.again())
 	for ref, what := range how {
 		require.Len(t, runs(ref), 1, what)
 	}

@@ -263,7 +263,7 @@ func limitPerLane(t *testing.T, s Store) {
 // comes, without a permit or an attempt.
 func limitRate(t *testing.T, s Store) {
 	const rate, burst, jobs = 40, 5, 125
-	a, b := open(t, s.Open(t)).handle(kind, nil), open(t, s.Open(t)).handle(kind, nil)
+	a, b := open(t, s.Open(t), steady).handle(kind, nil), open(t, s.Open(t), steady).handle(kind, nil)
 	a.limit("rate", durable.Limit{Kind: kind, Rate: rate, Burst: burst})
 	began := a.now()
 	a.start()
@@ -319,39 +319,57 @@ func lanesTakeTurns(t *testing.T, s Store) {
 	const many = 600
 	a, b := open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond)), open(t, s.Open(t)).handle(kind, sleeps(5*time.Millisecond))
 	a.limit("two", durable.Limit{Kind: kind, Running: 2})
-	a.add(times(many, durable.Job{Kind: kind, Lane: "many"})...)
 	a.start()
 	b.start()
-	awaitRuns(t, 100, a, b)
-	ref := a.add(durable.Job{Kind: kind, Lane: "one"})[0]
-	before := attempts(a, b)
-	a.awaitGone(ref)
-	runs := ran(a, b)
-	slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
-	turn := slices.IndexFunc(runs, func(r run) bool { return r.Ref == ref }) // more may run until it is seen to be gone
-	require.Less(t, turn-before, 250, "of the other lane have run meanwhile")
+	for round := 1; ; round++ { // a busy machine may hand out the one late, but not each time
+		n := attempts(a, b)
+		a.add(times(many, durable.Job{Kind: kind, Lane: "many"})...)
+		awaitRuns(t, n+100, a, b)
+		ref := a.add(durable.Job{Kind: kind, Lane: "one"})[0]
+		before := attempts(a, b)
+		a.awaitGone(ref)
+		runs := ran(a, b)
+		slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
+		turn := slices.IndexFunc(runs, func(r run) bool { return r.Ref == ref }) // more may run until it is seen to be gone
+		if turn-before < 250 {
+			return
+		}
+		require.Less(t, round, 5, "%d of the other lane have run meanwhile", turn-before)
+	}
 }
 
 // A limit that is raised, lowered or removed while jobs run and wait holds as it is then.
 func limitChanged(t *testing.T, s Store) {
 	var c crowd
 	h := c.around(sleeps(100 * time.Millisecond))
-	a, b := open(t, s.Open(t)).handle(kind, h), open(t, s.Open(t)).handle(kind, h)
+	a, b := open(t, s.Open(t), steady).handle(kind, h), open(t, s.Open(t), steady).handle(kind, h)
 	a.limit("l", durable.Limit{Kind: kind, Running: 4})
 	a.start()
 	b.start()
-	a.add(times(60, durable.Job{Kind: kind})...)
-	await(t, "4 run", func() bool { return c.most.Load() == 4 })
+	n := 0
+	more := func() {
+		a.add(times(60, durable.Job{Kind: kind})...)
+		n += 60
+	}
+	meet := func(what string, they func() bool) { // a slow machine may run many before so many run at once
+		await(t, what, func() bool {
+			if attempts(a, b) == n {
+				more()
+			}
+			return they()
+		})
+	}
+	meet("4 run", func() bool { return c.most.Load() == 4 })
 	a.limit("l", durable.Limit{Kind: kind, Running: 1})
-	a.add(times(60, durable.Job{Kind: kind})...) // a slow machine may have run all but a few
+	more()
 	await(t, "one has a permit", func() bool { return a.taken() <= 1 && c.inside.Load() <= 1 })
 	c.most.Store(0)
 	awaitRuns(t, attempts(a, b)+3, a, b)
 	require.LessOrEqual(t, c.most.Load(), int64(1))
 	a.unlimit("l")
-	awaitRuns(t, 120, a, b)
+	meet("nothing limits them any more", func() bool { return c.most.Load() > 4 })
+	awaitRuns(t, n, a, b)
 	empty(t, a)
-	require.Greater(t, c.most.Load(), int64(4), "nothing limits them any more")
 	require.Equal(t, 0, a.taken())
 }
 
@@ -511,9 +529,9 @@ func limitAlone(t *testing.T, s Store) {
 	r.awaitGone(r.add(durable.Job{Kind: kind, Lane: "l"})[0])
 	r.add(durable.Job{Kind: kind, Lane: "l"})
 	await(t, "it waits", func() bool { return r.Stats().Limited == 1 })
-	before := asked.Load()
+	before, began := asked.Load(), time.Now()
 	time.Sleep(4 * time.Second)
-	require.LessOrEqual(t, asked.Load()-before, int64(2))
+	require.LessOrEqual(t, asked.Load()-before, int64(time.Since(began)/(2*time.Second)))
 	require.Equal(t, int64(1), r.Stats().Limited, "it is counted as one that waits for a limit")
 }
 
@@ -613,7 +631,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 	second := next(lives)
 	await(t, "the permit is free", func() bool { return lives.claim(second, true).Status == driver.Granted })
 	lives.stop()
-	require.GreaterOrEqual(t, time.Since(began), lease-lease/20, "it was free before the lease was over")
+	require.GreaterOrEqual(t, time.Since(began), slow.lease-slow.lease/20, "it was free before the lease was over")
 	require.Equal(t, 1, r.taken())
 
 	await(t, "the slow one hears what became of its end", func() bool {
@@ -623,7 +641,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 	require.Equal(t, 1, r.taken(), "the permit is another's")
 	waits := newCrashing(t, s.Open(t), "waits").beating()
 	third := next(waits)
-	for end := time.Now().Add(lease + lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(lives.lease + lives.lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		v := waits.claim(third, true)
 		if v.Status == driver.Granted && (lives.late.Load() || errors.Is(lives.Heartbeat(within(t)), durable.ErrLeaseLost)) {
 			return // the machine is too busy for the lease

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
 // RunEndsWhileFrozen requires that Run ends after its context while the server is frozen, whatever the worker holds and
@@ -21,7 +22,7 @@ func RunEndsWhileFrozen(t *testing.T, open func(t *testing.T) (e driver.Engine, 
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
 			t.Parallel()
 			e, freeze := open(t)
-			q, err := durable.Open(t.Context(), e, durable.WithLease(4*time.Second), durable.WithGrace(3*time.Second),
+			q, err := durable.Open(t.Context(), e, durable.WithLease(busy.Longer(4*time.Second)), durable.WithGrace(3*time.Second),
 				durable.WithLogger(slog.New(slog.DiscardHandler)))
 			require.NoError(t, err)
 			t.Cleanup(func() { q.Close() })
@@ -46,7 +47,10 @@ func runAllSorts(t *testing.T, q *durable.Queue) (stop func(), done <-chan error
 	begun := make(chan struct{}, 1)
 	q.Handle("quick", func(context.Context, *durable.Attempt) error { return nil })
 	q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error {
-		begun <- struct{}{}
+		select {
+		case begun <- struct{}{}:
+		default: // once more, after a lease that was lost
+		}
 		<-ctx.Done()
 		return ctx.Err()
 	})

@@ -133,7 +133,7 @@ func staleClaim(t *testing.T, s Store) {
 	}
 	close(release)
 	r.awaitGone(refs[1])
-	time.Sleep(2 * lease)
+	time.Sleep(2 * frozen.lease)
 	for _, v := range frozen.Claim(within(t), held) {
 		require.Equal(t, driver.Gone, v.Status)
 	}
@@ -226,7 +226,7 @@ func deaths(t *testing.T, s Store) {
 
 	second := newCrashing(t, s.Open(t), "second")
 	h := second.suspect(ref, 1, 1)
-	require.Greater(t, time.Since(began), lease/2, "taken over too early")
+	require.Greater(t, time.Since(began), first.lease/2, "taken over too early")
 	second.release(h, 0) // it is still a suspect; nor did the attempt begin
 	second.suspect(ref, 1, 1)
 	require.NoError(t, second.Close(within(t)))

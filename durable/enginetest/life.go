@@ -42,7 +42,7 @@ func insertRunGone(t *testing.T, s Store) {
 	require.True(t, info.Due.Equal(run.Due) && info.Due.Equal(info.Job.At), "%v, %v, %v", info.Due, run.Due, info.Job.At)
 	r.awaitGone(ref)
 	r.cancel(ref, false, "canceled what is done")
-	time.Sleep(again)
+	time.Sleep(r.again())
 	require.Len(t, r.ran(), 1)
 	r.cancel(ref, false, "canceled what was done long ago")
 }
@@ -69,7 +69,8 @@ func batch(t *testing.T, s Store) {
 // A job that is cut off by the grace of Run has had no attempt, also if it was its only one: another
 // worker begins it at once. One whose handler returns nil is done.
 func grace(t *testing.T, s Store) {
-	first := open(t, s.Open(t), durable.WithLease(patience), durable.WithGrace(lease)).handle(kind, func(ctx context.Context, a *durable.Attempt) error {
+	length := shortLease()
+	first := open(t, s.Open(t), durable.WithLease(patience), durable.WithGrace(length)).handle(kind, func(ctx context.Context, a *durable.Attempt) error {
 		<-ctx.Done()
 		assert.ErrorIs(t, context.Cause(ctx), durable.ErrClosed)
 		if string(a.Job.Payload) == "done" {
@@ -81,7 +82,7 @@ func grace(t *testing.T, s Store) {
 	first.awaitRuns(3)
 	stopped := time.Now()
 	first.drain()
-	require.GreaterOrEqual(t, time.Since(stopped), lease)
+	require.GreaterOrEqual(t, time.Since(stopped), length)
 	st := first.Stats()
 	require.Equal(t, []int64{1, 0, 0}, []int64{st.Done, st.Failed, st.Dead})
 	second := open(t, s.Open(t), durable.WithLease(patience)).handle(kind, nil).start()
@@ -558,20 +559,18 @@ func fields(t *testing.T, s Store) {
 // and no attempt counted. It runs when it is redriven.
 func expires(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
-	now := r.now()
-	soon := now.Add(2 * time.Second)
-	refs := r.add(durable.Job{Kind: kind, Key: "k", Expires: soon}, durable.Job{Kind: kind, MaxAttempts: 1, Expires: soon},
-		durable.Job{Kind: kind, Expires: now.Add(time.Hour)})
+	refs, soon := r.addExpiring(2*time.Second, durable.Job{Kind: kind, Key: "k"}, durable.Job{Kind: kind, MaxAttempts: 1})
+	later := r.add(durable.Job{Kind: kind, Expires: soon.Add(time.Hour)})[0]
 	await(t, "they expire", func() bool { return r.now().After(soon) })
 	r.start()
-	for _, x := range refs[:2] {
+	for _, x := range refs {
 		info := r.awaitDead(x)
 		require.Contains(t, info.LastError, durable.ErrExpired.Error())
 		require.Equal(t, 0, info.Attempt)
 		require.Len(t, info.Errors, 1)
 		require.Equal(t, durable.Failure{At: info.Errors[0].At, Error: info.LastError}, info.Errors[0])
 	}
-	r.awaitGone(refs[2])
+	r.awaitGone(later)
 	require.Len(t, r.ran(), 1, "what has not expired")
 	await(t, "both are counted", func() bool { return r.Stats().Expired == 2 })
 	require.Zero(t, r.Stats().Dead)
@@ -729,7 +728,7 @@ func engineCalls(e driver.Engine, running, far durable.Ref, f *driver.FlowContro
 		"CancelRunning":  func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
 		"Now":            func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
 		"Work": func(ctx context.Context) error {
-			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindSet([]string{kind}), Lease: lease})
+			_, err := e.Work(ctx, driver.WorkConfig{Name: "other", Kinds: driver.NewKindSet([]string{kind}), Lease: shortLease()})
 			return err
 		},
 	}
@@ -777,7 +776,7 @@ func halfOpen(t *testing.T, s Store) {
 	open(t, s.Open(t)).add(durable.Job{Kind: "late"})
 	r.awaitRuns(2)
 	require.Eventually(t, func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), lease)
+		ctx, cancel := context.WithTimeout(t.Context(), r.lease)
 		defer cancel()
 		_, err := r.Add(ctx, durable.Job{Kind: "late"})
 		return err == nil

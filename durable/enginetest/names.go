@@ -110,7 +110,7 @@ func badNames(t *testing.T, s Store) {
 	require.ErrorIs(t, r.DeleteLimit(within(t), "a\x00"), durable.ErrNotFound)
 	require.ErrorIs(t, r.Resume(within(t), durable.Pausable{Kind: "a\x00"}), durable.ErrNotFound)
 	for _, name := range []string{"", "a\x00", "\xff", strings.Repeat("w", 1000)} {
-		_, err := r.engine.Work(within(t), driver.WorkConfig{Name: name, Kinds: driver.NewKindSet([]string{kind}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+		_, err := r.engine.Work(within(t), driver.WorkConfig{Name: name, Kinds: driver.NewKindSet([]string{kind}), Lease: shortLease(), Ahead: time.Second, Retention: time.Hour})
 		require.ErrorIs(t, err, durable.ErrInvalid, "%.20q", name)
 	}
 	r.handle(kind, nil).start()

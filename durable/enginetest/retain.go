@@ -20,7 +20,7 @@ func (r *rig) awaitEnded(ref durable.Ref, state durable.State) (info durable.Inf
 	r.t.Helper()
 	await(r.t, "it has ended", func() bool { info = r.get(ref); return info.Ended() })
 	require.Equal(r.t, state, info.State)
-	require.WithinRange(r.t, info.End, info.Began, r.now().Add(apart))
+	require.WithinRange(r.t, info.End, info.Began, r.now().Add(apart(r)))
 	n := 0
 	for _, i := range r.matching(durable.Filter{State: state}) {
 		if i.Ref == ref {
@@ -72,7 +72,7 @@ func retain(t *testing.T, s Store) {
 		require.Equal(t, errTest.Error(), info.LastError)
 		require.Len(t, info.Errors, 1)
 		require.NotEmpty(t, info.Worker)
-		require.False(t, info.Began.Before(added.Add(-apart)))
+		require.False(t, info.Began.Before(added.Add(-apart(r))))
 	}
 	dead := r.awaitEnded(refs[2], durable.Dead)
 	require.Equal(t, "dies", string(dead.Job.Payload), "which Redrive needs")
@@ -173,12 +173,12 @@ func retainSchedule(t *testing.T, s Store) {
 // The record of the end and the end of the claim are one commit: an end that is late, or is repeated after another worker has ended the job, records nothing.
 func retainAtomic(t *testing.T, s Store) {
 	r, e := open(t, s.Open(t)), s.Open(t)
-	a := newCrashing(t, e, "a", func(c *driver.WorkConfig) { c.Lease = lease })
+	a := newCrashing(t, e, "a")
 	ref := r.add(durable.Job{Kind: kind, Retain: time.Hour})[0]
 	h := a.take(ref)
 	require.Equal(t, driver.Granted, a.claim(h, true).Status)
 	a.stop()
-	b := newCrashing(t, s.Open(t), "b", func(c *driver.WorkConfig) { c.Lease = lease }).beating()
+	b := newCrashing(t, s.Open(t), "b").beating()
 	h2 := b.take(ref)
 	for v := b.claim(h2, true); v.Status != driver.Granted; v = b.claim(h2, true) {
 		breathe()

@@ -127,7 +127,7 @@ func redrive(t *testing.T, s Store) {
 	next <- nil
 	r.awaitGone(ref)
 	empty(t, r)
-	time.Sleep(lease)
+	time.Sleep(r.lease)
 	require.Equal(t, []int{1, 2, 1, 2, 1, 2, 1}, numbers(r.ran()))
 	for _, run := range r.ran() {
 		require.Equal(t, ref, run.Ref)
@@ -171,7 +171,7 @@ func deleteDead(t *testing.T, s Store) {
 	again := r.add(durable.Job{Kind: kind, Key: "k"})[0]
 	r.awaitDead(again)
 	r.delete(again)
-	time.Sleep(lease)
+	time.Sleep(r.lease)
 	empty(t, r)
 	require.Len(t, r.ran(), 3)
 }

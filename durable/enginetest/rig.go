@@ -19,16 +19,12 @@ import (
 	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
-// lease is that of the tests' workers: as short as a busy machine allows.
-var lease = busy.Longer(3 * time.Second)
+// shortLease returns the lease of the tests' workers: as short as the machine allows at this moment.
+func shortLease() time.Duration { return busy.Longer(3 * time.Second) }
 
 // steady is a lease that a busy machine does not lose. It is for tests that count attempts, and in
 // which no worker takes over from another.
 var steady = durable.WithLease(time.Minute)
-
-// again is after how long a job that has ended would run once more, if its end were not kept:
-// when a lease on it would be over.
-var again = lease + time.Second
 
 // patience is how long a test waits for what must come. It is a bound, not a measure.
 const patience = 5 * time.Minute
@@ -71,6 +67,7 @@ type rig struct {
 	history
 	engine driver.Engine
 	lease  time.Duration // Longer where the engine answers so late that the lease would be lost again and again.
+	opened time.Duration // How long it took to open the Queue, which has read the engine's clock meanwhile.
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -98,13 +95,19 @@ type run struct {
 func open(t testing.TB, e driver.Engine, opts ...durable.Option) *rig {
 	asked := time.Now()
 	engineNow(t, e)
-	r := &rig{calls: &calls{t: t}, engine: e, lease: max(lease, 20*time.Since(asked))}
+	r := &rig{calls: &calls{t: t}, engine: e, lease: max(shortLease(), 20*time.Since(asked))}
 	var err error
+	asked = time.Now()
 	r.Queue, err = durable.Open(within(t), e, append([]durable.Option{durable.WithLease(r.lease)}, opts...)...)
 	r.ok(err)
+	r.opened = time.Since(asked)
 	t.Cleanup(r.close)
 	return r
 }
+
+// again returns after how long a job that has ended would run once more, if its end were not kept:
+// when a lease on it would be over.
+func (r *rig) again() time.Duration { return r.lease + time.Second }
 
 // handle has f run jobs of the kind; nil succeeds at once.
 func (r *rig) handle(kind string, f func(context.Context, *durable.Attempt) error) *rig {
@@ -173,6 +176,22 @@ func (c *calls) addMany(n int, job durable.Job) (refs []durable.Ref) {
 		refs = append(refs, c.add(some...)...)
 	}
 	return refs
+}
+
+// addExpiring adds jobs that expire so long after now, and returns when. If a slow machine adds them later than
+// that, they are refused, and get twice as long.
+func (r *rig) addExpiring(ahead time.Duration, jobs ...durable.Job) ([]durable.Ref, time.Time) {
+	for ; ; ahead *= 2 {
+		expires := r.now().Add(ahead)
+		for i := range jobs {
+			jobs[i].Expires = expires
+		}
+		refs, err := r.AddMany(within(r.t), jobs...)
+		if !errors.Is(err, durable.ErrInvalid) {
+			r.ok(err)
+			return refs, expires
+		}
+	}
 }
 
 // times returns n jobs that are alike.
@@ -363,7 +382,7 @@ func ranOnce(t testing.TB, n int, rigs ...*rig) map[durable.Ref]bool {
 	for least := n; len(eachOnce(t, 0, rigs...)) < n; least++ { // some may have been repeated
 		awaitRuns(t, least, rigs...)
 	}
-	time.Sleep(again)
+	time.Sleep(rigs[0].again())
 	empty(t, rigs[0])
 	seen := eachOnce(t, 0, rigs...)
 	require.Len(t, seen, n)
@@ -491,7 +510,7 @@ func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
 // work returns a worker of the tests' kinds, with a change of its configuration or none.
 func work(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) driver.Worker {
 	c := driver.WorkConfig{
-		Name: name, Kinds: driver.NewKindSet([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond,
+		Name: name, Kinds: driver.NewKindSet([]string{kind, "later"}), Lease: shortLease(), Ahead: 500 * time.Millisecond,
 		Retention: time.Hour, Notify: func(driver.Notice) {},
 	}
 	for _, f := range change {
@@ -505,17 +524,18 @@ func work(t testing.TB, e driver.Engine, name string, change ...func(*driver.Wor
 // crashing is a worker that a test drives by hand, and that may die without a word.
 type crashing struct {
 	driver.Worker
-	t    testing.TB
-	held chan *driver.Delivery
-	late atomic.Bool // it has lost its lease: the machine is too busy
-	stop context.CancelFunc
+	t     testing.TB
+	lease time.Duration
+	held  chan *driver.Delivery
+	late  atomic.Bool // it has lost its lease: the machine is too busy
+	stop  context.CancelFunc
 }
 
 func newCrashing(t testing.TB, e driver.Engine, name string, change ...func(*driver.WorkConfig)) *crashing {
-	w := work(t, e, name, change...)
+	c := &crashing{t: t, held: make(chan *driver.Delivery, 100)}
+	c.Worker = work(t, e, name, append(slices.Clone(change), func(w *driver.WorkConfig) { c.lease = w.Lease })...)
 	ctx, stop := context.WithCancel(context.Background())
-	c := &crashing{Worker: w, t: t, held: make(chan *driver.Delivery, 100)}
-	fed := feeding(t, w, func(hs []*driver.Delivery) {
+	fed := feeding(t, c.Worker, func(hs []*driver.Delivery) {
 		for _, h := range hs {
 			select {
 			case c.held <- h:
@@ -532,7 +552,7 @@ func newCrashing(t testing.TB, e driver.Engine, name string, change ...func(*dri
 func (c *crashing) beating() *crashing {
 	var heartbeats sync.WaitGroup
 	heartbeats.Go(func() {
-		for ctx := c.t.Context(); ctx.Err() == nil; time.Sleep(lease / 10) {
+		for ctx := c.t.Context(); ctx.Err() == nil; time.Sleep(c.lease / 10) {
 			if errors.Is(c.Heartbeat(ctx), durable.ErrLeaseLost) {
 				c.late.Store(true)
 			}

@@ -319,7 +319,7 @@ func unhandled(t *testing.T, s Store) {
 	await(t, "it is named", func() bool { return len(a.Stats().Unhandled) > 0 })
 	require.Equal(t, []durable.Unhandled{{Kind: "b", Oldest: oldest, Due: a.get(oldest).Due}}, a.Stats().Unhandled)
 	a.awaitRuns(1)
-	time.Sleep(lease)
+	time.Sleep(a.lease)
 	require.Equal(t, durable.Waiting, a.get(oldest).State)
 	require.Zero(t, a.get(oldest).Attempt)
 	b := open(t, s.Open(t)).handle("b", nil).start()
@@ -351,10 +351,10 @@ func rollingDeploy(t *testing.T, s Store) {
 			added += 4
 		}
 	})
-	time.Sleep(lease / 2)
+	time.Sleep(producer.lease / 2)
 	for i := range 2 {
 		fleet = append(fleet, worker("old", "new"))
-		time.Sleep(lease / 2)
+		time.Sleep(producer.lease / 2)
 		fleet[i].drain()
 	}
 	stop.Store(true)
@@ -390,7 +390,7 @@ func manyLimits(t *testing.T, s Store) {
 // that no more than two of a kind run.
 func atTheirLimits(t *testing.T, s Store, limited []string, each, concurrency int) (r *rig, release chan struct{}) {
 	const limit = 2
-	opts := []durable.Option{durable.WithConcurrency(concurrency)}
+	opts := []durable.Option{durable.WithConcurrency(concurrency), steady}
 	for _, kind := range limited {
 		opts = append(opts, durable.WithKindConcurrency(kind, limit))
 	}

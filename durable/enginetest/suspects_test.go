@@ -54,7 +54,7 @@ func TestSuspectsWithLongHandlers(t *testing.T) {
 
 		b := open(t, m.Open(t), durable.WithConcurrency(24)).
 			handle("long", sleeps(time.Hour)).handle(kind, sleeps(100*time.Millisecond)).start()
-		for range 100 * int(long*lease/time.Second) { // 10 of 24 slots
+		for range 100 * int(long*b.lease/time.Second) { // 10 of 24 slots
 			b.add(durable.Job{Kind: kind})
 			time.Sleep(10 * time.Millisecond)
 		}

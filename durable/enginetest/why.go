@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -141,7 +142,8 @@ func whyClock(p *plant) {
 }
 
 func whyExpired(p *plant) {
-	p.because(durable.CauseExpired, p.due(durable.Job{Expires: p.now().Add(time.Second)}))
+	refs, _ := p.addExpiring(time.Second, durable.Job{Kind: p.kind})
+	p.because(durable.CauseExpired, refs[0])
 }
 
 func whyPaused(p *plant) {
@@ -329,8 +331,12 @@ func whySchedules(p *plant) {
 	because(durable.CauseNotDue)
 	p.cancelKey(driver.OccurrenceKey("s"), true)
 	because(durable.CauseScheduleCanceled)
-	soon := p.now().Add(time.Second)
-	p.schedule("s", "@every 1h", durable.Job{Kind: p.kind}, durable.StartAt(soon), durable.EndAt(soon.Add(time.Second)))
+	err = durable.ErrInvalid
+	for ahead := time.Second; errors.Is(err, durable.ErrInvalid); ahead *= 2 { // it has ended before it is stored
+		soon := p.now().Add(ahead)
+		err = p.SetSchedule(within(p.t), "s", "@every 1h", durable.Job{Kind: p.kind}, durable.StartAt(soon), durable.EndAt(soon.Add(time.Second)))
+	}
+	p.ok(err)
 	because(durable.CauseNoKind)
 	p.cancelKey(driver.OccurrenceKey("s"), true)
 	because(durable.CauseScheduleEnded)

@@ -194,8 +194,8 @@ func (r *records) at(level slog.Level) (found []string) {
 	return found
 }
 
-// backLease is that of the workers. It does not end in these tests.
-var backLease = busy.Longer(20 * time.Second)
+// backLease returns the lease of the workers. It does not end in these tests.
+func backLease() time.Duration { return busy.Longer(20 * time.Second) }
 
 // add adds jobs and returns their Refs.
 func (w *backWorker) add(t testing.TB, n int, j durable.Job) []durable.Ref {
@@ -244,7 +244,7 @@ func requireEnd(t testing.TB, times int, refs []durable.Ref, workers ...*backWor
 func (s *backStore) three(t testing.TB) (g *gate, workers []*backWorker) {
 	g = newGate()
 	for range 3 {
-		workers = append(workers, work(t, s.Open(t), g, durable.WithLease(backLease)))
+		workers = append(workers, work(t, s.Open(t), g, durable.WithLease(backLease())))
 	}
 	return g, workers
 }
@@ -491,7 +491,7 @@ func TestPutBackThreeNodes(t *testing.T) {
 	g := newGate()
 	var workers []*backWorker
 	for range 3 {
-		workers = append(workers, work(t, c.Open(t), g, durable.WithLease(2*backLease)))
+		workers = append(workers, work(t, c.Open(t), g, durable.WithLease(2*backLease())))
 	}
 	require.NoError(t, workers[0].SetLimit(within(t), "limit", durable.Limit{Kind: "k", Running: 10}))
 	refs := workers[0].add(t, 10, durable.Job{Kind: "k"})

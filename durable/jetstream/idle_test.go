@@ -72,12 +72,17 @@ func TestIdle(t *testing.T) {
 	a := newAlone(t)
 	defer a.work(t)()
 	time.Sleep(3 * time.Second) // it starts
-	before, began := a.requests(t), time.Now()
-	time.Sleep(10 * time.Second)
-	rate := float64(a.requests(t)-before) / time.Since(began).Seconds()
-	t.Logf("%.1f requests a second", rate)
-	require.Less(t, rate, mostRequests)
-	require.NotZero(t, rate)
+	for try := 1; ; try++ {     // a busy machine may still be starting it
+		before, began := a.requests(t), time.Now()
+		time.Sleep(10 * time.Second)
+		rate := float64(a.requests(t)-before) / time.Since(began).Seconds()
+		t.Logf("%.1f requests a second", rate)
+		require.NotZero(t, rate)
+		if rate < mostRequests {
+			break
+		}
+		require.Less(t, try, 6, "it is busy each time")
+	}
 	for _, after := range []time.Duration{0, 2 * time.Second, 0} {
 		ref, err := a.Add(t.Context(), durable.Job{Kind: "k", After: after})
 		require.NoError(t, err)

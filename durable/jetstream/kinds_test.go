@@ -319,11 +319,14 @@ func TestConsumersGo(t *testing.T) {
 	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindSet([]string{"a"})})
 	require.NoError(t, err)
 	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		require.NoError(t, w.Fetch(ctx, func([]*driver.Delivery) {}))
+		ctx, cancel := context.WithCancel(t.Context())
+		fetched := make(chan error, 1)
+		go func() { fetched <- w.Fetch(ctx, func([]*driver.Delivery) {}) }()
+		time.Sleep(time.Second)
+		require.Eventually(t, func() bool { return consumers() > 0 }, 2*time.Minute, 10*time.Millisecond)
 		cancel()
+		require.NoError(t, <-fetched)
 	}
-	require.Positive(t, consumers())
 	require.Eventually(t, func() bool { return consumers() == 0 }, 5*time.Minute, time.Second)
 }
 

@@ -50,17 +50,16 @@ type two struct {
 	clock         *serverClock
 	owner, other  driver.Worker
 	mine, offered *driver.Delivery
+	lease         time.Duration // of both
 }
 
-var testLease = busy.Longer(6 * time.Second)
-
 func newTwo(t *testing.T) *two {
-	w := &two{clock: &serverClock{}}
+	w := &two{clock: &serverClock{}, lease: busy.Longer(6 * time.Second)}
 	w.clock.set(time.Hour)
 	s := newStore(t, jetstream.Shift(w.clock.show))
 	worker := func(name string) (driver.Worker, <-chan *driver.Delivery) {
 		worker, err := s.Open(t).Work(within(t), driver.WorkConfig{
-			Name: name, Kinds: driver.NewKindSet([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
+			Name: name, Kinds: driver.NewKindSet([]string{"plain"}), Lease: w.lease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
 		})
 		require.NoError(t, err)
 		held, done := make(chan *driver.Delivery, 100), make(chan struct{})
@@ -144,7 +143,7 @@ func TestLivingWorkerFromThePast(t *testing.T) {
 		go func() {
 			defer close(done)
 			for beating.Err() == nil {
-				time.Sleep(testLease / 6)
+				time.Sleep(w.lease / 6)
 				if w.owner.Heartbeat(beating) == nil {
 					slowest.Store(max(slowest.Load(), int64(time.Since(last))))
 					last = time.Now()
@@ -153,12 +152,12 @@ func TestLivingWorkerFromThePast(t *testing.T) {
 		}()
 		w.clock.set(2 * time.Hour)
 		taken := false
-		for end := time.Now().Add(2 * testLease); time.Now().Before(end) && !taken; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(2 * w.lease); time.Now().Before(end) && !taken; time.Sleep(10 * time.Millisecond) {
 			taken = w.claim(t) == driver.Granted
 		}
 		stop()
 		<-done
-		if max(slowest.Load(), int64(time.Since(last))) > int64(testLease/2) {
+		if max(slowest.Load(), int64(time.Since(last))) > int64(w.lease/2) {
 			t.Log("this machine is too busy for the lease; again")
 			continue
 		}

@@ -25,9 +25,6 @@ type limited struct {
 	lease time.Duration // of its workers
 }
 
-// limitedLease is one that is to be over in a test.
-var limitedLease = busy.Longer(2 * time.Second)
-
 func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
 	e := connectPartTo(t, p).(*engine)
 	q, err := durable.Open(t.Context(), e)
@@ -48,7 +45,7 @@ func (l *limited) worker(name string) *worker {
 func (l *limited) live(w *worker) {
 	err := w.Heartbeat(l.t.Context())
 	if errors.Is(err, durable.ErrLeaseLost) {
-		l.t.Skip("this machine is too busy for a lease of ", limitedLease)
+		l.t.Skip("this machine is too busy for a lease of ", l.lease)
 	}
 	require.NoError(l.t, err)
 }
@@ -98,12 +95,12 @@ func (l *limited) taken() (n int) {
 func TestPermitOfTheDead(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
-	l.lease = limitedLease
+	l.lease = busy.Longer(2 * time.Second) // one that is to be over
 	first, second := l.held(""), l.held("")
 	began := time.Now()
 	require.Equal(t, driver.Granted, l.claim(l.worker("dead"), first).Status)
 	w := l.worker("w")
-	if v, s := l.claim(w, second), l.status(first); time.Since(began) < limitedLease {
+	if v, s := l.claim(w, second), l.status(first); time.Since(began) < l.lease {
 		require.Equal(t, driver.Throttled, v.Status)
 		require.Equal(t, claimed, s.fate)
 	}
@@ -111,7 +108,7 @@ func TestPermitOfTheDead(t *testing.T) {
 		_ = w.Heartbeat(t.Context()) // late, or not
 		return l.claim(w, second).Status == driver.Granted
 	}, time.Minute, 100*time.Millisecond)
-	require.GreaterOrEqual(t, time.Since(began), limitedLease)
+	require.GreaterOrEqual(t, time.Since(began), l.lease)
 	require.Equal(t, 1, l.taken())
 	s := l.status(first)
 	require.Equal(t, freed, s.fate)

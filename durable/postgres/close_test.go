@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -35,11 +34,17 @@ func TestCloseSends(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, q.Close())
 	}
+	s.exec(t, s.pool(t), `select pg_notify('SCHEMA', 'the end')`) // they arrive in the order in which they are committed
 	var all strings.Builder
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	notices := 0
-	for n, err := c.WaitForNotification(ctx); err == nil; n, err = c.WaitForNotification(ctx) {
+	for {
+		n, err := c.WaitForNotification(ctx)
+		require.NoError(t, err)
+		if n.Payload == "the end" {
+			break
+		}
 		all.WriteString(n.Payload)
 		if strings.Contains(n.Payload, "flow_control") {
 			notices++

@@ -59,6 +59,15 @@ func TestRetriesOfHeldKeys(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- q.Run(ctx) }()
+	takes := func() time.Duration { // a plain job
+		began := time.Now()
+		_, err := q.Add(t.Context(), durable.Job{Kind: "plain"})
+		require.NoError(t, err)
+		await(t, plain)
+		return time.Since(began)
+	}
+	takes() // it starts
+	alone := max(takes(), takes())
 	for i := range heldKeys {
 		_, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: fmt.Sprint(i), FreeWhenBegun: true})
 		require.NoError(t, err)
@@ -73,11 +82,7 @@ func TestRetriesOfHeldKeys(t *testing.T) {
 	}
 	var late []time.Duration
 	for range 100 {
-		began := time.Now()
-		_, err := q.Add(t.Context(), durable.Job{Kind: "plain"})
-		require.NoError(t, err)
-		await(t, plain)
-		late = append(late, time.Since(began))
+		late = append(late, takes())
 		if len(late) > 10 && late[len(late)-1] > 30*time.Second {
 			break
 		}
@@ -85,7 +90,7 @@ func TestRetriesOfHeldKeys(t *testing.T) {
 	slices.Sort(late)
 	t.Logf("plain jobs: median %v, at most %v", late[len(late)/2], late[len(late)-1])
 	// Where ends that wait for keys hold up the batch, all slots are taken for a minute. A single job may be late on a starved machine.
-	require.Less(t, late[len(late)/2], 5*time.Second)
+	require.Less(t, late[len(late)/2], 5*time.Second+10*alone)
 	release()
 	for i := range heldKeys {
 		require.Eventually(t, func() bool {
@@ -346,7 +351,7 @@ func TestCallsOfLockedJob(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	began := time.Now()
 	for range 10 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err := q.Add(ctx, durable.Job{Kind: "k", After: time.Hour})
 		cancel()
 		require.NoError(t, err)

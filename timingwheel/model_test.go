@@ -183,7 +183,7 @@ func (m *model) shutdown() {
 			jobs++
 		}
 	}
-	idle := m.pending.Size() == 0 && m.release == nil
+	idle := m.pending.Size() == 0 && (m.release == nil || m.pool != nil) // what holds the pool up is no task of the wheel
 	for range 1 + m.r.IntN(2) {
 		if err := m.w.Shutdown(ctx); idle {
 			require.NoError(m.t, err)

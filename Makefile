@@ -224,10 +224,13 @@ dependencies: ## no dependency has a known hole, or a licence that asks for more
 	@set -e; for module in $(PUBLISHED); do (set -x; cd $$module; go run $(GOVULNCHECK) ./...; \
 		go run $(LICENSES) check --allowed_licenses=$(ALLOWED) --ignore github.com/tickwheel/tickwheel ./...); done
 
+# In a workspace of one module and its replacements: that of the checkout mixes what all modules ask for.
 sbom: ## write the list of each module's dependencies, with their licences and sums, into the folder sbom
 	mkdir -p sbom
-	@set -e; for module in $(PUBLISHED); do (set -x; cd $$module; \
-		go run $(SBOM) mod -json -licenses -output "$(CURDIR)/sbom/$$(go list -m | tail -1 | tr / _).json" .); done
+	@set -e; dir=$$(mktemp -d); export GOWORK=$$dir/go.work; cp go.work.sum $$dir; for module in $(PUBLISHED); do \
+		sed -e '/^use (/,/^)/d' -e 's,=> \.,=> $(CURDIR),' go.work >$$GOWORK; echo "use $(CURDIR)/$$module" >>$$GOWORK; \
+		(set -x; cd $$module; go run $(SBOM) mod -json -licenses -output "$(CURDIR)/sbom/$$(go list -m | tr / _).json" .); done; rm -r $$dir
+	sed -i 's,$(CURDIR),$(shell go list -f '{{.Module.Path}}' .),g' sbom/*.json # modules that were replaced
 
 tidy: ## go.mod of each module, and go.work.sum, have what they need, and no more
 	cd checks && go run ./release tidy

@@ -87,8 +87,8 @@ test-benchmarks: # without the race detector: rivals have races
 
 # The tests of servers wait most of their time, so several of a package run at once, on two processors,
 # too. Those of JetStream are first, since beside other servers theirs do not answer in time; of the rest the
-# longest are first. Two places share them with the targets of BESIDE, which have the least priority: so they
-# use the time in which the servers wait, and disturb none. All is compiled before (go list -export), since -p 1
+# longest are first. One of two places is for the targets of BESIDE until they end. These have the least priority, and
+# use the time in which the servers wait. All is compiled before (go list -export), since -p 1
 # would compile on one processor. The faults run without the race detector here, and with it in nightly.
 BESIDE ?=
 DURABLE_TESTS := $(filter-out %/jetstream/ %/trials/,$(DURABLE:%=test-in-%)) test-in-./examples/integrations/

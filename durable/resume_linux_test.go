@@ -36,7 +36,7 @@ func TestClockIsReadAtAResume(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	const resumes = 10
-	for try := 1; ; try++ { // a busy machine may be late some times
+	for try := 1; ; try++ { // a busy machine may be late now and then
 		start := time.Now()
 		for range resumes {
 			wallclocktest.Notify(t)

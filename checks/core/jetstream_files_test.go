@@ -52,7 +52,7 @@ func filesPointOneWay(t *testing.T, folder, listed string, least int) {
 	require.Greater(t, len(arrows), least, "the test finds no uses any more")
 }
 
-// usesOf returns the files of a package, but for doc.go and tests, and where they use names that the package declares.
+// usesOf returns the files of a package without doc.go and the tests, and each place in them that uses a name of the package.
 func usesOf(t *testing.T, folder string) (*token.FileSet, []*ast.File, map[*ast.Ident]types.Object) {
 	fset, files := token.NewFileSet(), []*ast.File(nil)
 	names, err := filepath.Glob(filepath.Join(root, folder, "*.go"))

@@ -49,7 +49,7 @@ func denying(t *testing.T, publish, subscribe []string) *nats.Conn {
 	return dial("few")
 }
 
-// requireDenied requires that f fails at once and names the denied subject. A busy machine may be late some times.
+// requireDenied requires that f fails at once and names the denied subject. A busy machine may be late now and then.
 func requireDenied(t *testing.T, subject string, f func() error) {
 	t.Helper()
 	for try := 1; ; try++ {

@@ -160,7 +160,7 @@ func TestAnswerLostWithTheConnection(t *testing.T) {
 	for name, key := range map[string]string{"Add": "", "Add with a key": "key"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for try := 1; ; try++ { // a busy machine may be late some times
+			for try := 1; ; try++ { // a busy machine may be late now and then
 				c, q := newCutter(t)
 				c.inWrite.Store(true)
 				began := time.Now()

@@ -81,7 +81,7 @@ func TestHalfOpenBeat(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrLeaseLost)
 		require.Greater(t, time.Since(began), lease)
 		began = again
-		require.Less(t, try, int64(6), "too late for the lease each time") // a busy machine may be, some times
+		require.Less(t, try, int64(6), "too late for the lease each time") // a busy machine may be now and then
 	}
 }
 

@@ -91,7 +91,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for try := 1; ; try++ { // a busy machine may be late some times
+			for try := 1; ; try++ { // a busy machine may be late now and then
 				s, p := newStream(t, 1, nil)
 				p.says(direct, silence)
 				p.says(next, silence)

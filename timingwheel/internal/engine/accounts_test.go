@@ -18,6 +18,7 @@ import (
 
 // Stats shows a task on its way from the wheel to the executor, and one that comes back.
 func TestStatsMissesNoTask(t *testing.T) {
+	needsProcessors(t)
 	rounds := unlessShort(500, 100)
 	for range rounds {
 		w := newTestWheel(withShards(256))

@@ -142,6 +142,7 @@ func TestAtOnceIsTidied(t *testing.T) {
 // Functions run while more of them are taken. Otherwise none would run as long as functions are
 // added faster than they are taken.
 func TestAtOnceRunsBetweenSlices(t *testing.T) {
+	needsProcessors(t)
 	const n = 500 * SliceLen
 	e := newTestWheel(withShards(1))
 	defer e.Stop()

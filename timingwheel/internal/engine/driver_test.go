@@ -69,6 +69,7 @@ func requireOneDriver(t *testing.T, w *testWheel) {
 // Between poll's look at the head and its removal somebody may offer an earlier bucket. A
 // bucket that poll returned must not be in the queue any more, or it would be flushed twice.
 func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
+	needsProcessors(t)
 	now := newClock(time.Millisecond, time.Now(), false)
 	d := &driver{hub: hub{clock: &now, queue: delayqueue.New[*slot]()}}
 	first, earlier := &slot{cascade: &cascade{}}, &slot{cascade: &cascade{}}

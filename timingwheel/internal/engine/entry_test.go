@@ -60,6 +60,7 @@ func TestLazyTaskAtTheEndOfTheClock(t *testing.T) {
 // Whoever pushes back and whoever takes the deadline back may all meet: each push that was true
 // counts once.
 func TestPushesBesideEachOther(t *testing.T) {
+	needsProcessors(t)
 	c := newClock(time.Millisecond, time.Now(), false)
 	for name, end := range map[string]func(l *LazyTask) (pushes int64){
 		"giveBack": func(l *LazyTask) int64 {
@@ -103,6 +104,7 @@ func TestPushesBesideEachOther(t *testing.T) {
 
 // A flush takes the deadline back only if it was not pushed back since the flush has read it.
 func TestPushesBesideAFlush(t *testing.T) {
+	needsProcessors(t)
 	w := virtual()
 	defer w.Stop()
 	w.Schedule(time.Millisecond, noop)

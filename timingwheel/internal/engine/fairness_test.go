@@ -351,6 +351,7 @@ func TestPulseOfAWheel(t *testing.T) {
 // is how often it does so while the driver is late, and no time: on a busy machine other
 // programs have the processor most of the time.
 func TestCallersYieldToALateDriver(t *testing.T) {
+	needsProcessors(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const oneOf = 64 // what computes does some thousand rounds also on a busy machine
 	w := newTestWheel()

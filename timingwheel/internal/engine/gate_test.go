@@ -204,6 +204,7 @@ func TestWarningsEndWithTheirCall(t *testing.T) {
 
 // A report names one function: its name and its beginning belong together.
 func TestHeldUpByOneFunction(t *testing.T) {
+	needsProcessors(t)
 	inDetachedCall(t, func(w *testWheel, h *handoff) {
 		began := map[int64]string{} // the function, by when it began
 		note := func(name string) {

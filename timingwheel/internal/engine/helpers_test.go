@@ -237,6 +237,15 @@ func unlessShort(n, short int) int {
 	return n
 }
 
+// needsProcessors skips a test that waits for one goroutine to come between the steps of another, where
+// there is one thread and it is taken from no goroutine. A yield between the steps would hide the
+// interleavings that the test is for.
+func needsProcessors(t *testing.T) {
+	if runtime.GOARCH == "wasm" {
+		t.Skip("wasm has one thread, and interrupts no goroutine")
+	}
+}
+
 // waitUntil waits until the condition holds, on a loaded machine too.
 func waitUntil(t testing.TB, done func() bool) {
 	t.Helper()

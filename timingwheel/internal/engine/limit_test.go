@@ -129,6 +129,7 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 // No place is lost or doubled while one shard takes and gives back, by its lots, and another
 // sweeps all the time.
 func TestLimitSweepsWhilePlacesMove(t *testing.T) {
+	needsProcessors(t)
 	const most = 3 * lot
 	l := newLimit(1000, 2)
 	shares := sharesOf(l, 2)

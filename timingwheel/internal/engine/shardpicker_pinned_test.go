@@ -43,6 +43,7 @@ func TestProcessorsHaveShards(t *testing.T) {
 
 // The number of a processor is less than GOMAXPROCS, as the shards are.
 func TestProcessorsAreNumbered(t *testing.T) {
+	needsProcessors(t)
 	const procs = 8
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 	var all sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 // While GOMAXPROCS rises and falls, everything fires, and new processors get shards that were
 // not used before.
 func TestGOMAXPROCSChangesDuringARun(t *testing.T) {
+	needsProcessors(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	w := newTestWheel(withShards(0), withTick(100*time.Microsecond))
 	defer w.Stop()

@@ -176,7 +176,7 @@ func holdKeys(w *world) {
 	pool := get(pgxpool.New(background, w.url()))
 	defer pool.Close()
 	e := get(postgres.Connect(background, pool))
-	q := get(durable.Open(background, e))
+	q := openQueue(background, e)
 	defer q.Close()
 	w.until(1, 2*time.Second, 2*time.Second, func(n int) {
 		jobs, before := make([]durable.Job, heldJob), sizesOf(w.dir)

@@ -109,7 +109,7 @@ type ours struct {
 var thousand = durable.WithConcurrency(1000)
 
 func openOurs(pool *pgxpool.Pool) peer {
-	return ours{q: get(durable.Open(background, get(connectPostgres(background, pool)), thousand)), kinds: []string{kind}}
+	return ours{q: openQueue(background, get(connectPostgres(background, pool)), thousand), kinds: []string{kind}}
 }
 
 func (o ours) add(jobs []timedJob) {

@@ -118,8 +118,8 @@ func play(text string) {
 		watched.l = p.l
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	p.q = get(durable.Open(ctx, watched, durable.WithLease(s.Lease), durable.WithLogger(log), durable.WithRetention(retain),
-		durable.WithConcurrency(cmp.Or(s.Running, concurrency)), durable.WithKindConcurrency(few, 2)))
+	p.q = openQueue(ctx, watched, durable.WithLease(s.Lease), durable.WithLogger(log), durable.WithRetention(retain),
+		durable.WithConcurrency(cmp.Or(s.Running, concurrency)), durable.WithKindConcurrency(few, 2))
 	defer p.q.Close()
 	err := attempt(func() { p.do(ctx, stop) })
 	p.l.write(peace, "end")

@@ -110,9 +110,17 @@ func (s *store) open(opts ...durable.Option) *durable.Queue {
 	} else {
 		e = connectJetStream(ctx, s.url, s.dir, len(s.nodes), s.buckets...)
 	}
-	q := get(durable.Open(ctx, e, opts...))
+	q := openQueue(ctx, e, opts...)
 	s.atEnd = append(s.atEnd, func() { _ = q.Close() })
 	return q
+}
+
+// openQueue opens a Queue on an engine whose servers may be slow to answer, or changing their leader: without
+// a deadline it asks them once.
+func openQueue(ctx context.Context, e engine, opts ...durable.Option) *durable.Queue {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return get(durable.Open(ctx, e, opts...))
 }
 
 // peer opens a Queue that runs a thousand handlers at once, where it is not them that are measured.

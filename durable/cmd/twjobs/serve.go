@@ -115,8 +115,9 @@ func (c *waiting) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	ch <- prometheus.MustNewConstMetric(c.pending, prometheus.GaugeValue, float64(b.Waiting))
+	now := c.queue.Stats().Now
 	for _, o := range b.Kinds {
 		ch <- prometheus.MustNewConstMetric(c.overdue, prometheus.GaugeValue, float64(o.Jobs), o.Kind)
-		ch <- prometheus.MustNewConstMetric(c.late, prometheus.GaugeValue, max(0, time.Since(o.Due).Seconds()), o.Kind)
+		ch <- prometheus.MustNewConstMetric(c.late, prometheus.GaugeValue, max(0, now.Sub(o.Due).Seconds()), o.Kind)
 	}
 }

@@ -232,8 +232,10 @@ func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 			return Info{}, err
 		}
 		i, err := q.Get(ctx, r)
+		// An engine knows the key of an expired job until another takes it.
+		expired := i.State == Waiting && !i.Job.Expires.IsZero() && !i.Job.Expires.After(q.clock.Time())
 		switch ended := errors.Is(err, ErrNotFound) || err == nil && i.Ended(); {
-		case !ended:
+		case !ended && !expired:
 			return i, err
 		case r == before:
 			return Info{}, ErrNotFound

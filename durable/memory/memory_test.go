@@ -512,3 +512,14 @@ func TestMissedEachKeepsWhatHasBegun(t *testing.T) {
 		mu.Unlock()
 	}
 }
+
+// An occurrence that expires while no worker is there was not canceled.
+func TestWhyAnOccurrenceExpired(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, _ := open(t, memory.New(clock))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@hourly", durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedSkip)))
+	clock.Set(begin.Add(time.Hour + 2*time.Minute))
+	why, err := q.WhySchedule(t.Context(), "s")
+	require.NoError(t, err)
+	require.Equal(t, durable.CauseExpired, why.Cause)
+}

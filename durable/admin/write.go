@@ -201,9 +201,12 @@ func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 	if len(c.Refs) > 0 {
 		return nil, fmt.Errorf("%w: redrive takes refs or all, not both", durable.ErrInvalid)
 	}
-	res, failed := Result{Done: true}, 0
+	res, failed, seen := Result{Done: true}, 0, map[durable.Ref]bool{}
 	for i, err := range h.q.All(ctx, durable.Filter{State: durable.Dead, Kind: c.Kind, Lane: c.Lane}) {
-		if err == nil {
+		if err == nil && seen[i.Ref] {
+			continue // it has died again, and would again, for ever
+		}
+		if seen[i.Ref] = true; err == nil {
 			err = h.q.Redrive(ctx, i.Ref)
 		}
 		switch {

@@ -102,6 +102,19 @@ func TestURL(t *testing.T) {
 	require.Contains(t, out, "is it that of an admin handler?")
 }
 
+// Each header is sent, also Host, and several of one name.
+func TestHeaders(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _, _ := r.BasicAuth()
+		fmt.Fprintf(w, `{"state":"done","error":%q}`, fmt.Sprint(r.Host, r.Header["X-A"], user))
+	}))
+	defer srv.Close()
+	out, status := command(t, "-header", "host: mails.example", "-header", "X-A: 1", "-header", "X-A:2",
+		"-url", strings.Replace(srv.URL, "://", "://ann:secret@", 1), "await", "a")
+	require.Zero(t, status, out)
+	require.Equal(t, "done mails.example[1 2]ann\n", out)
+}
+
 // Each job is redriven once, though it dies again at once, and is met again.
 func TestRedriveAllEnds(t *testing.T) {
 	e, err := embedded.Open(within(t), t.TempDir())

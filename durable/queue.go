@@ -289,23 +289,12 @@ func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
 	if ctx.Err() != nil {
 		return Info{}, context.Cause(ctx)
 	}
-	a, err := q.awaits.join(r)
-	if err != nil {
-		return Info{}, err
-	}
-	defer q.awaits.leave(r, a)
-	select {
-	case <-a.ended:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-q.closed.Done():
-		err = ErrClosed
-	}
-	select {
-	case <-a.ended: // the answer counts, whatever else has happened
-		return a.result()
-	default:
-		return Info{}, err
+	for began := time.Now(); ; {
+		i, asOf, err := q.awaits.await(ctx, r)
+		if err != nil || !asOf.Before(began) {
+			return i, err
+		}
+		// Another call's reading was under way. The job may have been redriven since.
 	}
 }
 

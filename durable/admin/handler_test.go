@@ -590,11 +590,12 @@ func TestRefusesWrites(t *testing.T) {
 		require.Equal(t, durable.Waiting, info.State, name)
 	}
 	for path, body := range map[string]string{
-		"/cancel": `{}`, "/redrive": `{"all": true, "refs": ["x"]}`, "/reschedule": `{"refs": ["x"]}`, "/run-now": `[]`, "/delete": `{`,
+		"/cancel": `{}`, "/jobs/cancel": `{"refs": ["x"], "key": "k"}`, "/redrive": `{"all": true, "refs": ["x"]}`, "/reschedule": `{"refs": ["x"]}`, "/run-now": `[]`, "/delete": `{`,
 	} {
 		require.Equal(t, 400, post(t, writable, path, body, nil).Code, path)
 	}
-	for _, body := range []string{`{"all": true, "knd": "x"}`, `{"all": true, "meta": {"a": "b"}}`, `{"all": true} {}`, `{"all": true, "kind": "dies", "state": "dead"}`} {
+	for _, body := range []string{`{"all": true, "knd": "x"}`, `{"all": true, "meta": {"a": "b"}}`, `{"all": true} {}`, `{"all": true, "kind": "dies", "state": "dead"}`, `{"all": true, "key": "k"}`,
+		`{"all": true, "names": ["n"]}`, `{"refs": ["x"], "kind": "dies"}`} {
 		require.Equal(t, 400, post(t, writable, "/redrive", body, nil).Code, "a word that narrows it down is not passed over: %s", body)
 	}
 	var results []admin.Result

@@ -114,7 +114,9 @@ func disown(e driver.Engine) {
 // engine, and attempts whose end could not be stored run again.
 func (q *Queue) Close() error {
 	q.closing.Do(func() {
+		q.mu.Lock() // for Run, which must not join while Close waits
 		q.close(ErrClosed)
+		q.mu.Unlock()
 		q.awaits.close()
 		defer time.AfterFunc(closeTimeout, func() { q.hangUp(ErrClosed) }).Stop()
 		defer q.hangUp(ErrClosed)

@@ -98,8 +98,8 @@ func (c *Clock) add(m *Store) {
 	c.stores = append(c.stores[:len(c.stores):len(c.stores)], m)
 }
 
-// Advance moves the clock by d, from one due time to the next, and waits at each until
-// the due jobs are done, dead, or due later. So a retry, or the next occurrence of a
+// Advance moves the clock by d, rounded up as by NewClock, from one due time to the next, and waits
+// at each until the due jobs are done, dead, or due later. So a retry, or the next occurrence of a
 // schedule, comes at its own time, too. With 0 it waits for the jobs that are due now.
 //
 // If ctx ends first, Advance returns an error that wraps its cause and names a due job:

@@ -47,7 +47,8 @@ type awaited struct {
 	calls int
 	next  time.Time     // when it is read again
 	pause time.Duration // until then, since the last reading
-	ended chan struct{} // closed when info and err are set
+	ended chan struct{} // closed when the others are set
+	asOf  time.Time     // when the reading began
 	info  Info
 	err   error
 }
@@ -61,6 +62,29 @@ func (a *awaited) result() (Info, error) {
 	i := a.info
 	i.Job.Payload, i.Job.Meta, i.Errors = bytes.Clone(i.Job.Payload), maps.Clone(i.Job.Meta), slices.Clone(i.Errors)
 	return i, a.err
+}
+
+// await waits until a job has ended, and returns the time as of which it had.
+func (w *awaits) await(ctx context.Context, r Ref) (i Info, asOf time.Time, err error) {
+	a, err := w.join(r)
+	if err != nil {
+		return Info{}, asOf, err
+	}
+	defer w.leave(r, a)
+	select {
+	case <-a.ended:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-w.closed.Done():
+		err = ErrClosed
+	}
+	select {
+	case <-a.ended: // the answer counts, whatever else has happened
+		i, err = a.result()
+		return i, a.asOf, err
+	default:
+		return Info{}, asOf, err
+	}
 }
 
 func (w *awaits) join(r Ref) (*awaited, error) {
@@ -199,7 +223,7 @@ func (w *awaits) read(ctx context.Context, refs []Ref) {
 		case err == nil && !hasEnded(all[i].State):
 			w.again(a, all[i], now, least)
 		case err == nil || errors.Is(err, ErrNotFound) || worker.ForGood(err):
-			a.info, a.err = infos[i], err
+			a.asOf, a.info, a.err = began, infos[i], err
 			close(a.ended)
 			w.remove(r)
 		default:

@@ -24,7 +24,7 @@ import (
 type asked struct {
 	driver.Engine
 	progress, jobs, gets atomic.Int64
-	slow                 atomic.Int64 // the nanoseconds that the next answer takes
+	slow, slowGet        atomic.Int64 // the nanoseconds that the next answer takes
 	failing              atomic.Bool
 }
 
@@ -45,6 +45,7 @@ func (e *asked) Progress(ctx context.Context, refs []driver.Ref) ([]driver.Progr
 
 func (e *asked) Get(ctx context.Context, r driver.Ref) (driver.Info, error) {
 	e.gets.Add(1)
+	defer func() { time.Sleep(time.Duration(e.slowGet.Swap(0))) }()
 	return e.Engine.Get(ctx, r)
 }
 
@@ -302,5 +303,34 @@ func TestAwaitComesAndGoes(t *testing.T) {
 		require.Zero(t, w.others.Load())
 		require.EqualValues(t, 600, w.ended.Load()+w.canceled.Load())
 		require.GreaterOrEqual(t, w.ended.Load(), int64(400))
+	})
+}
+
+// A call of Await that joins another's does not end by a reading that began before a Redrive.
+func TestAwaitAfterRedrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &asked{Engine: memory.New(nil).Open()}
+		q, err := durable.Open(t.Context(), e, durable.WithLogger(slog.New(slog.DiscardHandler)))
+		require.NoError(t, err)
+		defer q.Close()
+		tries := 0
+		q.Handle("k", func(context.Context, *durable.Attempt) error {
+			if tries++; tries == 1 {
+				return durable.Discard(errUnheard)
+			}
+			time.Sleep(time.Minute)
+			return nil
+		})
+		go q.Run(t.Context())
+		ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Retain: time.Hour})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		e.slowGet.Store(int64(time.Second))
+		go q.Await(t.Context(), ref)
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, q.Redrive(t.Context(), ref))
+		info, err := q.Await(t.Context(), ref)
+		require.NoError(t, err)
+		require.Equal(t, durable.Done, info.State)
 	})
 }

@@ -52,7 +52,7 @@ func (q *Queue) RunUntilIdle(ctx context.Context, ahead time.Duration) (Ran, err
 	q.mu.Unlock()
 	slices.Sort(w.kinds)
 
-	before := q.Stats()
+	before, leftOut := q.Stats(), q.counters.LeftOut.Load()
 	run, stop := context.WithCancel(ctx)
 	defer stop()
 	var watch sync.WaitGroup
@@ -72,7 +72,7 @@ func (q *Queue) RunUntilIdle(ctx context.Context, ahead time.Duration) (Ran, err
 	after := q.Stats()
 	return Ran{
 		Attempts: after.Attempts - before.Attempts, Done: after.Done - before.Done,
-		Failed: after.Failed - before.Failed, Dead: after.Dead - before.Dead + after.Expired - before.Expired,
+		Failed: after.Failed - before.Failed, Dead: after.Dead - before.Dead + after.Expired - before.Expired - (q.counters.LeftOut.Load() - leftOut),
 	}, err
 }
 

@@ -150,3 +150,23 @@ func TestIdleAfterASlowCheck(t *testing.T) {
 		require.Less(t, time.Since(began), 30*time.Second)
 	})
 }
+
+// An occurrence that is left out leaves no dead job.
+func TestIdleLeavesOut(t *testing.T) {
+	clock := memory.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+	q, err := durable.Open(t.Context(), memory.New(clock).Open())
+	require.NoError(t, err)
+	defer q.Close()
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@hourly", durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedSkip)))
+	ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Expires: clock.Now().Add(time.Minute)})
+	require.NoError(t, err)
+	clock.Set(clock.Now().Add(62 * time.Minute))
+	ran, err := q.RunUntilIdle(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, durable.Ran{Dead: 1}, ran)
+	require.EqualValues(t, 2, q.Stats().Expired)
+	info, err := q.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, durable.Dead, info.State)
+}

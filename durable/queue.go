@@ -114,7 +114,9 @@ func disown(e driver.Engine) {
 // engine, and attempts whose end could not be stored run again.
 func (q *Queue) Close() error {
 	q.closing.Do(func() {
+		q.mu.Lock() // for Run, which must not join while Close waits
 		q.close(ErrClosed)
+		q.mu.Unlock()
 		q.awaits.close()
 		defer time.AfterFunc(closeTimeout, func() { q.hangUp(ErrClosed) }).Stop()
 		defer q.hangUp(ErrClosed)
@@ -232,8 +234,10 @@ func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 			return Info{}, err
 		}
 		i, err := q.Get(ctx, r)
+		// An engine knows the key of an expired job until another takes it.
+		expired := i.State == Waiting && !i.Job.Expires.IsZero() && !i.Job.Expires.After(q.clock.Time())
 		switch ended := errors.Is(err, ErrNotFound) || err == nil && i.Ended(); {
-		case !ended:
+		case !ended && !expired:
 			return i, err
 		case r == before:
 			return Info{}, ErrNotFound
@@ -287,23 +291,12 @@ func (q *Queue) Await(ctx context.Context, r Ref) (Info, error) {
 	if ctx.Err() != nil {
 		return Info{}, context.Cause(ctx)
 	}
-	a, err := q.awaits.join(r)
-	if err != nil {
-		return Info{}, err
-	}
-	defer q.awaits.leave(r, a)
-	select {
-	case <-a.ended:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-q.closed.Done():
-		err = ErrClosed
-	}
-	select {
-	case <-a.ended: // the answer counts, whatever else has happened
-		return a.result()
-	default:
-		return Info{}, err
+	for began := time.Now(); ; {
+		i, asOf, err := q.awaits.await(ctx, r)
+		if err != nil || !asOf.Before(began) {
+			return i, err
+		}
+		// Another call's reading was under way. The job may have been redriven since.
 	}
 }
 

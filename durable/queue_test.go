@@ -20,6 +20,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
 // bubble runs f with a Queue on the simplest engine, in a bubble whose clock is exact.
@@ -739,4 +740,19 @@ func TestPayloadOfAddThatGaveUp(t *testing.T) {
 		}
 		require.Equal(t, 2, n)
 	})
+}
+
+// Run may be called while Close is under way: with the race detector.
+func TestRunBesideClose(t *testing.T) {
+	for range 300 {
+		q, err := durable.Open(t.Context(), memory.New(memory.NewClock(time.Now())).Open())
+		require.NoError(t, err)
+		q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+		done := make(chan error, 1)
+		go func() { done <- q.Run(t.Context()) }()
+		require.NoError(t, q.Close())
+		if err := <-done; err != nil {
+			require.ErrorIs(t, err, durable.ErrClosed)
+		}
+	}
 }

@@ -19,18 +19,28 @@ import (
 // ([ErrVersion]); this error is the cause with which the contexts of the running handlers
 // end. Run panics if another call is under way, or if there is no handler.
 func (q *Queue) Run(ctx context.Context) error {
-	q.wg.Add(1)
-	defer q.wg.Done()
 	q.begin()
 	defer q.end()
-	if q.closed.Err() != nil {
+	if !q.join() {
 		return ErrClosed
 	}
+	defer q.wg.Done()
 	c := q.config
 	c.Engine, c.Clock, c.Manual, c.Times, c.Counters = q.engine, q.clock, q.manual, q.calendar, &q.counters
 	c.PauseUntil, c.Ended = q.pauseUntil, q.awaits.check
 	c.Handlers, c.Closed, c.Requests = q.handlers, q.closed, q.requests
 	return worker.Run(ctx, c, &q.running)
+}
+
+// join makes Close wait for a call of Run, unless it has begun.
+func (q *Queue) join() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed.Err() != nil {
+		return false
+	}
+	q.wg.Add(1)
+	return true
 }
 
 func (r *registry) begin() {

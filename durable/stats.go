@@ -10,6 +10,10 @@ import (
 // Stats are the figures of a Queue in this process: counts since Open, and its present
 // jobs. [Queue.Backlog] describes the waiting jobs of the engine.
 type Stats struct {
+	// Now is the time of the call by the engine's clock. Times of jobs, leases and tokens are by that
+	// clock, and may be compared with it.
+	Now time.Time
+
 	Added       int64 // Jobs accepted by Add, and first and next occurrences.
 	Canceled    int64 // Calls of Cancel and CancelKey that returned true.
 	Rescheduled int64 // Calls of Reschedule that returned true.
@@ -92,7 +96,7 @@ type LimitStats struct {
 func (q *Queue) Stats() Stats {
 	c := &q.counters
 	st := Stats{
-		Added: c.Added.Load(), Canceled: c.Canceled.Load(), Rescheduled: c.Rescheduled.Load(),
+		Now: q.clock.Time(), Added: c.Added.Load(), Canceled: c.Canceled.Load(), Rescheduled: c.Rescheduled.Load(),
 		Redriven: c.Redriven.Load(), Deleted: c.Deleted.Load(), Attempts: c.Attempts.Load(), Done: c.Done.Load(),
 		Failed: c.Failed.Load(), Dead: c.Dead.Load(), LeaseLost: c.LeaseLost.Load(),
 		Forgotten: c.Forgotten.Load(), Snoozed: c.Snoozed.Load(), Expired: c.Expired.Load(), Stopped: c.Stopped.Load(),

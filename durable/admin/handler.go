@@ -289,7 +289,8 @@ func (h *handler) await(ctx context.Context, r *reading) (any, error) {
 // summary says what is known: an operator looks here when the store is out of order.
 func (h *handler) summary(ctx context.Context, r *reading) (any, error) {
 	b, unread := h.q.Backlog(ctx)
-	st, now := h.q.Stats(), time.Now()
+	st := h.q.Stats()
+	now := st.Now
 	s := Summary{
 		Now: now.UTC(), Writable: h.writable, Healthy: textOf(r.unhealthy), BacklogError: textOf(unread),
 		Added: st.Added, Attempts: st.Attempts, Done: st.Done, Failed: st.Failed, Dead: st.Dead, LeaseLost: st.LeaseLost,
@@ -317,7 +318,7 @@ func textOf(err error) string {
 }
 
 func (h *handler) counts(ctx context.Context, _ *reading) (any, error) {
-	groups, c, now := map[Group]int64{}, Counts{Groups: []Group{}}, time.Now()
+	groups, c, now := map[Group]int64{}, Counts{Groups: []Group{}}, h.q.Stats().Now
 	for i, err := range h.q.All(ctx, durable.Filter{}) {
 		if err != nil {
 			return nil, err
@@ -355,7 +356,7 @@ func (h *handler) schedules(ctx context.Context, _ *reading) (any, error) {
 
 func (h *handler) workers(ctx context.Context, _ *reading) (any, error) {
 	infos, err := h.q.Workers(ctx)
-	return workersOf(infos, time.Now()), err
+	return workersOf(infos, h.q.Stats().Now), err
 }
 
 func (h *handler) limits(ctx context.Context, _ *reading) (any, error) {

@@ -170,6 +170,43 @@ func TestReads(t *testing.T) {
 	require.True(t, info.Due.Equal(*c.First))
 }
 
+// Ages, and whether a worker lives, are by the engine's clock: that of this machine may be set to anything.
+func TestClock(t *testing.T) {
+	for _, off := range []time.Duration{-1000 * time.Hour, 1000 * time.Hour} {
+		clock := memory.NewClock(time.Now().Add(off))
+		q, err := durable.Open(t.Context(), memory.New(clock).Open())
+		require.NoError(t, err)
+		begun := make(chan bool, 1)
+		q.Handle("runs", func(ctx context.Context, _ *durable.Attempt) error {
+			begun <- true
+			<-ctx.Done()
+			return nil
+		})
+		refs, err := q.AddMany(t.Context(), durable.Job{Kind: "runs"}, durable.Job{Kind: "nobody's"}, durable.Job{Kind: "later", After: time.Hour})
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() { done <- q.Run(t.Context()) }()
+		<-begun
+		clock.Set(clock.Now().Add(time.Second))
+		h := admin.NewHandler(q)
+		var s admin.Summary
+		get(t, h, "/summary", &s)
+		require.True(t, clock.Now().Equal(s.Now), "%v", s.Now)
+		require.Equal(t, 1.0, s.Kinds[0].Age)
+		var c admin.Counts
+		get(t, h, "/counts", &c)
+		require.EqualValues(t, 1, c.Overdue)
+		var all []admin.Worker
+		get(t, h, "/workers", &all)
+		require.True(t, all[0].Alive)
+		var why admin.Reason
+		get(t, h, "/why?ref="+url.QueryEscape(string(refs[0])), &why)
+		require.Equal(t, durable.CauseRunning, why.Cause)
+		require.NoError(t, q.Close())
+		require.NoError(t, <-done)
+	}
+}
+
 // A page whose name was made to lead here gets nothing, and has nothing done.
 func TestHosts(t *testing.T) {
 	q, _, _, _ := used(t)
@@ -553,11 +590,12 @@ func TestRefusesWrites(t *testing.T) {
 		require.Equal(t, durable.Waiting, info.State, name)
 	}
 	for path, body := range map[string]string{
-		"/cancel": `{}`, "/redrive": `{"all": true, "refs": ["x"]}`, "/reschedule": `{"refs": ["x"]}`, "/run-now": `[]`, "/delete": `{`,
+		"/cancel": `{}`, "/jobs/cancel": `{"refs": ["x"], "key": "k"}`, "/redrive": `{"all": true, "refs": ["x"]}`, "/reschedule": `{"refs": ["x"]}`, "/run-now": `[]`, "/delete": `{`,
 	} {
 		require.Equal(t, 400, post(t, writable, path, body, nil).Code, path)
 	}
-	for _, body := range []string{`{"all": true, "knd": "x"}`, `{"all": true, "meta": {"a": "b"}}`, `{"all": true} {}`, `{"all": true, "kind": "dies", "state": "dead"}`} {
+	for _, body := range []string{`{"all": true, "knd": "x"}`, `{"all": true, "meta": {"a": "b"}}`, `{"all": true} {}`, `{"all": true, "kind": "dies", "state": "dead"}`, `{"all": true, "key": "k"}`,
+		`{"all": true, "names": ["n"]}`, `{"refs": ["x"], "kind": "dies"}`} {
 		require.Equal(t, 400, post(t, writable, "/redrive", body, nil).Code, "a word that narrows it down is not passed over: %s", body)
 	}
 	var results []admin.Result

@@ -170,7 +170,10 @@ func (h *handler) move(ctx context.Context, refs []durable.Ref, at time.Time) ([
 }
 
 func cancel(h *handler, ctx context.Context, c *Command) ([]Result, error) {
-	if c.Key != "" && len(c.Refs) == 0 {
+	switch {
+	case c.Key != "" && len(c.Refs) > 0:
+		return nil, fmt.Errorf("%w: cancel takes refs or key, not both", durable.ErrInvalid)
+	case c.Key != "":
 		return each([]string{c.Key}, "no job that waits has the key", func(key string) (bool, error) { return h.q.CancelKey(ctx, key) })
 	}
 	results, err := each(c.Refs, runs, func(r durable.Ref) (bool, error) { return h.q.Cancel(ctx, r) })
@@ -195,15 +198,18 @@ func cancel(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 const maxFailed = 10
 
 func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
-	if !c.All {
+	switch {
+	case c.Key != "" || len(c.Names) > 0 || c.All == (len(c.Refs) > 0) || !c.All && c.Kind+c.Lane != "":
+		return nil, fmt.Errorf("%w: redrive takes refs, or all with kind and lane", durable.ErrInvalid)
+	case !c.All:
 		return each(c.Refs, "", func(r durable.Ref) (bool, error) { return true, h.q.Redrive(ctx, r) })
 	}
-	if len(c.Refs) > 0 {
-		return nil, fmt.Errorf("%w: redrive takes refs or all, not both", durable.ErrInvalid)
-	}
-	res, failed := Result{Done: true}, 0
+	res, failed, seen := Result{Done: true}, 0, map[durable.Ref]bool{}
 	for i, err := range h.q.All(ctx, durable.Filter{State: durable.Dead, Kind: c.Kind, Lane: c.Lane}) {
-		if err == nil {
+		if err == nil && seen[i.Ref] {
+			continue // it has died again, and would again, for ever
+		}
+		if seen[i.Ref] = true; err == nil {
 			err = h.q.Redrive(ctx, i.Ref)
 		}
 		switch {

@@ -133,7 +133,7 @@ func (s *Spec) setFields(words []string) (err error) {
 	fields, err := parser.Parse(strings.Join(words, " "))
 	switch {
 	case err != nil && missingOption.MatchString(err.Error()): // which only this package could set
-		return errors.New("the sign H is not supported")
+		return errors.New("it has a sign or a name that is not supported")
 	case err != nil:
 		return err
 	}
@@ -166,7 +166,7 @@ func checkField(field string) error {
 		switch {
 		case element == "":
 			return fmt.Errorf("the list %q has an empty element", field)
-		case strings.Contains(span, "+"), isRange && (first == "*" || first == "?"):
+		case strings.ContainsAny(span, "+="), isRange && (first == "*" || first == "?"):
 			return fmt.Errorf("%q is neither a number nor a range", element)
 		case isRange && known && knownTo && from > to:
 			return fmt.Errorf("the range %q ends before it begins", element)

@@ -81,6 +81,8 @@ func TestBadText(t *testing.T) {
 		"*/0 * * * *": "step", "0 0 * * 1-9": "9", "@reboot": "@reboot",
 		"L 0 * * *": "L", "0 0 L-31 * *": "31", "0 0 32W * *": "32", "0 0 0W * *": "0", "0 0 W * *": "W", "0 0 * * FRI#6": "6", "0 0 * * FRI#0": "0",
 		"0 0 * * 8L": "8", "0 0 * L *": "L", "0 0 * * L": "L", "0 0 L-1-3 * *": "L-1-3", "0 0 * * #2": "#2", "0 0 LL * *": "LL",
+		"CRON_TZ=UTC TZ=Europe/Berlin 0 8 * * *": `"TZ=Europe/Berlin"`, "TZ=UTC CRON_TZ=UTC @daily": `"CRON_TZ=UTC"`,
+		"0 0 * JAN-MARCH *": "a sign or a name", "0 0 W15 * *": "a sign or a name",
 		"H 0 * * *": "not supported", "* option *": "fields", strings.Repeat("*", cron.MaxText+1): "bytes",
 	} {
 		_, err := cron.Parse(text)

@@ -86,10 +86,10 @@ type Engine interface {
 	// one job overlap, one of them wins.
 	Delete(ctx context.Context, ref Ref) error
 
-	// Lookup returns the job that has the key, or ErrNotFound. A Ref may be old by some
-	// seconds, as Get and Scan may be; ErrNotFound may not, and no other answer of an engine
-	// may: also one that writes nothing, such as ErrExists or false, is true at a time
-	// during the call.
+	// Lookup returns the job that has the key, or ErrNotFound. It also returns a waiting job that
+	// has expired, until another takes its key. A Ref may be old by some seconds, as Get and Scan
+	// may be; ErrNotFound may not, and no other answer of an engine may: also one that writes
+	// nothing, such as ErrExists or false, is true at a time during the call.
 	Lookup(ctx context.Context, key string) (Ref, error)
 
 	// Get returns the Info of a job that is kept, or ErrNotFound.

@@ -332,6 +332,8 @@ func expiredHolder(t *testing.T, s Store) {
 		dead = append(dead, expired(durable.Job{FreeWhenBegun: on == durable.Keep}))
 		time.Sleep(200 * time.Millisecond)
 		require.False(t, r.is(r.Signal(within(t), "k", nil)), "it has expired")
+		_, err := r.Lookup(within(t), "k")
+		require.ErrorIs(t, err, durable.ErrNotFound)
 		found, next := durable.Ref("x"), keyed(on, "next")
 		if next.Found = &found; on == durable.Later {
 			next.MaxWait = time.Millisecond

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	micros "github.com/tickwheel/tickwheel/durable/internal/clock"
 )
 
 // Clock is a clock that stands still until it is set. Several Stores may have one. All
@@ -40,8 +41,9 @@ type Clock struct {
 	queues map[*func(was, now time.Time)]struct{} // notified of each step, without the lock
 }
 
-// NewClock returns a Clock that is set to a time.
-func NewClock(t time.Time) *Clock { return &Clock{now: t.Round(0)} }
+// NewClock returns a Clock that is set to a time, rounded up to whole microseconds: so are the times
+// of jobs, and a job that is added without a time is due at once.
+func NewClock(t time.Time) *Clock { return &Clock{now: micros.WholeMicros(t)} }
 
 // Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
@@ -50,13 +52,15 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Set sets the clock, forward or back, and waits for no job. Jobs that it passes over are due.
-// If it goes back by more than 90 minutes, the next occurrences of schedules are stored anew
-// before Set returns. The tokens of a Rate are then as far off as before.
+// Set sets the clock, forward or back, to a time that is rounded up as by NewClock. It waits for no
+// job. Jobs that the clock passes over are due. If it goes back by more than 90 minutes, the next
+// occurrences of schedules are stored anew before Set returns. The tokens of a Rate are then as far
+// off as before.
 func (c *Clock) Set(t time.Time) {
+	t = micros.WholeMicros(t)
 	c.mu.Lock()
 	was := c.now
-	c.now = t.Round(0)
+	c.now = t
 	stores, queues := c.stores, slices.Collect(maps.Keys(c.queues))
 	c.mu.Unlock()
 	for _, m := range stores {
@@ -68,7 +72,7 @@ func (c *Clock) Set(t time.Time) {
 		m.mu.Unlock()
 	}
 	for _, f := range queues {
-		(*f)(was, t.Round(0))
+		(*f)(was, t)
 	}
 }
 
@@ -94,8 +98,8 @@ func (c *Clock) add(m *Store) {
 	c.stores = append(c.stores[:len(c.stores):len(c.stores)], m)
 }
 
-// Advance moves the clock by d, from one due time to the next, and waits at each until
-// the due jobs are done, dead, or due later. So a retry, or the next occurrence of a
+// Advance moves the clock by d, rounded up as by NewClock, from one due time to the next, and waits
+// at each until the due jobs are done, dead, or due later. So a retry, or the next occurrence of a
 // schedule, comes at its own time, too. With 0 it waits for the jobs that are due now.
 //
 // If ctx ends first, Advance returns an error that wraps its cause and names a due job:

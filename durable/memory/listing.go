@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
@@ -61,7 +60,7 @@ func (e *engine) Workers(context.Context) (all []driver.WorkerInfo, err error) {
 	defer m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(m.workers)) {
 		kinds := m.workers[name].c.Kinds.All()
-		w := driver.WorkerInfo{Name: name, Until: time.Now().Add(m.lease(name)), Kinds: kinds, AllKinds: len(kinds)}
+		w := driver.WorkerInfo{Name: name, Until: m.now().Add(m.lease(name)), Kinds: kinds, AllKinds: len(kinds)}
 		for _, j := range m.jobs {
 			if j.state != driver.Running || j.by != name {
 				continue

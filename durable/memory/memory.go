@@ -426,6 +426,11 @@ func (e *engine) Lookup(_ context.Context, key string) (driver.Ref, error) {
 	if ref := e.m.holder(key); ref != "" {
 		return ref, nil
 	}
+	for ref, j := range e.m.jobs { // as with other engines
+		if key != "" && j.rec.Key == key && j.state == driver.Waiting && j.rec.Expired(e.m.now()) {
+			return ref, nil
+		}
+	}
 	return "", driver.ErrNotFound
 }
 

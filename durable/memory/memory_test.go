@@ -43,6 +43,24 @@ func open(t *testing.T, s *memory.Store, opts ...durable.Option) (q *durable.Que
 	}
 }
 
+// A clock may be set to any time, such as that of package time: what is due by it then has run when Advance returns.
+func TestTimeBetweenMicroseconds(t *testing.T) {
+	clock := memory.NewClock(begin.Add(1))
+	q, run := open(t, memory.New(clock))
+	ran := 0
+	q.Handle("k", func(context.Context, *durable.Attempt) error { ran++; return nil })
+	run()
+	for i, after := range []time.Duration{0, time.Hour, time.Hour + 1, 0} {
+		if i == 3 {
+			clock.Set(begin.Add(5*time.Hour + 1))
+		}
+		_, err := q.Add(within(t), durable.Job{Kind: "k", After: after})
+		require.NoError(t, err)
+		require.NoError(t, clock.Advance(within(t), after))
+		require.Equal(t, i+1, ran)
+	}
+}
+
 // Each attempt and each occurrence begins at its own time, to the microsecond, and has ended
 // when Advance returns.
 func TestEachAtItsTime(t *testing.T) {
@@ -493,4 +511,15 @@ func TestMissedEachKeepsWhatHasBegun(t *testing.T) {
 		require.Equal(t, want, ran)
 		mu.Unlock()
 	}
+}
+
+// An occurrence that expires while no worker is there was not canceled.
+func TestWhyAnOccurrenceExpired(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, _ := open(t, memory.New(clock))
+	require.NoError(t, q.SetSchedule(t.Context(), "s", "@hourly", durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedSkip)))
+	clock.Set(begin.Add(time.Hour + 2*time.Minute))
+	why, err := q.WhySchedule(t.Context(), "s")
+	require.NoError(t, err)
+	require.Equal(t, durable.CauseExpired, why.Cause)
 }

@@ -191,13 +191,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(&st))
 	}
 	for _, u := range st.Unhandled {
-		ch <- prometheus.MustNewConstMetric(c.overdue, prometheus.GaugeValue, max(0, time.Since(u.Due).Seconds()), u.Kind)
+		ch <- prometheus.MustNewConstMetric(c.overdue, prometheus.GaugeValue, max(0, st.Now.Sub(u.Due).Seconds()), u.Kind)
 	}
 	c.collectBacklog(ch, &st)
 	for _, l := range st.Limits {
 		ch <- prometheus.MustNewConstMetric(c.limited, prometheus.GaugeValue, float64(l.Waiting), l.Name)
 		if !l.Next.IsZero() {
-			ch <- prometheus.MustNewConstMetric(c.next, prometheus.GaugeValue, max(0, time.Until(l.Next).Seconds()), l.Name)
+			ch <- prometheus.MustNewConstMetric(c.next, prometheus.GaugeValue, max(0, l.Next.Sub(st.Now).Seconds()), l.Name)
 		}
 	}
 	below, buckets := uint64(0), make(map[float64]uint64, timingwheel.HistogramBuckets-1)
@@ -224,6 +224,6 @@ func (c *collector) collectBacklog(ch chan<- prometheus.Metric, st *durable.Stat
 	gauge(c.pending, float64(st.Backlog.Waiting))
 	for _, o := range st.Backlog.Kinds {
 		gauge(c.waiting, float64(o.Jobs), o.Kind)
-		gauge(c.waitTime, max(0, time.Since(o.Due).Seconds()), o.Kind)
+		gauge(c.waitTime, max(0, st.Now.Sub(o.Due).Seconds()), o.Kind)
 	}
 }

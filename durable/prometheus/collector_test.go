@@ -21,6 +21,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/memory"
 	jobmetrics "github.com/tickwheel/tickwheel/durable/prometheus"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
@@ -204,6 +205,34 @@ func TestUnhandled(t *testing.T) {
 	require.Positive(t, m.Gauge.GetValue())
 	stop()
 	require.NoError(t, <-done)
+}
+
+// Ages of jobs, and the times of tokens, are by the engine's clock: that of this machine may be set to anything.
+func TestClock(t *testing.T) {
+	for _, off := range []time.Duration{-1000 * time.Hour, 1000 * time.Hour} {
+		clock := memory.NewClock(time.Now().Add(off))
+		q, err := durable.Open(t.Context(), memory.New(clock).Open(), durable.WithLease(100*time.Millisecond))
+		require.NoError(t, err)
+		q.Handle("mail", func(context.Context, *durable.Attempt) error { return nil })
+		require.NoError(t, q.SetLimit(t.Context(), "hourly", durable.Limit{Kind: "mail", Rate: 1.0 / 3600, Burst: 1}))
+		_, err = q.AddMany(t.Context(), durable.Job{Kind: "nobody's"}, durable.Job{Kind: "mail"}, durable.Job{Kind: "mail"})
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() { done <- q.Run(t.Context()) }()
+		require.Eventually(t, func() bool {
+			st := q.Stats()
+			return len(st.Unhandled) == 1 && len(st.Backlog.Kinds) > 0 && len(st.Limits) == 1 && !st.Limits[0].Next.IsZero()
+		}, 2*time.Minute, time.Millisecond)
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
+		clock.Set(clock.Now().Add(time.Minute))
+		families := scrape(t, registry)
+		for name, seconds := range map[string]float64{"unhandled": 60, "overdue": 60, "limit_next": 3540} {
+			require.InDelta(t, seconds, families["durable_"+name+"_seconds"].Metric[0].Gauge.GetValue(), 1, name)
+		}
+		require.NoError(t, q.Close())
+		require.NoError(t, <-done)
+	}
 }
 
 // A pause is told from a queue that is stuck, and is no reason to take a process out of

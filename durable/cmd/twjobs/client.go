@@ -31,19 +31,19 @@ func newClient(t *target) (*client, error) {
 		return nil, errors.New("-url: not an address of http or https") // the error has parts of it
 	}
 	c := &client{http: http.DefaultTransport, head: http.Header{}, target: t}
-	if u.User != nil {
-		password, _ := u.User.Password()
-		r := http.Request{Header: c.head}
-		r.SetBasicAuth(u.User.Username(), password)
-		u.User = nil
-	}
 	for _, h := range t.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
 			return nil, errors.New("-header: not name: value")
 		}
-		c.head.Set(strings.TrimSpace(name), strings.TrimSpace(value))
+		c.head.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
+	if u.User != nil && c.head.Get("Authorization") == "" {
+		password, _ := u.User.Password()
+		r := http.Request{Header: c.head}
+		r.SetBasicAuth(u.User.Username(), password)
+	}
+	u.User = nil
 	c.base = strings.TrimSuffix(u.String(), "/") + "/"
 	return c, nil
 }
@@ -102,6 +102,7 @@ func (c *client) ask(r *http.Request, v any) (json.RawMessage, error) {
 	for name, values := range c.head {
 		r.Header[name] = values
 	}
+	r.Host = c.head.Get("Host") // which is sent from here only; "" is that of the address
 	res, err := c.http.RoundTrip(r)
 	if err != nil {
 		return nil, err

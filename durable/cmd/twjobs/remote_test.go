@@ -102,6 +102,45 @@ func TestURL(t *testing.T) {
 	require.Contains(t, out, "is it that of an admin handler?")
 }
 
+// Each header is sent, also Host, and several of one name.
+func TestHeaders(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _, _ := r.BasicAuth()
+		fmt.Fprintf(w, `{"state":"done","error":%q}`, fmt.Sprint(r.Host, r.Header["X-A"], user))
+	}))
+	defer srv.Close()
+	out, status := command(t, "-header", "host: mails.example", "-header", "X-A: 1", "-header", "X-A:2",
+		"-url", strings.Replace(srv.URL, "://", "://ann:secret@", 1), "await", "a")
+	require.Zero(t, status, out)
+	require.Equal(t, "done mails.example[1 2]ann\n", out)
+}
+
+// Each job is redriven once, though it dies again at once, and is met again.
+func TestRedriveAllEnds(t *testing.T) {
+	e, err := embedded.Open(within(t), t.TempDir())
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e, durable.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	defer q.Close()
+	q.Handle("fail", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
+	const n = 50
+	for range n {
+		_, err = q.Add(within(t), durable.Job{Kind: "fail"})
+		require.NoError(t, err)
+	}
+	go q.Run(t.Context())
+	dead := func(n int64) {
+		require.Eventually(t, func() bool { return q.Stats().Dead == n }, patience, time.Millisecond)
+	}
+	dead(n)
+	srv := httptest.NewServer(admin.NewHandler(q, admin.WithWrites(), admin.WithLogger(slog.New(slog.DiscardHandler))))
+	defer srv.Close()
+	out, status := command(t, "-url", srv.URL, "redrive", "-all")
+	require.Zero(t, status, out)
+	require.Equal(t, "50 jobs: wait again\n", out)
+	dead(2 * n)
+}
+
 // The timeout bounds each poll of await beyond the time for which the handler waits, and never the wait for the job.
 func TestAwaitOutlastsTimeout(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,9 @@ func (t *target) serve(ctx context.Context, o *output, args []string) error {
 	}
 	fmt.Fprintf(o.out, "serves http://%s/ and http://%[1]s/metrics: %s\n", l.Addr(), mode)
 	s := &http.Server{Handler: t.handler(q, *writes, hosts, o), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	ended := make(chan bool)
 	stopped := context.AfterFunc(ctx, func() {
+		defer close(ended)
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if s.Shutdown(bounded) != nil {
@@ -61,6 +63,7 @@ func (t *target) serve(ctx context.Context, o *output, args []string) error {
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+	<-ended // Serve returns when Shutdown begins
 	return nil
 }
 
@@ -115,8 +118,9 @@ func (c *waiting) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	ch <- prometheus.MustNewConstMetric(c.pending, prometheus.GaugeValue, float64(b.Waiting))
+	now := c.queue.Stats().Now
 	for _, o := range b.Kinds {
 		ch <- prometheus.MustNewConstMetric(c.overdue, prometheus.GaugeValue, float64(o.Jobs), o.Kind)
-		ch <- prometheus.MustNewConstMetric(c.late, prometheus.GaugeValue, max(0, time.Since(o.Due).Seconds()), o.Kind)
+		ch <- prometheus.MustNewConstMetric(c.late, prometheus.GaugeValue, max(0, now.Sub(o.Due).Seconds()), o.Kind)
 	}
 }

@@ -3,11 +3,14 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,4 +85,38 @@ func TestServeMisused(t *testing.T) {
 	var out strings.Builder
 	require.Equal(t, 2, run(within(t), []string{"-url", "http://localhost:1/", "serve"}, &out, &out))
 	require.Contains(t, out.String(), "not with -url")
+}
+
+// A request that is under way when serve ends is answered.
+func TestServeEndsAfterRequests(t *testing.T) {
+	dir, waiting, _ := fill(t)
+	ctx, stop := context.WithCancel(within(t))
+	defer stop()
+	in, out := io.Pipe()
+	status := make(chan int, 1)
+	go func() {
+		status <- run(ctx, []string{"-dir", dir, "serve", "-listen", "127.0.0.1:0", "-write"}, out, io.Discard)
+		out.Close()
+	}()
+	says, err := bufio.NewReader(in).ReadString('\n')
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", regexp.MustCompile(`127[^/]+`).FindString(says))
+	require.NoError(t, err)
+	defer c.Close()
+	body := `{"refs":["` + waiting + `"]}`
+	fmt.Fprintf(c, "POST /cancel HTTP/1.1\r\nHost: localhost\r\n%s: 1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", admin.Header, len(body))
+	answers := bufio.NewReader(c)
+	begun, err := http.ReadResponse(answers, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusContinue, begun.StatusCode)
+	stop()
+	time.Sleep(100 * time.Millisecond) // serve would return meanwhile
+	fmt.Fprint(c, body)
+	answer, err := http.ReadResponse(answers, nil)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"done":true`)
+	require.Zero(t, <-status)
 }

@@ -16,6 +16,7 @@ type Counters struct {
 	Deleted                                 atomic.Int64
 	Attempts, Done, Failed, Dead, LeaseLost atomic.Int64
 	Snoozed, Expired, Stopped               atomic.Int64
+	LeftOut                                 atomic.Int64 // occurrences among Expired, which leave no dead job
 	Forgotten                               atomic.Int64
 
 	Starting  atomic.Pointer[time.Time] // since when the engine is to make a worker; nil: it has, or Run is not under way
@@ -51,6 +52,9 @@ func (c *Counters) tally(out *driver.Completion, early bool) {
 		c.Snoozed.Add(1)
 	case out.Uncounted:
 		c.Expired.Add(1)
+		if out.End == driver.Done {
+			c.LeftOut.Add(1)
+		}
 	case out.End == driver.Done:
 		c.Done.Add(1)
 	case out.End == driver.Retry:

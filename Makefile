@@ -142,6 +142,12 @@ test-386:
 	GOARCH=386 CGO_ENABLED=0 nice go test -short $(if $(SHORT),-run "Model|Stress|Fault|Extreme|Bounds") \
 		./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... $(WITH_CORE)
 
+# Node runs it. There is one thread, which is taken from no goroutine.
+.PHONY: test-wasm
+test-wasm: ## the core's short tests pass on js/wasm, under node: four minutes
+	GOOS=js GOARCH=wasm go test -short -timeout 30m -exec "$$(go env GOROOT)/lib/wasm/go_js_wasm_exec" \
+		./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
+
 # GOWORK=off: with the testify that the core itself asks for.
 .PHONY: test-releases
 test-releases: ## both supported releases of Go pass: the short tests, and Go's own tests of time and context on the wheel
@@ -183,6 +189,7 @@ nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each,
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
 	$(TRIALS) -race ./...
 	$(MAKE) PG="14 15 16 17 18" NATS="2.12 2.14 2.15" test-servers
+	$(MAKE) test-wasm
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... $(WITH_CORE)
 
 .PHONY: adoption

@@ -147,7 +147,7 @@ func lateness(h *timingwheel.Histogram) string {
 // short rounds d to four digits.
 func short(d time.Duration) time.Duration {
 	unit := time.Duration(1)
-	for d.Abs() >= 10000*unit {
+	for d.Abs()/10000 >= unit { // 10000*unit could overflow, and the loop would never end
 		unit *= 10
 	}
 	return d.Round(unit)

@@ -78,8 +78,8 @@ func finish(m member, o Outcome) {
 	}
 }
 
-// tell calls done. A done of this package's own nests no further, and must not be queued behind
-// a user's, which may block.
+// tell calls done. A done of this package's own nests no further, and must not be queued
+// behind a user's, which may block.
 func tell(m member, done func(Outcome), o Outcome) {
 	if m.base().state.Load()&ours != 0 {
 		done(o)

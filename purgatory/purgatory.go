@@ -235,8 +235,8 @@ func (p *Purgatory[K]) NotifyN(key K, n int) (ended int) {
 }
 
 // CancelKey ends all operations that are parked under the key with Canceled, as Cancel
-// does, and returns how many this call has ended. The done of one whose Park still runs is left
-// to that call. It treats panics as Notify does.
+// does, and returns how many this call has ended. The done of one whose Park still runs
+// is left to that call. It treats panics as Notify does.
 func (p *Purgatory[K]) CancelKey(key K) (ended int) {
 	p.mustBeMade("CancelKey")
 	return p.visit(key, true, math.MaxInt)

@@ -279,7 +279,8 @@ func (s *shard) dropAny(b *slot) bool {
 
 // Cancels drop so many emptied buckets in so long a time. A lone timeout that is canceled then
 // wakes no driver, which takes a hundred times as long as the cancel. Where more are canceled,
-// the driver drops their buckets when it wakes up, many at a time.
+// the driver drops their buckets when it wakes up, many at a time. The time is that of the last add,
+// since a cancel reads no clock. A look that drops nothing counts, too.
 const (
 	mostDrops   = 4
 	dropsWithin = 10 * time.Millisecond

@@ -122,7 +122,7 @@ func next(s sample) (lines []string) {
 			lines = append(lines, fmt.Sprintf("%d %s", n, last))
 		}
 	}
-	for _, m := range moments(s.Snapshot.Next, s.taken) {
+	for _, m := range moments(s.Snapshot.Next, s.now) {
 		when := fmt.Sprintf("in %v", short(m.In))
 		if m.In <= 0 {
 			when = fmt.Sprintf("overdue by up to %v", short(-m.In))

@@ -13,9 +13,9 @@ import (
 
 func TestText(t *testing.T) {
 	f := newFake()
-	s := sample{Name: "a", Stats: f.stats, Snapshot: f.snapshot, taken: time.Now()}
+	s := sample{Name: "a", Stats: f.stats, Snapshot: f.snapshot, now: time.Now()}
 	for _, in := range []time.Duration{-time.Millisecond, -time.Microsecond, 5 * time.Millisecond, 5 * time.Millisecond, 90 * time.Second, 90*time.Second + time.Millisecond} {
-		s.Snapshot.Next = append(s.Snapshot.Next, s.taken.Add(in))
+		s.Snapshot.Next = append(s.Snapshot.Next, s.now.Add(in))
 	}
 	var out strings.Builder
 	writeText(&out, s)

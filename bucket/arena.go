@@ -165,7 +165,7 @@ func (a *Arena) Find(i Index, generation uint64) (Index, bool) {
 // Alive reports whether the entry of this generation is where Alloc has put it.
 func (a *Arena) Alive(i Index, generation uint64) bool {
 	c := int(i >> chunkBits)
-	return generation != 0 && c < len(a.chunks) && a.chunks[c] != nil && int(i&chunkMask) < a.places &&
+	return generation >= 1<<tagBits && c < len(a.chunks) && a.chunks[c] != nil && int(i&chunkMask) < a.places &&
 		(a.entry(i).generation^generation)>>tagBits == 0
 }
 

@@ -232,6 +232,7 @@ func TestGenerationsAreNeverUsedAgain(t *testing.T) {
 		for k, i := range all {
 			require.False(t, alive(a, i, generations[k]))
 			require.False(t, alive(a, i, 0))
+			require.False(t, alive(a, i, 1), "nor is a generation that is only a tag")
 		}
 	}
 }

@@ -68,7 +68,7 @@ type DelayQueue[T comparable] struct {
 	end time.Duration
 }
 
-// noAlarm is no time of an element.
+// noAlarm is no time of an element: see Offer.
 const noAlarm = time.Duration(math.MinInt64)
 
 // consumer is one who waits for an element. It is called with it, once.
@@ -121,7 +121,7 @@ func NewPrecise[T comparable]() *DelayQueue[T] {
 // for the consumer that waits. It allocates nothing while the length varies by less than
 // 1024.
 func (q *DelayQueue[T]) Offer(v T, at time.Time) {
-	due := at.Sub(q.start)
+	due := max(at.Sub(q.start), noAlarm+1)
 	q.mu.Lock() // without a defer, for a small stack frame: nothing here can panic
 	_, head, ok := q.heap.Peek()
 	q.heap.Push(v, due)

@@ -121,6 +121,20 @@ func TestTimesInThePastAndFarAway(t *testing.T) {
 	})
 }
 
+// A time so far in the past that its distance saturates, such as the zero Time, wakes a consumer
+// that waits.
+func TestZeroTimeWakesAConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := delayqueue.New[int]()
+		time.AfterFunc(time.Second, func() { q.Offer(1, time.Time{}) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		v, err := q.Take(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, v)
+	})
+}
+
 func TestEarlierOfferSetsTheAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := delayqueue.New[string]()

@@ -74,6 +74,16 @@ func finish(m member, o Outcome) {
 	c.done = nil // a user may keep the Op
 	m.leave(o)
 	if done != nil {
+		tell(m, done, o)
+	}
+}
+
+// tell calls done. A done of this package's own nests no further, and must not be queued
+// behind a user's, which may block.
+func tell(m member, done func(Outcome), o Outcome) {
+	if m.base().state.Load()&ours != 0 {
+		done(o)
+	} else {
 		m.call(done, o)
 	}
 }
@@ -103,7 +113,7 @@ func stopped(m member) (rest func()) {
 	return func() {
 		m.leave(Closed)
 		if f != nil {
-			m.call(f, Closed)
+			tell(m, f, Closed)
 		}
 	}
 }

@@ -70,7 +70,8 @@
 // Done is called by the goroutine that has ended the operation: of Notify, CancelKey,
 // Cancel, Check, Close or Park. After the deadline it is called by the wheel's executor,
 // and after the wheel's Stop by a goroutine of the wheel's, in both cases under the
-// wheel's panic handler.
+// wheel's panic handler. If the operation ends while Park still runs, for example while
+// it calls try for the second time, Park calls done.
 //
 // A call may end many operations, and a done among them may panic or end the goroutine
 // (runtime.Goexit). Then other goroutines end the rest, and the call waits for them.

@@ -56,8 +56,8 @@ func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
 //
 // Park panics without a key, on a key that does not equal itself, such as a NaN, and on
 // one that cannot be compared, such as a slice in an interface. A key that is given twice
-// counts once. It costs O(1) for each key, and two allocations; a third with more than
-// one key.
+// counts once. It costs O(1) for each key, and two allocations; one to five more with
+// several keys.
 func (p *Purgatory[K]) Park(d time.Duration, try func() bool, done func(Outcome), keys ...K) (*Op[K], error) {
 	p.mustBeMade("Park")
 	mustBeKeys("Park", keys)
@@ -235,7 +235,8 @@ func (p *Purgatory[K]) NotifyN(key K, n int) (ended int) {
 }
 
 // CancelKey ends all operations that are parked under the key with Canceled, as Cancel
-// does, and returns how many this call has ended. It treats panics as Notify does.
+// does, and returns how many this call has ended. The done of one whose Park still runs
+// is left to that call. It treats panics as Notify does.
 func (p *Purgatory[K]) CancelKey(key K) (ended int) {
 	p.mustBeMade("CancelKey")
 	return p.visit(key, true, math.MaxInt)

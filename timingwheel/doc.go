@@ -92,10 +92,10 @@
 // as package time starts a goroutine for each: on a machine that is overloaded, functions
 // may wait for a processor, and can be canceled no more.
 //
-// Idle is idle: while nothing is due, no goroutine wakes up. There are
-// two exceptions: a bucket whose tasks were all reset to later times before it expires, and
-// one whose tasks were all canceled, where more than four are canceled within 10 ms. It may
-// start the driver once for nothing.
+// Idle is idle: while nothing is due, no goroutine wakes up. There are two exceptions: a
+// bucket whose tasks were all reset to later times before it expires, and one whose tasks
+// were all canceled, where more than two buckets are canceled within 10 ms, or with
+// nothing added in between. It may start the driver once for nothing.
 //
 // Monotonic: a step of the wall clock moves only the jobs of ScheduleFunc, which follow
 // the calendar.

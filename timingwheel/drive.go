@@ -20,11 +20,13 @@ func (w *TimingWheel) Now() time.Time { return w.engine().Clock().Read() }
 // Drive returns 0 if nothing came due in time, if the tasks of the bucket only moved to a
 // finer wheel, if they were canceled while it waited, and on a stopped wheel.
 //
-// A task without delay that is added while Drive runs waits for the next call. There are two
-// exceptions. One that is added while a bucket of more than 256 is flushed may go between
-// its slices. And in a bubble of testing/synctest, whose clock stands still, the same call
-// runs it: a function that always schedules another without a delay keeps Drive for ever
-// there. With [Inline] this runs all that is pending, where no ticker or job goes on for ever:
+// A task without delay that is added while Drive runs waits for the next call. There are
+// three exceptions. Where another such task was pending before, it may run together with
+// that one. One that is added while a bucket of more than 256 is flushed may go between
+// its slices. And in a bubble of testing/synctest, whose clock stands still, the same
+// call runs it: a function that always schedules another without a delay keeps Drive for
+// ever there. With [Inline] this runs all that is pending, where no ticker or job goes on
+// for ever:
 //
 //	for w.Len() > 0 {
 //		w.Drive(time.Hour)

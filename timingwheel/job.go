@@ -425,7 +425,7 @@ func (j *Job) Reset(period time.Duration) bool {
 	if j.ended || j.rate == nil {
 		return false
 	}
-	j.rate.period, j.rate.planned = period, now
+	j.rate.period, j.rate.reset = period, now
 	if j.entry.Reset(engine.Delay{Now: now, D: period}) {
 		j.rate.planned = engine.Later(now, period)
 	}

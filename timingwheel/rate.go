@@ -13,12 +13,13 @@ type rate struct {
 	period  time.Duration
 	fromEnd bool          // a fixed delay: the period counts from the end of a run
 	planned time.Duration // of the run that is next, or under way
+	reset   time.Duration // when the period was last changed
 }
 
 // next plans the run after the one that has just ended. It returns the time until then,
 // which is not positive if the run is due.
 func (r *rate) next(now time.Duration, missed MissedPolicy) time.Duration {
-	planned := engine.Later(r.planned, r.period)
+	planned := engine.Later(max(r.planned, r.reset), r.period)
 	switch {
 	case r.fromEnd, missed == MissedDelay && planned < now:
 		planned = engine.Later(now, r.period)

@@ -109,7 +109,8 @@ type LevelStats struct {
 	Slots    int           // The number of slots of one wheel.
 
 	// CurrentTime is the clock of the wheel that is furthest ahead, since the TimingWheel
-	// was made. It moves only when a bucket expires, so on an idle wheel it stands still.
+	// was made. It moves when a bucket expires, and mostly when something is added after
+	// an idle stretch. So on an idle wheel it stands still.
 	CurrentTime time.Duration
 
 	Buckets int   // Buckets in use, of all shards.

@@ -81,7 +81,8 @@ type Pending struct {
 
 // Stop ends the wheel at once and returns the functions that will not run, in no order.
 // These are all that were pending of [TimingWheel.AfterFunc], [TimingWheel.Schedule],
-// [TimingWheel.ScheduleBatch], [Keyed] and [Group], each exactly once.
+// [TimingWheel.ScheduleAt], [TimingWheel.ScheduleBatch], [Keyed], [Group] and the
+// Schedule of a pool.Pool, each exactly once.
 //
 // Nothing else that is pending is returned. Channel timers and contexts move to package time.
 // Tickers end. A [Job] or [Future] ends with [ErrStopped].

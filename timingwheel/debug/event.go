@@ -107,7 +107,7 @@ func show(s sample) *shown {
 		Due:       s.Snapshot.Due,
 		Cascading: s.Snapshot.Cascading,
 		Rings:     make([]ring, 0, len(s.Snapshot.Levels)),
-		Next:      moments(s.Snapshot.Next, s.taken),
+		Next:      moments(s.Snapshot.Next, s.now),
 	}
 	e.Stats.Levels = nil // the rings have them
 	for _, l := range s.Snapshot.Levels {

@@ -27,6 +27,8 @@ func (f *fake) Stats() timingwheel.Stats {
 	return f.stats
 }
 
+func (f *fake) Now() time.Time { return time.Now() }
+
 func (f *fake) WriteProfile(out io.Writer) error {
 	f.profiles.Add(1)
 	_, err := io.WriteString(out, "profile")

@@ -122,7 +122,7 @@ func next(s sample) (lines []string) {
 			lines = append(lines, fmt.Sprintf("%d %s", n, last))
 		}
 	}
-	for _, m := range moments(s.Snapshot.Next, s.taken) {
+	for _, m := range moments(s.Snapshot.Next, s.now) {
 		when := fmt.Sprintf("in %v", short(m.In))
 		if m.In <= 0 {
 			when = fmt.Sprintf("overdue by up to %v", short(-m.In))
@@ -147,7 +147,7 @@ func lateness(h *timingwheel.Histogram) string {
 // short rounds d to four digits.
 func short(d time.Duration) time.Duration {
 	unit := time.Duration(1)
-	for d.Abs() >= 10000*unit {
+	for d.Abs()/10000 >= unit { // 10000*unit could overflow, and the loop would never end
 		unit *= 10
 	}
 	return d.Round(unit)

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -12,9 +13,9 @@ import (
 
 func TestText(t *testing.T) {
 	f := newFake()
-	s := sample{Name: "a", Stats: f.stats, Snapshot: f.snapshot, taken: time.Now()}
+	s := sample{Name: "a", Stats: f.stats, Snapshot: f.snapshot, now: time.Now()}
 	for _, in := range []time.Duration{-time.Millisecond, -time.Microsecond, 5 * time.Millisecond, 5 * time.Millisecond, 90 * time.Second, 90*time.Second + time.Millisecond} {
-		s.Snapshot.Next = append(s.Snapshot.Next, s.taken.Add(in))
+		s.Snapshot.Next = append(s.Snapshot.Next, s.now.Add(in))
 	}
 	var out strings.Builder
 	writeText(&out, s)
@@ -63,9 +64,20 @@ func TestEvilName(t *testing.T) {
 	}
 }
 
+// A timer of years is on a level whose interval is the longest Duration.
+func TestTextOfAFarTimer(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	w.AfterFunc(3*365*24*time.Hour, func() {})
+	h := NewHandler()
+	h.Add("a", w)
+	require.Contains(t, get(h, "/?format=text").Body.String(), "2561944h26m40s")
+}
+
 func TestShort(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0s": 0, "1.235ms": 1_234_567, "-12.35ms": -12_345_678, "1m23.46s": 83_456_789_012, "26h20m0s": 94_800_123_456_789,
+		"2561944h26m40s": math.MaxInt64, "-2561944h26m40s": math.MinInt64,
 	} {
 		require.Equal(t, want, short(d).String())
 	}

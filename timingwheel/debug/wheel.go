@@ -16,6 +16,7 @@ type source interface {
 	Stats() timingwheel.Stats
 	Snapshot(next int) timingwheel.Snapshot
 	WriteProfile(out io.Writer) error
+	Now() time.Time
 }
 
 // nextDeadlines is how many of the next deadlines a sample has. The page shows fewer
@@ -46,6 +47,7 @@ type sample struct {
 	Snapshot timingwheel.Snapshot `json:"snapshot"`
 
 	taken time.Time // when it was complete
+	now   time.Time // the same by the wheel's clock, which may be a manual one
 }
 
 // sample returns what is in the wheel now, or was there a moment ago. However many ask, a
@@ -59,7 +61,7 @@ func (w *wheel) sample() sample {
 	}
 	start := time.Now()
 	s := sample{Name: w.name, Stats: w.source.Stats(), Snapshot: w.source.Snapshot(nextDeadlines)}
-	s.taken = time.Now()
+	s.taken, s.now = time.Now(), w.source.Now()
 	s.Recent = w.history.add(start, s.Stats.Lateness)
 	w.costs.add(s.taken.Sub(start))
 	w.last = s

@@ -59,7 +59,7 @@ func levels(describe describe) []metric[timingwheel.LevelStats] {
 		{describe("level_tick_seconds", "Width of a slot of the level.", "level"), gauge, func(l *stats) float64 { return l.Tick.Seconds() }},
 		{describe("level_interval_seconds", "Width of the whole level.", "level"), gauge, func(l *stats) float64 { return l.Interval.Seconds() }},
 		{describe("level_slots", "Slots of the level, in each shard.", "level"), gauge, func(l *stats) float64 { return float64(l.Slots) }},
-		{describe("level_current_time_seconds", "Clock of the level, since the wheel was made; it stands while nothing expires.", "level"), gauge, func(l *stats) float64 { return l.CurrentTime.Seconds() }},
+		{describe("level_current_time_seconds", "Clock of the level, since the wheel was made; it stands while the wheel is idle.", "level"), gauge, func(l *stats) float64 { return l.CurrentTime.Seconds() }},
 		{describe("level_buckets", "Buckets of the level that are in use.", "level"), gauge, func(l *stats) float64 { return float64(l.Buckets) }},
 		{describe("level_entries", "What waits on the level.", "level"), gauge, func(l *stats) float64 { return float64(l.Entries) }},
 		{describe("level_cascades_total", "Entries that have left the level for a finer one.", "level"), counter, func(l *stats) float64 { return float64(l.Cascaded) }},

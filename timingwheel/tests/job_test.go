@@ -273,6 +273,28 @@ func TestJobReset(t *testing.T) {
 	})
 }
 
+// A run that waits in the executor's queue is the next one, and stays planned for its own time when
+// the job is reset.
+func TestNextOfAQueuedRunAfterReset(t *testing.T) {
+	jobBubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, log *timeLog) {
+		var queue []func()
+		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+		defer w.Stop()
+		start := time.Now()
+		job := mustJob(t)(w.ScheduleAtFixedRate(10*msec, 20*msec, func() {}))
+		require.Equal(t, 1, w.Drive(time.Second))
+		time.Sleep(5 * msec)
+		require.True(t, job.Reset(100*msec))
+		next, ok := job.Next()
+		require.True(t, ok)
+		require.Equal(t, 10*msec, next.Sub(start))
+		time.Sleep(5 * msec)
+		queue[0]()
+		next, _ = job.Next()
+		require.Equal(t, 115*msec, next.Sub(start), "the period counts from Reset")
+	})
+}
+
 func TestJobsEndWithTheWheel(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *timingwheel.TimingWheel, log *timeLog) {
 		release := make(chan struct{})

@@ -668,6 +668,7 @@ func TestPoolSizes(t *testing.T) {
 		p.Execute([]func(){func() { all.Done(); all.Wait() }})
 	}
 	p.Close()
+	require.Equal(t, pool.Stats{Workers: math.MaxInt, Queue: math.MaxInt, Closed: true}, p.Stats())
 	for want, f := range map[string]func(){
 		"pool: New: 0 workers, must be at least 1":                     func() { pool.New(0, 1, pool.Wait) },
 		"pool: New: -1 workers, must be at least 1":                    func() { pool.New(-1, 1, pool.Wait) },

@@ -28,7 +28,7 @@ func Row(out io.Writer, name string, times []time.Duration) {
 // Short rounds d to three digits.
 func Short(d time.Duration) time.Duration {
 	unit := time.Duration(1)
-	for d.Abs() >= 1000*unit {
+	for d.Abs()/1000 >= unit { // 1000*unit could overflow
 		unit *= 10
 	}
 	return d.Round(unit)

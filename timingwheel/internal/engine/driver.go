@@ -307,6 +307,8 @@ func (d *driver) runInternal(tasks []run.Task) {
 	d.internal.ExecuteTasks(tasks, r)
 }
 
+func (d *driver) shard(id int) *shard { return &d.shards[id] }
+
 // takeWaiting implements host: the slice is of the shard that has waited longest.
 func (d *driver) takeWaiting(tasks []run.Task) []run.Task {
 	out := dueTasks{tasks: tasks[:0]}

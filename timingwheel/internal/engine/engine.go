@@ -193,6 +193,7 @@ type hub struct {
 type host interface {
 	run.Waiter
 	startWorkers()                           // for what was handed on, before something that takes long
+	shard(id int) *shard                     // for a look at another one
 	driveOn()                                // the goroutine that calls it becomes the driver
 	takeWaiting(tasks []run.Task) []run.Task // a slice of what waits, in the memory of tasks
 }

@@ -246,3 +246,32 @@ func TestCanceledAloneWakesNobody(t *testing.T) {
 		})
 	}
 }
+
+// So it is where the two are on different shards.
+func TestCanceledOnTwoShardsWakeNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWheel(withShards(2))
+		defer w.Stop()
+		add := func(s *shard, d time.Duration) Handle {
+			s.lock()
+			defer s.unlock()
+			return Handle{s, s.add(Delay{w.clock.Now(), d}, mustNotRun, OneShot)}
+		}
+		cancel := func(h Handle) {
+			h.LockShard()
+			defer h.UnlockShard()
+			require.True(t, h.Cancel())
+		}
+		for range 40 {
+			first := add(&w.shards[0], 50*time.Millisecond)
+			second := add(&w.shards[1], 30*time.Second)
+			synctest.Wait()
+			cancel(second)
+			cancel(first)
+			w.verify(t)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		require.Zero(t, w.Stats().Wakeups)
+	})
+}

@@ -263,15 +263,31 @@ func (s *shard) dropIfEmpty(b *slot) bool {
 	return true
 }
 
+// dropAny is dropIfEmpty for the bucket of any shard, unless another shard is locked just now: to
+// wait for its lock could deadlock.
+func (s *shard) dropAny(b *slot) bool {
+	if b.cascade.shard == s.id {
+		return s.dropIfEmpty(b)
+	}
+	other := s.hub.host.shard(b.cascade.shard)
+	if !other.tryLock() {
+		return false
+	}
+	defer other.unlock()
+	return other.dropIfEmpty(b)
+}
+
 // Cancels drop so many emptied buckets in so long a time. A lone timeout that is canceled then
 // wakes no driver, which takes a hundred times as long as the cancel. Where more are canceled,
-// the driver drops their buckets when it wakes up, many at a time.
+// the driver drops their buckets when it wakes up, many at a time. The time is that of the last add,
+// since a cancel reads no clock. A look that drops nothing counts, too.
 const (
 	mostDrops   = 4
 	dropsWithin = 10 * time.Millisecond
 )
 
-// dropEmptied drops buckets of this shard that cancels have emptied from the head of the queue.
+// dropEmptied drops buckets that cancels have emptied from the head of the queue. One of another
+// shard was not the head when it was emptied.
 // The caller holds s.mu.
 //
 // In a bubble of testing/synctest that is not the wheel's, the driver does that, since the alarm
@@ -289,7 +305,7 @@ func (s *shard) dropEmptied() {
 	for s.drops < mostDrops {
 		s.drops++
 		b, _, ok := s.hub.queue.Peek()
-		if !ok || b.cascade.shard != s.id || !s.dropIfEmpty(b) {
+		if !ok || !s.dropAny(b) {
 			return
 		}
 		if _, at, ok := s.hub.queue.Peek(); ok {

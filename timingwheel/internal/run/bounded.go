@@ -12,6 +12,7 @@ import (
 type Bounded struct {
 	queue     *Queue
 	semaphore semaphore
+	room      int       // of its queue, as given
 	wheels    wheelLine // under Waits
 	Full      Policy
 	discard   func(task func()) // under Discards
@@ -28,7 +29,7 @@ const (
 )
 
 func NewBounded(workers, queue int, full Policy, discard func(task func())) *Bounded {
-	b := &Bounded{Full: full, discard: discard}
+	b := &Bounded{room: queue, Full: full, discard: discard}
 	b.semaphore.init(workers, queue)
 	if full == Waits {
 		b.semaphore.freed = b.Serve
@@ -74,7 +75,7 @@ func (b *Bounded) Stats() stats {
 	running := min(tasks, b.semaphore.workers, b.semaphore.active.Load())
 	return stats{
 		Workers: int(b.semaphore.workers),
-		Queue:   int(b.semaphore.capacity - b.semaphore.workers),
+		Queue:   b.room,
 		Running: running,
 		Queued:  tasks - running,
 		Waiting: waiting,

@@ -378,7 +378,7 @@ begin
                 exit;
             elsif found then
                 update tickwheel.job j
-                set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+                set state = 3, due = clock_timestamp(), holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
                 where j.id = waits.id;
                 if on_key = 'later' then
                     since := least(waits.first_born, born);

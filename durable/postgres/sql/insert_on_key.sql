@@ -30,9 +30,9 @@ with asked as materialized (
     where j.state = 0 and (a.on_key > 0 or j.expires <= clock_timestamp())
     order by j.id
     for update of j
-), ended as (
+), ended as ( -- due is when expire.sql may remove it: sweep.sql may have passed it
     update tickwheel.job j
-    set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+    set state = 3, due = clock_timestamp(), holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
     from waits w where j.id = w.id and w.on_key < 3 and not w.expired and not w.due
     returning j.id, w.by, w.first_born, w.was_due as due, w.signal
 ), aside as (
@@ -50,7 +50,7 @@ with asked as materialized (
     returning j.id, w.by
 ), known as ( -- so that it is recognized if it is inserted again
     insert into tickwheel.job (id, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule, state)
-    select a.id, a.kind, '', a.due, a.due, a.born, 1, 0, 0, '', '', 3
+    select a.id, a.kind, '', a.due, a.born, a.born, 1, 0, 0, '', '', 3
     from filled f join asked a on a.id = f.by
     on conflict do nothing
 ), stored as (

@@ -374,7 +374,7 @@ begin
                     signal = case when signals then j.signal end, filled = clock_timestamp()
                 where j.id = waits.id;
                 stored := waits.id;
-                first := waits.due;
+                soonest := waits.due;
                 exit;
             elsif found then
                 update tickwheel.job j

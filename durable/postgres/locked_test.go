@@ -93,6 +93,41 @@ func TestLockedRow(t *testing.T) {
 	require.Equal(t, "locked", poll(t, w)[0].Record.ID)
 }
 
+// A counter that a caller's transaction has locked keeps no job from being given back that has no permit.
+func TestReleaseBesideLockedCounter(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e, pool := s.open(t), s.pool(t)
+	flow := driver.NewFlowControl(1, []*driver.StoredLimit{{Name: "l", ID: 7, Limit: driver.Limit{Kind: "limited", Running: 2}}}, nil)
+	require.NoError(t, e.SetFlowControl(t.Context(), 0, flow))
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKindSet([]string{"k", "limited"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	limited := record("limited", time.Now())
+	limited.Kind = "limited"
+	insertAll(t, e, limited, record("free", time.Now()))
+	both := poll(t, w)
+	require.Len(t, both, 2)
+	for _, h := range both {
+		h.Exact = true
+	}
+	for _, r := range w.Claim(t.Context(), both) {
+		require.Equal(t, driver.Granted, r.Status)
+	}
+
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context())
+	_, err = tx.Exec(t.Context(), "select from "+s.schema+".counter for update")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.Error(t, w.Release(ctx, both, 0))
+	require.Equal(t, "free", poll(t, w)[0].Record.ID)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, w.Release(ctx, both, 0))
+	require.Equal(t, "limited", byID(t, poll(t, w), "limited").Record.ID)
+}
+
 // A lock of the table is no key: an insert waits for it, as long as it may, and is not told
 // that its key exists; neither on a connection that has the statement prepared nor on one
 // that has not.

@@ -569,9 +569,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.db, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.db, pgx.RowToStructByPos[endedRow], statement, args, settings...)
-		if len(settings) > 1 && isCode(err, lockTimeout) { // the second that waits for a row is not told which
-			err = fmt.Errorf("%w: %w", held.Err, err)
-		}
+		err = asHeldBy(err, settings)
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
@@ -597,6 +595,15 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 		}
 	}
 	return errs, err
+}
+
+// asHeldBy gives the error of a wait that the settings bound its name, also if the server does not say for which row: of two
+// that wait for one row, the second is not told.
+func asHeldBy(err error, settings []string) error {
+	if len(settings) > 1 && isCode(err, lockTimeout) {
+		return fmt.Errorf("%w: %w", held.Err, err)
+	}
+	return err
 }
 
 // announceEnds announces the retries and occurrences that follow from ends, if they are due soon,
@@ -646,12 +653,15 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 // Release gives back, and once more while there is a row that is locked. A job that was given
 // back before has no holder any more, so that it is not given back twice. The order in
 // which it locks rows is that of the other statements. If one of several has to wait for its
-// key, each half goes by itself.
+// key, or for a counter, each half goes by itself.
 func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
 	settings := []string{hot}
-	if slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }) {
+	switch {
+	case slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }):
 		settings = []string{brief, hot}
+	case slices.ContainsFunc(held, func(h *driver.Delivery) bool { return handleOf(h).limited }):
+		settings = []string{forCounters, hot}
 	}
 	w.frequent.extend(max(after, 0) + w.c.Lease/leaseFactor + window)
 	_, err := retry(ctx, w.db, true, func() ([]bool, error) {
@@ -665,7 +675,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 		if err == nil && busy[0] {
 			err = errLocked
 		}
-		return busy, asHeld(err)
+		return busy, asHeldBy(err, settings)
 	})
 	if n := len(held) / 2; n > 0 && err != nil && concernsOne(err) && !errors.Is(err, errLocked) {
 		return errors.Join(w.Release(ctx, held[:n], after), w.Release(ctx, held[n:], after))

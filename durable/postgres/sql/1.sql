@@ -51,7 +51,7 @@ create table tickwheel.job (
     given_key    text collate "C",         -- the key that it was added with: a retry and a redrive take it again
     lane         text collate "C",
     schedule     text collate "C" not null, -- of an occurrence, and of RunNow: the schedule's name; '': neither
-    occurrence   text collate "C",         -- of an occurrence: JSON, from which any worker makes the next one
+    occurrence   text collate "C",         -- of an occurrence: JSON, from which any worker makes the next one; insert_on_key.sql has another use
     last_error   text collate "C" not null, -- of the last attempt that failed
     permits      int8[],                   -- the limits of which the claim has a permit
     errors       jsonb,                    -- of the attempts that failed: [{at, attempt, error}], the newest last

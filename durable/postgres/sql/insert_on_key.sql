@@ -49,8 +49,8 @@ with asked as materialized (
     from waits w join asked a on a.id = w.by where j.id = w.id and w.due and not w.filled
     returning j.id, w.by
 ), known as ( -- so that it is recognized if it is inserted again
-    insert into tickwheel.job (id, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule, state)
-    select a.id, a.kind, '', a.due, a.born, a.born, 1, 0, 0, '', '', 3
+    insert into tickwheel.job (id, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule, state, occurrence)
+    select a.id, a.kind, '', a.due, a.born, a.born, 1, 0, 0, '', '', 3, f.id
     from filled f join asked a on a.id = f.by
     on conflict do nothing
 ), stored as (

@@ -218,6 +218,7 @@ func TestAddJobOnKey(t *testing.T) {
 	require.True(t, job.Signals && job.FreeWhenBegun)
 	require.Greater(t, time.Until(job.At), 50*time.Minute)
 	require.Less(t, time.Until(waits(addJob("payload => '5', on_key => 'later', max_wait => interval '1 minute'"), "5").At), 5*time.Minute)
+	require.Greater(t, time.Until(waits(addJob("payload => '6', on_key => 'later', max_wait => interval '300000 years'"), "6").At), 50*time.Minute)
 	_, err = pool.Exec(ctx, "select "+s.schema+".add_job('k', on_key => 'keep')")
 	require.ErrorContains(t, err, "go with a key")
 	_, err = pool.Exec(ctx, "select "+s.schema+".add_job('k', key => 'k', max_wait => interval '1 minute')")

@@ -383,7 +383,7 @@ begin
                 if on_key = 'later' then
                     since := least(waits.first_born, born);
                     if max_wait > interval '0' then
-                        first := greatest(born, least(first, since + max_wait));
+                        first := greatest(born, least(first, since + least(max_wait, interval '8000 years'))); -- no time is later, nor out of range
                     end if;
                 end if;
                 soonest := first;

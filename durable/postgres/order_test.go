@@ -167,3 +167,35 @@ func TestExpiredHolderTx(t *testing.T) {
 		has(refs[0])
 	}
 }
+
+// A job that has begun does not run again after a newer one of its key has begun, also if that is dead and was deleted.
+func TestDeletedNewerStays(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e, pool := s.open(t), s.pool(t)
+	attempts, fail := make(chan string, 10), make(chan bool)
+	q, _ := runQueue(t, e, func(_ context.Context, a *durable.Attempt) error {
+		attempts <- string(a.Job.Payload)
+		if string(a.Job.Payload) == "older" {
+			<-fail
+		}
+		return errors.New("it fails")
+	})
+	add := func(payload string, most int) durable.Ref {
+		ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", FreeWhenBegun: true, Payload: []byte(payload), MaxAttempts: most})
+		require.NoError(t, err)
+		require.Equal(t, payload, await(t, attempts))
+		return ref
+	}
+	older := add("older", 5)
+	newer := add("newer", 1)
+	require.Eventually(t, func() bool {
+		i, err := q.Get(t.Context(), newer)
+		return err == nil && i.State == durable.Dead
+	}, patience, 10*time.Millisecond)
+	s.exec(t, pool, "update SCHEMA.job set born = born - interval '1 hour'")
+	require.NoError(t, q.Delete(t.Context(), newer))
+	close(fail)
+	settles(t, q, older)
+	require.Empty(t, attempts)
+}

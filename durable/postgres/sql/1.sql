@@ -378,7 +378,10 @@ begin
                 exit;
             elsif found then
                 update tickwheel.job j
-                set state = 3, due = clock_timestamp(), holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+                set state = 3, due = clock_timestamp(), holder = null, held_until = null, key = null,
+                    ord = case when j.claim > 0 and exists ( -- the last of its key: finish.sql
+                        select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2)
+                        then j.ord end, payload = '', last_error = '', errors = null, occurrence = null, signal = null
                 where j.id = waits.id;
                 if on_key = 'later' then
                     since := least(waits.first_born, born);

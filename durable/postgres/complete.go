@@ -37,12 +37,12 @@ import (
 // any error roll the transaction back, and return the error.
 //
 // From CompleteTx to the end of the transaction no other call can take the job over,
-// cancel it, or change its schedule; a change of the schedule waits. Claims under a limit
-// wait, too, if the job holds a permit of it. A transaction that is stricter than read
-// committed cannot be serialized (40001) if such a claim has been committed since it
-// began: try another one, or leave those jobs without a limit. So call it right before
-// the commit. A transaction that is neither committed nor rolled back keeps the job
-// running: set idle_in_transaction_session_timeout. One that is prepared for a commit in
+// cancel it, or change its schedule; a change of the schedule waits. Other jobs under a limit
+// of which the job holds a permit neither begin nor end meanwhile. A transaction that is
+// stricter than read committed cannot be serialized (40001) if a claim or an end under such
+// a limit has been committed since it began: try another one, or leave those jobs without a
+// limit. So call it right before the commit. A transaction that is neither committed nor
+// rolled back keeps the job running: set idle_in_transaction_session_timeout. One that is prepared for a commit in
 // two phases ends the job when that comes; the handler need not wait for it.
 //
 // Call CompleteTx of the Engine of the Queue that has called the handler, with a

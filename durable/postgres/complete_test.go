@@ -259,3 +259,69 @@ func TestCompleteTxWrongUse(t *testing.T) {
 	require.PanicsWithValue(t, "postgres: CompleteTx: nil tx", func() { e.CompleteTx(t.Context(), nil, nil) })
 	require.PanicsWithValue(t, "postgres: CompleteSQL: nil tx", func() { e.CompleteSQL(t.Context(), (*sql.Tx)(nil), nil) })
 }
+
+// A transaction that has completed a job under a limit holds up the jobs of that limit alone: others begin and end meanwhile,
+// also those of another limit.
+func TestCompleteTxUnderLimit(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e, pool := s.open(t), s.pool(t)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	held, completed, commit := make(chan bool, 3), make(chan bool), make(chan bool)
+	q.Handle("limited", func(ctx context.Context, a *durable.Attempt) error {
+		switch string(a.Job.Payload) {
+		case "held":
+			held <- true
+			await(t, completed)
+		case "completes":
+			tx, err := pool.Begin(ctx)
+			require.NoError(t, err)
+			defer tx.Rollback(ctx)
+			require.NoError(t, e.CompleteTx(ctx, tx, a))
+			close(completed)
+			await(t, commit)
+			return tx.Commit(ctx)
+		}
+		return nil
+	})
+	for _, kind := range []string{"free", "other"} {
+		q.Handle(kind, func(context.Context, *durable.Attempt) error { return nil })
+	}
+	for _, kind := range []string{"limited", "other"} {
+		require.NoError(t, q.SetLimit(t.Context(), kind, durable.Limit{Kind: kind, Running: 10}))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	add := func(kind, payload string) durable.Ref {
+		ref, err := q.Add(t.Context(), durable.Job{Kind: kind, Payload: []byte(payload)})
+		require.NoError(t, err)
+		return ref
+	}
+	var refs []durable.Ref
+	for range 3 {
+		refs = append(refs, add("limited", "held"))
+		await(t, held)
+	}
+	refs = append(refs, add("limited", "completes"))
+	await(t, completed)
+	began := time.Now()
+	for range 10 {
+		refs = append(refs, add("limited", ""))
+		for _, kind := range []string{"free", "other"} {
+			settles(t, q, add(kind, ""))
+		}
+	}
+	require.Less(t, time.Since(began), time.Minute) // a claim or an end that waits does so for seconds each time
+	close(commit)
+	for _, ref := range refs {
+		settles(t, q, ref)
+	}
+	stop()
+	require.NoError(t, <-done)
+	var taken int
+	require.NoError(t, pool.QueryRow(t.Context(), "select sum(taken) from "+s.schema+".counter").Scan(&taken))
+	require.Zero(t, taken)
+}

@@ -119,6 +119,10 @@ const brief = "select set_config('lock_timeout', '5', true)"
 // pool. So they wait without a connection, between two tries.
 const hotBrief = hot + ", set_config('lock_timeout', '5', true)"
 
+// forCounters is for statements that change counters: longer than those of other workers lock a counter, and as short as
+// jobs that no limit covers may wait.
+const forCounters = "select set_config('lock_timeout', '50', true)"
+
 // patient is the same for statements that wait for a busy key.
 const patient = "select set_config('lock_timeout', '250', true)"
 

@@ -98,8 +98,9 @@
 //
 // Statements take many jobs at a time, as arrays, and lock rows in the order of their
 // ids. Claims, ends and releases pass over rows that another transaction has locked, and
-// repeat the request for them. Cancel, Move, Redrive and Delete wait for such rows. If
-// the server still finds a deadlock, with transactions of yours, the statement is
+// repeat the request for them. They wait 50 ms for a counter of a limit, which a transaction with CompleteTx
+// locks until it ends. Cancel, Move, Redrive and Delete wait for locked
+// rows. If the server still finds a deadlock, with transactions of yours, the statement is
 // repeated, as after a serialization failure, a timeout, or a restart.
 //
 // # Invariants

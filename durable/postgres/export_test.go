@@ -48,6 +48,9 @@ func LoseClaim(w driver.Worker, h *driver.Delivery) { w.(*worker).unanswered(han
 // WorkerID is what a worker is called in the table.
 func WorkerID(w driver.Worker) int64 { return w.(*worker).id }
 
+// SweepPermits does what workers do all the time.
+func SweepPermits(ctx context.Context, w driver.Worker) { w.(*worker).sweepPermits(ctx) }
+
 // EndHung does what workers do all the time.
 func (e *Engine) EndHung(ctx context.Context, after time.Duration) { endHung(ctx, e.engine.db, after) }
 

@@ -312,11 +312,11 @@ func (in *inserter) insertOnce(ctx context.Context, recs []driver.Record) ([]err
 	if err != nil || len(ids) == len(recs) {
 		return make([]error, len(recs)), err
 	}
-	errs, err := retry(ctx, in.db, true, func() ([]error, error) { return in.explain(ctx, recs, ids) })
+	x, err := retry(ctx, in.db, true, func() (explanation, error) { return in.explain(ctx, recs, ids) })
 	if err != nil && !errors.Is(err, driver.ErrUncertain) {
 		err = fmt.Errorf("%w: %w", driver.ErrUncertain, err) // some are stored
 	}
-	return errs, err
+	return x.errs, err
 }
 
 // insertNewOnce stores records of which none is stored. It returns their ids, or none if it has left some out: the
@@ -329,9 +329,15 @@ func (in *inserter) insertNewOnce(ctx context.Context, ids []string, args []any)
 	return ids, nil
 }
 
+// explanation is the answer to explain.
+type explanation struct {
+	errs []error
+	into map[string]string // the job that a record has gone into; "": none. It has each record that is there.
+}
+
 // explain finds out why records were not stored: they had been before, their keys were
 // taken, or it is too late to tell.
-func (in *inserter) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
+func (in *inserter) explain(ctx context.Context, recs []driver.Record, stored []string) (x explanation, err error) {
 	there := setOf(stored)
 	var ids, keys []string
 	for i := range recs {
@@ -349,26 +355,28 @@ func (in *inserter) explain(ctx context.Context, recs []driver.Record, stored []
 	}
 	known, err := ask(ctx, in.db, pgx.RowToStructByPos[answer], in.known, []any{ids, keys})
 	if err != nil {
-		return nil, err
+		return x, err
 	}
-	for _, id := range known[0].There {
-		there[id] = true
+	x.into = make(map[string]string, len(known[0].There))
+	for _, pair := range known[0].There {
+		id, into, _ := strings.Cut(pair, " ")
+		there[id], x.into[id] = true, into
 	}
 	now := known[0].Now
-	errs := make([]error, len(recs))
+	x.errs = make([]error, len(recs))
 	for i := range recs {
 		r := &recs[i]
 		switch {
 		case there[idOf(r)]:
 		case r.Key == "" || !r.Born.After(now.Add(-repeatable)):
-			errs[i] = fmt.Errorf("%w: it was added %v ago, too long to know whether it was stored before", driver.ErrUncertain, now.Sub(r.Born))
+			x.errs[i] = fmt.Errorf("%w: it was added %v ago, too long to know whether it was stored before", driver.ErrUncertain, now.Sub(r.Born))
 		case slices.Contains(known[0].Expired, r.Key):
-			errs[i] = errHolderExpired
+			x.errs[i] = errHolderExpired
 		default:
-			errs[i] = driver.ErrExists
+			x.errs[i] = driver.ErrExists
 		}
 	}
-	return errs, nil
+	return x, nil
 }
 
 // mayReplace reports whether a record ends or changes the job that waits under its key.

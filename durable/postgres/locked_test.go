@@ -93,6 +93,84 @@ func TestLockedRow(t *testing.T) {
 	require.Equal(t, "locked", poll(t, w)[0].Record.ID)
 }
 
+// claimBoth returns a worker's claims of a job that has a permit and of one, "free", that no limit covers.
+func claimBoth(t *testing.T, e *postgres.Engine) (driver.Worker, []*driver.Delivery) {
+	flow := driver.NewFlowControl(1, []*driver.StoredLimit{{Name: "l", ID: 7, Limit: driver.Limit{Kind: "limited", Running: 2}}}, nil)
+	require.NoError(t, e.SetFlowControl(t.Context(), 0, flow))
+	w := worksOnBoth(t, e, "w")
+	limited := record("limited", time.Now())
+	limited.Kind = "limited"
+	insertAll(t, e, limited, record("free", time.Now()))
+	both := poll(t, w)
+	require.Len(t, both, 2)
+	for _, h := range both {
+		h.Exact = true
+	}
+	for _, r := range w.Claim(t.Context(), both) {
+		require.Equal(t, driver.Granted, r.Status)
+	}
+	return w, both
+}
+
+func worksOnBoth(t *testing.T, e *postgres.Engine, name string) driver.Worker {
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindSet([]string{"k", "limited"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	return w
+}
+
+// lockCounters locks all counters, as CompleteTx does, until unlock.
+func (s *store) lockCounters(t testing.TB) (unlock func()) {
+	tx, err := s.pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "select from "+s.schema+".counter for update")
+	require.NoError(t, err)
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
+
+// A dead worker's job that no limit covers is taken over though a transaction has locked the counter of another of its
+// jobs: the sweep that is to free that one's permit does not wait with the worker's row locked.
+func TestTakeoverBesideLockedCounter(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e := s.open(t)
+	claimBoth(t, e)
+	other := worksOnBoth(t, s.open(t), "other")
+	s.exec(t, s.pool(t), "update SCHEMA.worker set until = now() - interval '1 second' where name = 'w'")
+	unlock := s.lockCounters(t)
+	swept := make(chan bool)
+	go func() {
+		defer close(swept)
+		postgres.SweepPermits(t.Context(), other)
+	}()
+	time.Sleep(time.Second)
+	free := byID(t, poll(t, other), "free")
+	free.Exact = true
+	require.Equal(t, driver.Granted, other.Claim(t.Context(), []*driver.Delivery{free})[0].Status)
+	unlock()
+	<-swept
+	postgres.SweepPermits(t.Context(), other)
+	var taken int
+	require.NoError(t, s.pool(t).QueryRow(t.Context(), "select sum(taken) from "+s.schema+".counter").Scan(&taken))
+	require.Zero(t, taken)
+}
+
+// A counter that a caller's transaction has locked keeps no job from being given back that has no permit.
+func TestReleaseBesideLockedCounter(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e := s.open(t)
+	w, both := claimBoth(t, e)
+	unlock := s.lockCounters(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.Error(t, w.Release(ctx, both, 0))
+	require.Equal(t, "free", poll(t, w)[0].Record.ID)
+	unlock()
+	require.NoError(t, w.Release(ctx, both, 0))
+	require.Equal(t, "limited", byID(t, poll(t, w), "limited").Record.ID)
+}
+
 // A lock of the table is no key: an insert waits for it, as long as it may, and is not told
 // that its key exists; neither on a connection that has the statement prepared nor on one
 // that has not.

@@ -226,3 +226,18 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, driver.Waiting, info.State)
 }
+
+// A record whose insert is repeated, since its answer was lost, has the Ref of the job that it has gone into.
+func TestRepeatedInsertIntoDue(t *testing.T) {
+	t.Parallel()
+	e := sharedStore(t).open(t)
+	due := record("due", time.Now())
+	due.Key = "k"
+	want := insertAll(t, e, due)
+	next := record("next", time.Now().Add(time.Hour))
+	next.Key, next.OnKey, next.Payload = "k", driver.KeyReplace, []byte("next")
+	require.Equal(t, want, insertAll(t, e, next))
+	refs, errs := e.Insert(t.Context(), []driver.Record{next})
+	require.NoError(t, errs[0])
+	require.Equal(t, want, refs)
+}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,17 +160,18 @@ func (in *inserter) explainUnsaid(ctx context.Context, m *meeting, unsaid []int)
 		return
 	}
 	before := pick(m.recs, unsaid)
-	errs, err := retry(ctx, in.db, true, func() ([]error, error) { return in.explain(ctx, before, nil) })
+	x, err := retry(ctx, in.db, true, func() (explanation, error) { return in.explain(ctx, before, nil) })
 	for k, i := range unsaid {
+		id := idOf(&m.recs[i])
 		switch {
 		case err != nil:
 			m.errs[i] = fmt.Errorf("%w: %w", driver.ErrUncertain, err)
-		case errors.Is(errs[k], driver.ErrExists):
+		case errors.Is(x.errs[k], driver.ErrExists):
 			m.left = append(m.left, i)
-		case errs[k] != nil:
-			m.errs[i] = errs[k]
+		case x.errs[k] != nil:
+			m.errs[i] = x.errs[k]
 		default:
-			if m.refs[i] = in.refOf(idOf(&m.recs[i])); m.recs[i].Found != nil {
+			if m.refs[i] = in.refOf(cmp.Or(x.into[id], id)); m.recs[i].Found != nil {
 				*m.recs[i].Found = ""
 			}
 		}

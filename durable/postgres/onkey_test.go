@@ -108,7 +108,7 @@ func TestOnKeyInTransactions(t *testing.T) {
 }
 
 // A job that is due is filled within transactions, and by add_job, as by Add: it keeps its Ref, its time and
-// its signal.
+// its signal, and is announced.
 func TestDueInTransactions(t *testing.T) {
 	t.Parallel()
 	withKeyed(t, func(k *keyed) {
@@ -139,12 +139,15 @@ func TestDueInTransactions(t *testing.T) {
 	q, err := durable.Open(t.Context(), s.open(t))
 	require.NoError(t, err)
 	defer q.Close()
+	announced := s.listen(t)
 	ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k"})
 	require.NoError(t, err)
+	announced()
 	for _, value := range []string{"1", "2"} {
 		var got durable.Ref
 		require.NoError(t, pool.QueryRow(t.Context(), "select "+s.schema+".add_job('l', key => 'k', due => now() + interval '1 hour', on_key => 'later', lane => 'lane', payload => $1, meta => '{\"a\": \"b\"}')", []byte(value)).Scan(&got))
 		require.Equal(t, ref, got)
+		announced()
 		i, err := q.Lookup(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, ref, i.Ref)
@@ -215,6 +218,7 @@ func TestAddJobOnKey(t *testing.T) {
 	require.True(t, job.Signals && job.FreeWhenBegun)
 	require.Greater(t, time.Until(job.At), 50*time.Minute)
 	require.Less(t, time.Until(waits(addJob("payload => '5', on_key => 'later', max_wait => interval '1 minute'"), "5").At), 5*time.Minute)
+	require.Greater(t, time.Until(waits(addJob("payload => '6', on_key => 'later', max_wait => interval '300000 years'"), "6").At), 50*time.Minute)
 	_, err = pool.Exec(ctx, "select "+s.schema+".add_job('k', on_key => 'keep')")
 	require.ErrorContains(t, err, "go with a key")
 	_, err = pool.Exec(ctx, "select "+s.schema+".add_job('k', key => 'k', max_wait => interval '1 minute')")

@@ -167,3 +167,85 @@ func TestExpiredHolderTx(t *testing.T) {
 		has(refs[0])
 	}
 }
+
+// A job that has begun does not run again after a newer one of its key has begun, also if that is dead and was deleted.
+func TestDeletedNewerStays(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e, pool := s.open(t), s.pool(t)
+	attempts, fail := make(chan string, 1000), make(chan bool)
+	q, _ := runQueue(t, e, func(_ context.Context, a *durable.Attempt) error {
+		attempts <- string(a.Job.Payload)
+		if string(a.Job.Payload) == "older" {
+			<-fail
+		}
+		return errors.New("it fails")
+	})
+	add := func(payload string, most int) durable.Ref {
+		ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", FreeWhenBegun: true, Payload: []byte(payload), MaxAttempts: most})
+		require.NoError(t, err)
+		require.Equal(t, payload, await(t, attempts))
+		return ref
+	}
+	older := add("older", 1000)
+	newer := add("newer", 1)
+	require.Eventually(t, func() bool {
+		i, err := q.Get(t.Context(), newer)
+		return err == nil && i.State == durable.Dead
+	}, patience, 10*time.Millisecond)
+	s.exec(t, pool, "update SCHEMA.job set born = born - interval '1 hour'")
+	require.NoError(t, q.Delete(t.Context(), newer))
+	close(fail)
+	require.Eventually(t, func() bool {
+		_, err := q.Get(t.Context(), older)
+		return errors.Is(err, durable.ErrNotFound) || len(attempts) > 0
+	}, patience, 10*time.Millisecond)
+	require.Empty(t, attempts, "the older one runs again")
+}
+
+// The same holds if the newer one waited for its next attempt, and another job that replaced it was canceled.
+func TestReplacedNewerStays(t *testing.T) {
+	t.Parallel()
+	for _, sql := range []bool{false, true} {
+		s := sharedStore(t)
+		e, pool := s.open(t), s.pool(t)
+		attempts, fail := make(chan string, 1000), make(chan bool)
+		q, _ := runQueue(t, e, func(_ context.Context, a *durable.Attempt) error {
+			attempts <- string(a.Job.Payload)
+			if string(a.Job.Payload) == "older" {
+				<-fail
+				return errors.New("it fails")
+			}
+			return durable.RetryAfter(time.Hour, errors.New("it fails"))
+		})
+		add := func(payload string) durable.Ref {
+			ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", FreeWhenBegun: true, Payload: []byte(payload)})
+			require.NoError(t, err)
+			require.Equal(t, payload, await(t, attempts))
+			return ref
+		}
+		older := add("older")
+		newer := add("newer")
+		require.Eventually(t, func() bool {
+			i, err := q.Get(t.Context(), newer)
+			return err == nil && i.State == durable.Waiting
+		}, patience, 10*time.Millisecond)
+		var newest durable.Ref
+		var err error
+		if sql {
+			err = pool.QueryRow(t.Context(), "select "+s.schema+".add_job('k', key => 'k', on_key => 'replace', due => now() + interval '1 hour')").Scan(&newest)
+		} else {
+			newest, err = q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", OnKey: durable.Replace, After: time.Hour})
+		}
+		require.NoError(t, err)
+		ok, err := q.Cancel(t.Context(), newest)
+		require.NoError(t, err)
+		require.True(t, ok)
+		close(fail)
+		require.Eventually(t, func() bool {
+			_, err := q.Get(t.Context(), older)
+			return errors.Is(err, durable.ErrNotFound) || len(attempts) > 0
+		}, patience, 10*time.Millisecond)
+		require.Empty(t, attempts, "the older one runs again")
+	}
+}

@@ -17,7 +17,7 @@ var files embed.FS
 type statements struct {
 	insert, insertNew, insertOnKey, begins, signal, aside, freeExpired, lockKeys, tryKeys, open, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, progress, scan, search,
 	schedule, schedules, setSchedule, lockKeyed,
-	claimLimited, finishWhole, makeCounters, freeDead, flowControl, setFlowControl, claims, usage, cancelRunning, canceled,
+	claimLimited, claimPassing, finishWhole, makeCounters, freeDead, flowControl, setFlowControl, claims, usage, cancelRunning, canceled,
 	ownClaims, forget, logPosition,
 	version, work, heartbeat, leave, sweep, expire, hung, unhandled, echo, news,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
@@ -39,7 +39,7 @@ func newStatements(schema string) statements {
 		schedule: s("schedule"), schedules: s("schedules"), setSchedule: locks("set_schedule"), lockKeyed: locks("lock_keyed"),
 		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), progress: s("progress"), scan: s("scan"), search: s("search"),
 		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
-		claimLimited: whole("claim"), finishWhole: whole("finish"), makeCounters: locks("make_counters"), freeDead: locks("free_dead"),
+		claimLimited: whole("claim"), claimPassing: passing(whole("claim")), finishWhole: whole("finish"), makeCounters: locks("make_counters"), freeDead: locks("free_dead"),
 		flowControl: s("flow_control"), setFlowControl: locks("set_flow_control"), claims: s("claims"), usage: s("usage"),
 		cancelRunning: locks("cancel_running"), canceled: s("canceled"),
 		ownClaims: s("own_claims"), forget: locks("forget"), logPosition: s("log_position"),
@@ -52,6 +52,11 @@ var ofLimits = regexp.MustCompile(`(?m)^-- with limits(?: and schedules)?\n(?s:.
 // withoutLimits returns a statement for jobs that no limit covers, and that no schedule has made: see claim.sql
 // and finish.sql.
 func withoutLimits(text string) string { return ofLimits.ReplaceAllString(text, "") }
+
+// passing returns claim.sql with the counters passed over that another transaction has locked: it grants no permit of these.
+func passing(claim string) string {
+	return strings.Replace(claim, "for update of c\n", "for update of c skip locked\n", 1)
+}
 
 // statement returns the statement of a file, for a schema.
 func statement(name, schema string) string {

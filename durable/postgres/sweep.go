@@ -75,11 +75,12 @@ func endHung(ctx context.Context, d *db, after time.Duration) {
 // connections of that role, which a hook of the pool may have left for another.
 const loginRole = "select set_config('role', 'none', true)"
 
-// sweepPermits frees the permits of dead workers' claims, and notifies the workers.
+// sweepPermits frees the permits of dead workers' claims, and notifies the workers. The next pass does it if a transaction has
+// locked a counter: the statement has locked the jobs and the dead workers, and nobody takes a job over while it waits.
 func (w *worker) sweepPermits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	freed, err := ask(ctx, w.db, pgx.RowToStructByPos[driver.LimitKey], w.freeDead, []any{w.id}, hot)
+	freed, err := ask(ctx, w.db, pgx.RowToStructByPos[driver.LimitKey], w.freeDead, []any{w.id}, hot, forCounters)
 	if err == nil && len(freed) > 0 {
 		w.notices.send(driver.Notice{Freed: freed})
 	}

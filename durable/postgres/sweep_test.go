@@ -88,3 +88,42 @@ func TestExpireMany(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from "+s.schema+".job").Scan(&left))
 	require.Zero(t, left)
 }
+
+// A job that another one replaces, or that Cancel leaves behind, is removed soon, whenever it was due: its row may be older
+// than the last pass of the sweep.
+func TestSweepReplaced(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	e, pool := s.open(t), s.pool(t)
+	due := time.Now().Add(30 * 24 * time.Hour)
+	add := func(id string) driver.Ref {
+		r := record(id, due)
+		r.Key, r.OnKey = "k", driver.KeyReplace
+		refs, errs := e.Insert(t.Context(), []driver.Record{r})
+		require.NoError(t, errors.Join(errs...))
+		return refs[0]
+	}
+	left := func() (n int) {
+		s.exec(t, pool, "update SCHEMA.job set id = '00000000000.' || split_part(id, '.', 2), born = born - interval '1 hour'")
+		e.Sweep(t.Context())
+		e.Expire(t.Context())
+		require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from "+s.schema+".job").Scan(&n))
+		return n
+	}
+	add("first")
+	require.Equal(t, 1, left())
+	add("second")
+	require.Equal(t, 1, left())
+	s.exec(t, pool, "select SCHEMA.add_job('k', key => 'k', on_key => 'replace', due => now() + interval '30 days')")
+	require.Equal(t, 1, left())
+
+	ref := add("fourth")
+	s.exec(t, pool, "update SCHEMA.job set claim = 1, ord = 2 where id like '%fourth'") // its first attempt has failed
+	s.exec(t, pool, `insert into SCHEMA.job (due, born, at, version, attempt, max_attempts, state, given_key, ord, id, kind, schedule, last_error, payload)
+		select due, born, at, 0, 1, 1, 1, given_key, 1, 'older', kind, '', '', '' from SCHEMA.job where id like '%fourth'`)
+	oks, errs := e.Cancel(t.Context(), []driver.Ref{ref})
+	require.NoError(t, errs[0])
+	require.True(t, oks[0])
+	s.exec(t, pool, "delete from SCHEMA.job where id = 'older'")
+	require.Zero(t, left())
+}

@@ -194,7 +194,7 @@ func (w *worker) forgetUnknown(ctx context.Context) (forgotten int, err error) {
 			freed = append(freed, driver.LimitKey{Limit: *limit, Lane: *lane})
 		}
 		return struct{}{}, err
-	}, w.forget, []any{w.id, ids, claims}, hot)
+	}, w.forget, []any{w.id, ids, claims}, hot, forCounters)
 	if err != nil {
 		return 0, err
 	}

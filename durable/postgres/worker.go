@@ -232,19 +232,10 @@ func (a *claimArgs) add(i int, h *driver.Delivery) {
 
 // claimSome asks for one statement. If one claim is refused, the halves go by themselves.
 func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *claimArgs, held []*driver.Delivery, results []driver.ClaimResult) {
-	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, flow.Revision()}, w.statements.claim, readPlain
-	var err error
-	if len(c.needs.id) > 0 {
-		args, statement, read = append(args, c.needs.args()...), w.claimLimited, readLimited
-		err = w.do(ctx, w.makeCounters, []any{c.needs.counterLimit, c.needs.counterLane}, hot, relaxed)
-	}
 	for _, i := range c.index {
 		w.supersede(handleOf(held[i]))
 	}
-	var rows []answer
-	if err == nil {
-		rows, err = ask(ctx, w.db, read, statement, args, w.claimSettings)
-	}
+	rows, err := w.askClaim(ctx, flow.Revision(), c)
 	if len(c.index) > 1 && refusesOne(err) {
 		c.stale = halves(c.index, func(half []int) []int { return w.claimBy(ctx, flow, held, half, results) })
 		return
@@ -282,6 +273,24 @@ func (w *worker) claimSome(ctx context.Context, flow *driver.FlowControl, c *cla
 	if len(superseded) > 0 {
 		w.endSuperseded(ctx, held, superseded, results)
 	}
+}
+
+// askClaim runs the statement that claims. A counter may be locked until a caller's transaction ends, by CompleteTx: other jobs
+// must not wait for that in a claim, so it waits no longer than claims and ends of this package take.
+func (w *worker) askClaim(ctx context.Context, revision int64, c *claimArgs) ([]answer, error) {
+	args := []any{w.id, c.ids, c.versions, c.exact, revision}
+	if len(c.needs.id) == 0 {
+		return ask(ctx, w.db, readPlain, w.statements.claim, args, w.claimSettings)
+	}
+	args = append(args, c.needs.args()...)
+	if err := w.do(ctx, w.makeCounters, []any{c.needs.counterLimit, c.needs.counterLane}, hot, relaxed); err != nil {
+		return nil, err
+	}
+	rows, err := ask(ctx, w.db, readLimited, w.claimLimited, args, w.claimSettings, forCounters)
+	if isCode(err, lockTimeout) {
+		rows, err = ask(ctx, w.db, readLimited, w.claimPassing, args, w.claimSettings)
+	}
+	return rows, err
 }
 
 // endSuperseded ends claimed jobs that were superseded before. The claim of one that cannot be ended now is asked
@@ -469,19 +478,22 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	return errs
 }
 
-// finishNow stores ends in one commit, except those that take a key again: these are stored after the
-// others, which must not wait for another's transaction. The next call tries locked rows again.
+// finishNow stores ends in one commit, except those that give permits back or take a key again: these are stored after
+// the others, which must not wait for another's transaction. The next call tries locked rows again.
 func (w *worker) finishNow(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
-	var others, retaking []int
+	var others, limited, retaking []int
 	for i := range outs {
-		if retakes(&outs[i]) {
+		switch {
+		case retakes(&outs[i]):
 			retaking = append(retaking, i)
-		} else {
+		case handleOf(outs[i].Delivery).limited:
+			limited = append(limited, i)
+		default:
 			others = append(others, i)
 		}
 	}
-	for _, indices := range [][]int{others, retaking} {
+	for _, indices := range [][]int{others, limited, retaking} {
 		if len(indices) == 0 {
 			continue
 		}
@@ -514,11 +526,11 @@ func retakes(o *driver.Completion) bool {
 }
 
 // finishAll stores ends in one commit. If that fails because of one of them, it stores each half by
-// itself. If another job has the key that a retried job takes again, the newer of the two has it.
+// itself, unless all need the same counters. If another job has the key that a retried job takes again, the newer of the two has it.
 func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []error {
 	errs, err := w.finishOnce(ctx, outs)
 	switch {
-	case err == nil || !concernsOne(err):
+	case err == nil || !concernsOne(err), errors.Is(err, held.Err) && haveSameCounters(outs):
 	case len(outs) > 1:
 		return halves(outs, func(half []driver.Completion) []error { return w.finishAll(ctx, half) })
 	case isCode(err, uniqueViolation) && retakes(&outs[0]):
@@ -535,18 +547,29 @@ func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []erro
 	return errs
 }
 
+// haveSameCounters reports whether ends of jobs with permits wait for the same transactions.
+func haveSameCounters(outs []driver.Completion) bool {
+	first := outs[0].Delivery
+	return handleOf(first).limited && !retakes(&outs[0]) && !slices.ContainsFunc(outs, func(o driver.Completion) bool {
+		return o.Delivery.Record.Kind != first.Record.Kind || o.Delivery.Record.Lane != first.Record.Lane
+	})
+}
+
 // finishOnce stores ends whose rows are not locked: all take a key again, or none does. The error besides
 // those of the ends is that of the commit.
 func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]error, error) {
 	statement, args := w.finishStatement(outs)
 	settings := []string{hot}
-	if retakes(&outs[0]) {
+	switch {
+	case retakes(&outs[0]):
 		settings = []string{brief, hot}
+	case handleOf(outs[0].Delivery).limited:
+		settings = []string{forCounters, hot}
 	}
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.db, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.db, pgx.RowToStructByPos[endedRow], statement, args, settings...)
-		err = asHeld(err)
+		err = asHeldBy(err, settings)
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
@@ -572,6 +595,15 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]er
 		}
 	}
 	return errs, err
+}
+
+// asHeldBy gives the error of a wait that the settings bound its name, also if the server does not say for which row: of two
+// that wait for one row, the second is not told.
+func asHeldBy(err error, settings []string) error {
+	if len(settings) > 1 && isCode(err, lockTimeout) {
+		return fmt.Errorf("%w: %w", held.Err, err)
+	}
+	return err
 }
 
 // announceEnds announces the retries and occurrences that follow from ends, if they are due soon,
@@ -621,12 +653,15 @@ func (w *worker) notifyFreed(held []*driver.Delivery) {
 // Release gives back, and once more while there is a row that is locked. A job that was given
 // back before has no holder any more, so that it is not given back twice. The order in
 // which it locks rows is that of the other statements. If one of several has to wait for its
-// key, each half goes by itself.
+// key, or for a counter, each half goes by itself.
 func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
 	settings := []string{hot}
-	if slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }) {
+	switch {
+	case slices.ContainsFunc(held, func(h *driver.Delivery) bool { return h.Record.FreeWhenBegun }):
 		settings = []string{brief, hot}
+	case slices.ContainsFunc(held, func(h *driver.Delivery) bool { return handleOf(h).limited }):
+		settings = []string{forCounters, hot}
 	}
 	w.frequent.extend(max(after, 0) + w.c.Lease/leaseFactor + window)
 	_, err := retry(ctx, w.db, true, func() ([]bool, error) {
@@ -640,7 +675,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 		if err == nil && busy[0] {
 			err = errLocked
 		}
-		return busy, asHeld(err)
+		return busy, asHeldBy(err, settings)
 	})
 	if n := len(held) / 2; n > 0 && err != nil && concernsOne(err) && !errors.Is(err, errLocked) {
 		return errors.Join(w.Release(ctx, held[:n], after), w.Release(ctx, held[n:], after))

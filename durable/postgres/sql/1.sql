@@ -51,7 +51,7 @@ create table tickwheel.job (
     given_key    text collate "C",         -- the key that it was added with: a retry and a redrive take it again
     lane         text collate "C",
     schedule     text collate "C" not null, -- of an occurrence, and of RunNow: the schedule's name; '': neither
-    occurrence   text collate "C",         -- of an occurrence: JSON, from which any worker makes the next one
+    occurrence   text collate "C",         -- of an occurrence: JSON, from which any worker makes the next one; insert_on_key.sql has another use
     last_error   text collate "C" not null, -- of the last attempt that failed
     permits      int8[],                   -- the limits of which the claim has a permit
     errors       jsonb,                    -- of the attempts that failed: [{at, attempt, error}], the newest last
@@ -374,16 +374,19 @@ begin
                     signal = case when signals then j.signal end, filled = clock_timestamp()
                 where j.id = waits.id;
                 stored := waits.id;
-                first := waits.due;
+                soonest := waits.due;
                 exit;
             elsif found then
                 update tickwheel.job j
-                set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+                set state = 3, due = clock_timestamp(), holder = null, held_until = null, key = null,
+                    ord = case when j.claim > 0 and exists ( -- the last of its key: finish.sql
+                        select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2)
+                        then j.ord end, payload = '', last_error = '', errors = null, occurrence = null, signal = null
                 where j.id = waits.id;
                 if on_key = 'later' then
                     since := least(waits.first_born, born);
                     if max_wait > interval '0' then
-                        first := greatest(born, least(first, since + max_wait));
+                        first := greatest(born, least(first, since + least(max_wait, interval '8000 years'))); -- no time is later, nor out of range
                     end if;
                 end if;
                 soonest := first;

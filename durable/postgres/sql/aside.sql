@@ -19,7 +19,7 @@ with locked as (
     from locked l where o.id = l.id and not l.expired and l.retained
 ), left_behind as (
     update tickwheel.job o
-    set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+    set state = 3, due = clock_timestamp(), holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
     from locked l where o.id = l.id and not l.expired and l.retained is not true
 )
 select id from locked

@@ -10,7 +10,7 @@ with locked as (
     for update
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, holder = null, held_until = null, key = null, ord = case when l.last then j.ord end, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+    set state = 3, due = case when l.last then clock_timestamp() else j.due end, holder = null, held_until = null, key = null, ord = case when l.last then j.ord end, payload = '', last_error = '', errors = null, occurrence = null, signal = null
     from locked l where j.id = l.id and l.retained is not true and (l.last or not l.old)
 ), kept as (
     update tickwheel.job j

@@ -25,14 +25,16 @@ with asked as materialized (
     from tickwheel.job j join asked a on a.key = j.key cross join lateral (
         select coalesce(j.expires <= clock_timestamp(), false) as expired,
             a.on_key between 1 and 2 and coalesce(j.expires > clock_timestamp(), true) and j.due <= greatest(a.born, clock_timestamp()) as due,
-            coalesce(a.key <> all ($9::text[]) and j.filled between clock_timestamp() - interval '1 second' and clock_timestamp(), false) as filled
+            coalesce(a.key <> all ($9::text[]) and j.filled between clock_timestamp() - interval '1 second' and clock_timestamp(), false) as filled,
+            j.claim > 0 and exists ( -- the last of its key: finish.sql
+                select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) < (j.ord, j.id) and o.state < 2) as last
     ) as t
     where j.state = 0 and (a.on_key > 0 or j.expires <= clock_timestamp())
     order by j.id
     for update of j
-), ended as (
+), ended as ( -- due is when expire.sql may remove it: sweep.sql may have passed it
     update tickwheel.job j
-    set state = 3, holder = null, held_until = null, key = null, ord = null, payload = '', last_error = '', errors = null, occurrence = null, signal = null
+    set state = 3, due = clock_timestamp(), holder = null, held_until = null, key = null, ord = case when w.last then j.ord end, payload = '', last_error = '', errors = null, occurrence = null, signal = null
     from waits w where j.id = w.id and w.on_key < 3 and not w.expired and not w.due
     returning j.id, w.by, w.first_born, w.was_due as due, w.signal
 ), aside as (
@@ -49,8 +51,8 @@ with asked as materialized (
     from waits w join asked a on a.id = w.by where j.id = w.id and w.due and not w.filled
     returning j.id, w.by
 ), known as ( -- so that it is recognized if it is inserted again
-    insert into tickwheel.job (id, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule, state)
-    select a.id, a.kind, '', a.due, a.due, a.born, 1, 0, 0, '', '', 3
+    insert into tickwheel.job (id, kind, payload, at, due, born, max_attempts, version, attempt, last_error, schedule, state, occurrence)
+    select a.id, a.kind, '', a.due, a.born, a.born, 1, 0, 0, '', '', 3, f.id
     from filled f join asked a on a.id = f.by
     on conflict do nothing
 ), stored as (

@@ -137,11 +137,15 @@ func Open(ctx context.Context, dir string, opts ...Option) (driver.Engine, error
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
+	d := newDisk(dir, c.free, c.log)
 	l, err := take(dir)
+	if _, full := d.free(); errors.Is(err, driver.ErrStorage) && errors.Is(full, driver.ErrFull) {
+		err = full // there was no room for the owner's number
+	}
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{lock: l, disk: newDisk(dir, c.free, c.log), dir: dir, log: c.log}
+	e := &engine{lock: l, disk: d, dir: dir, log: c.log}
 	if err := e.open(ctx, &c); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

@@ -135,6 +135,27 @@ func dueKeepsItsTurn(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// Of the Adds of one call that follow one which is due, none pushes that back.
+func dueKeepsItsTurnInOneCall(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	for _, on := range []durable.OnKey{durable.Replace, durable.Later} {
+		first := make([]durable.Ref, 3)
+		keyed := func(i int, after time.Duration) durable.Job {
+			return durable.Job{Kind: kind, Key: "k", OnKey: on, After: after, Payload: strconv.AppendInt(nil, int64(i), 10), Found: &first[i]}
+		}
+		refs := r.add(keyed(0, time.Hour), keyed(1, 0), keyed(2, time.Hour))
+		i := r.lookup("k")
+		require.Equal(t, refs[1], i.Ref)
+		require.Equal(t, refs[1:], []durable.Ref{i.Ref, i.Ref})
+		require.Equal(t, []durable.Ref{"", refs[0], refs[1]}, first)
+		require.Less(t, time.Until(i.Due), 30*time.Minute)
+		require.Equal(t, "2", string(i.Job.Payload))
+		r.awaitGone(refs[0])
+		r.cancelKey("k", true)
+	}
+	empty(t, r)
+}
+
 // Many Adds of one call, and a repeated one, leave one job, with the value that came last.
 func dueTakesManyValues(t *testing.T, s Store) {
 	r := open(t, s.Open(t))

@@ -331,7 +331,7 @@ func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, 
 // canceled by it.
 func (c *changes) canceledOf(ctx context.Context, worker string) (refs []driver.Ref, err error) {
 	backs := c.Backs()
-	requests, err := c.Lasts(ctx, []string{c.cancelSubject(worker, "*")})
+	requests, err := c.LastsIn(ctx, c.cancelSubject(worker, "*"))
 	for subject, m := range requests {
 		var at location
 		var claim uint64

@@ -145,3 +145,27 @@ func TestMovesLeaveTheReserve(t *testing.T) {
 		require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.subject("k.end"), Data: make([]byte, most/20)}))
 	}
 }
+
+// More workers, and more requests to cancel a worker's claims, than one answer of a server has are all read.
+func TestMoreThanAnAnswerHas(t *testing.T) {
+	t.Parallel()
+	const many = 1100
+	p := newPart(t)
+	var groups []stream.Group
+	for i := range many {
+		groups = append(groups, stream.Group{{Subject: p.workerSubject(fmt.Sprint("w", i)), Data: []byte(`{"lease":1}`)}})
+		groups = append(groups, stream.Group{{Subject: p.cancelSubject("w", fmt.Sprint("job", i)), Data: []byte("1 0 1 ref")}})
+	}
+	for _, res := range p.Commit(t.Context(), groups) {
+		require.NoError(t, res.Err)
+	}
+	lives, _, err := p.queues.lives(t.Context())
+	require.NoError(t, err)
+	require.Len(t, lives, many)
+	refs, err := p.changes.canceledOf(t.Context(), "w")
+	require.NoError(t, err)
+	require.Empty(t, refs, "no job is claimed")
+	left, err := p.LastsIn(t.Context(), p.cancelSubject("w", "*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}

@@ -14,9 +14,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
 )
 
-// limitedAtOnce is how many claims under limits are one commit. Those that share a counter
-// are one group, which is never divided, and each has a status and a permit of every limit.
-const limitedAtOnce = 200
+// limitedAtOnce returns how many claims under as many limits are one commit. Those that share a
+// counter are one group, which is never divided. Each has a status and a key, and of every limit a
+// permit, one that it gives back, and perhaps the counter of its lane.
+func limitedAtOnce(limits int) int { return max(1, stream.MaxWrites/(2+3*limits)) }
 
 // claimer is the one way of a claim: it surveys what is known of the jobs, plans permits
 // and tokens, commits, and looks whether the bucket was open. It has no state of its own. A
@@ -76,7 +77,11 @@ func (cl *claimer) claimLimited(ctx context.Context, p *part, jobs []*claimReque
 	}
 	p.quotas.claims.Lock()
 	defer p.quotas.claims.Unlock()
-	for some := range slices.Chunk(jobs, limitedAtOnce) {
+	limits := 0
+	for _, j := range jobs {
+		limits = max(limits, len(j.limits))
+	}
+	for some := range slices.Chunk(jobs, limitedAtOnce(limits)) {
 		cl.claimAll(ctx, p, some, token)
 	}
 }

@@ -236,7 +236,7 @@ func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, e
 	}
 	err = p.Ask(ctx, "STREAM.CREATE."+p.Name, natsjs.StreamConfig{
 		Name: p.Name, Subjects: []string{p.Name + ".>"}, Storage: natsjs.FileStorage,
-		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.Replicas, MaxBytes: cmp.Or(c.MaxBytes, -1),
+		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.Replicas, MaxBytes: cmp.Or(c.most(c.Partitions), -1),
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
 		Metadata: map[string]string{
@@ -274,11 +274,21 @@ func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamI
 // It never shrinks below what is stored and a quarter more: a stream above its limit takes
 // no writes, and so no ends.
 func (c *config) limit(info *natsjs.StreamInfo) int64 {
-	if c.Own == nil || c.Existing || c.MaxBytes == 0 {
+	partitions, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has checked it
+	most := c.most(partitions)
+	if c.Own == nil || c.Existing || most == 0 {
 		return info.Config.MaxBytes
 	}
 	used := int64(info.State.Bytes)
-	return max(c.MaxBytes, used+used/4)
+	return max(most, used+used/4)
+}
+
+// most is how large a stream of so many may get, 0 for no limit.
+func (c *config) most(partitions int) int64 {
+	if c.Own == nil || c.MaxBytes > 0 {
+		return c.MaxBytes
+	}
+	return c.Own.MaxStore / int64(partitions)
 }
 
 const (

@@ -37,7 +37,8 @@
 //
 // An Add with a key writes two messages, and one that replaces the waiting job, or goes into it
 // (OnKey), four or five. Adds of a process that come at one time share an atomic batch. Of
-// those that follow one another under one key with Replace or Later only the last job is stored.
+// those that follow one another under one key with Replace or Later only the last job is stored,
+// and the first that is due, into which the others go.
 // The status of a replaced job stays until its 5 s are removed, after it
 // would have been due: 200 bytes on disk for each Add that pushes a job back. A claim with
 // FreeWhenBegun, which frees the key, is a batch of two messages, and so is the end, unless a newer

@@ -85,6 +85,9 @@ func parseForward(id string, data []byte) (at location, err error) {
 // away.
 func (fi *finder) current(ctx context.Context, a address) (location, uint64, status, error) {
 	first := location{id: a.id, bucket: a.bucket}
+	if err := fi.knowWatermark(ctx); err != nil {
+		return first, 0, status{}, err
+	}
 	last, err := fi.LastOf(ctx, fi.forward(a.id), fi.statusSubject(first), fi.nearMark(a.bucket))
 	if err != nil {
 		return first, 0, status{}, err

@@ -169,8 +169,8 @@ func (is *inserts) afterFailures(ctx context.Context, all []*keyedInsert) {
 }
 
 // keyedInsert is the records of one key in one call. They are stored in their order. Those that
-// follow one another with Replace or Later are one step, in which only the last one is stored: the
-// others were replaced before anybody saw them.
+// follow one another with Replace or Later are one step, in which only the last one is stored, or the
+// first one that is due: the others were replaced before anybody saw them.
 //
 // One goroutine at a time has it: plan runs in parallel with that of other keys, and shares only
 // testify.
@@ -335,6 +335,8 @@ func (c *keyedInsert) settleKnown(ctx context.Context) error {
 // The status of each other record of the step says that it was replaced: without it a repeated Add
 // would store that record once more, and end the newer job. If MaxWait has changed the bucket of
 // the last record, a forward to where it is tells isStored so.
+//
+// A record that is due ends the step: those after it go into it.
 func (c *keyedInsert) replace(waits *driver.Record, g stream.Group) stream.Group {
 	p, with := c.p, driver.Ref("")
 	if waits != nil {
@@ -346,8 +348,8 @@ func (c *keyedInsert) replace(waits *driver.Record, g stream.Group) stream.Group
 		if waits != nil {
 			next.Succeed(waits)
 		}
-		if r.ref, r.with = p.refOf(r.Record), with; k == len(c.step)-1 {
-			r.ref = p.refOf(&next)
+		if r.ref, r.with = p.refOf(r.Record), with; k == len(c.step)-1 || next.IsDueFor(c.step[k+1].Record, p.Now()) {
+			r.ref, c.step = p.refOf(&next), c.step[:k+1]
 			break
 		}
 		if b := p.nearOf(r.At); p.openFor(r.At) == b {

@@ -59,10 +59,6 @@ func parseKey(m stream.Message) keyMessage {
 	return keyMessage{driver.Ref(f[0]), left, driver.Ref(strings.TrimPrefix(f[1], ".")), fromMicros(until)}
 }
 
-// graveTTL is how long a tombstone lasts. It is also for how long a repeated Add finds that its
-// record has gone into another job, or was stored with another time (isStored).
-const graveTTL = time.Minute
-
 // grave is the message that a subject is left with when its own is to be gone: it replaces the
 // others, and itself goes after a while. A removal by the server's API could not be part of a
 // commit.

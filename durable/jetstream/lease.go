@@ -223,7 +223,7 @@ func (l *leases) unchangedFor(worker string, seq uint64) time.Duration {
 // lives returns what the heartbeats of all workers say, and the messages, by subject. Any server
 // may answer: it is for queues and for listings, and decides about no lease.
 func (b *buckets) lives(ctx context.Context) (map[string]life, map[string]stream.Message, error) {
-	heartbeats, err := b.Lasts(ctx, []string{b.workerSubject("*")})
+	heartbeats, err := b.LastsIn(ctx, b.workerSubject("*"))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/testservers/busy"
 )
 
-// limited is a queue with one limit, and what claims there.
+// limited is a queue with limits, mostly one, and what claims there.
 type limited struct {
 	t *testing.T
 	p *part
@@ -25,12 +25,14 @@ type limited struct {
 	lease time.Duration // of its workers
 }
 
-func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
+func newLimited(t *testing.T, p *part, limits ...durable.Limit) *limited {
 	e := connectPartTo(t, p).(*engine)
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	t.Cleanup(func() { q.Close() })
-	require.NoError(t, q.SetLimit(t.Context(), "l", l))
+	for i, l := range limits {
+		require.NoError(t, q.SetLimit(t.Context(), fmt.Sprint("l", i), l))
+	}
 	return &limited{t: t, p: e.parts[0], e: e, lease: time.Minute}
 }
 
@@ -396,6 +398,21 @@ func TestClaimBesideAnothers(t *testing.T) {
 		require.NoError(t, w.Release(t.Context(), held[:1], 0))
 	}
 	require.Equal(t, 1, l.taken())
+}
+
+// Claims under several limits are as many commits as the server takes.
+func TestManyClaimsUnderSeveralLimits(t *testing.T) {
+	t.Parallel()
+	limit := durable.Limit{Kind: "k", PerLane: true, Running: 1000, Rate: 1000, Burst: 1000}
+	l := newLimited(t, newPart(t), limit, limit, limit)
+	var held []*driver.Delivery
+	for i := range 150 {
+		held = append(held, l.held(fmt.Sprint("lane", i)))
+	}
+	for _, res := range l.worker("w").Claim(t.Context(), held) {
+		require.Equal(t, driver.Granted, res.Status)
+	}
+	require.Equal(t, 3*len(held), l.taken())
 }
 
 // That whose turn it is has changed since it was read refuses no claim. That tokens were taken

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"slices"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream/internal/stream"
@@ -21,6 +22,9 @@ const progressSize = stream.PageSize / 3
 // answers.
 func (fi *finder) progress(ctx context.Context, as []address) ([]driver.Progress, []error) {
 	all, errs := make([]driver.Progress, len(as)), make([]error, len(as))
+	if err := fi.knowWatermark(ctx); err != nil {
+		return all, slices.Repeat([]error{err}, len(as))
+	}
 	at, rest := make([]location, len(as)), make([]int, len(as))
 	for i, a := range as {
 		at[i], rest[i] = location{id: a.id, bucket: a.bucket}, i

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -134,13 +135,23 @@ func TestCancelBelowTheWatermark(t *testing.T) {
 	b := p.nearOf(now)
 	due := p.start(b)
 	closeBucket(t, p, b+2)
+	late := connectPartTo(t, p).(*engine).parts[0]
 	there, ended := recordAt("there", due, now), recordAt("ended", due, now)
 	require.NoError(t, p.Write(t.Context(), stream.Write{Subject: p.queues.nearSubject(b, "k"), Data: encode(&there, nil)}))
+	addressOf := func(r driver.Record) address { return address{bucket: b, born: r.Born.UnixMicro(), id: r.ID} }
 	cancel := func(r driver.Record) bool {
-		ok, err := p.changes.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
+		ok, err := p.changes.cancel(t.Context(), addressOf(r))
 		require.NoError(t, err)
 		return ok
 	}
+	late.learn(bottom) // as it was when it connected, long ago
+	of, errs := late.progress(t.Context(), []address{addressOf(there), addressOf(ended)})
+	require.NoError(t, errors.Join(errs...))
+	require.Equal(t, []driver.State{driver.Waiting, driver.Dead}, []driver.State{of[0].State, of[1].State})
+	late.learn(bottom)
+	ok, err := late.changes.cancel(t.Context(), addressOf(ended))
+	require.NoError(t, err)
+	require.False(t, ok)
 	require.False(t, cancel(ended))
 	s, err := p.status(t.Context(), location{id: ended.ID, bucket: b})
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ import (
 
 // buckets are a stream's: its messages by their subjects, and the watermark. It knows no job, and
 // no clock decides here. Mu guards the watermark alone, which is one value: near, far and seq of
-// one message.
+// one message, and when that was read.
 type buckets struct {
 	*stream.Stream
 	subjects
@@ -39,6 +39,7 @@ type buckets struct {
 
 	mu        sync.Mutex
 	watermark watermark
+	read      time.Time // By this machine's clock; zero: it is to be read.
 }
 
 // watermark is what such a message says. Both numbers only rise, so of two commits that raise it
@@ -64,10 +65,12 @@ func (b *buckets) lowest() watermark {
 // learn takes over a watermark that was read or written. It may be older than the one that is known:
 // then the next conflict tells. A watermark that is higher than the stored one would let marks be
 // written above that, and others would try in vain to store jobs there.
-func (b *buckets) learn(f watermark) {
+func (b *buckets) learn(f watermark) { b.learnAt(f, time.Time{}) }
+
+func (b *buckets) learnAt(f watermark, read time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watermark = f
+	b.watermark, b.read = f, read
 }
 
 // sync reads the server's clock and the watermark: before a poll, and after a conflict.
@@ -81,6 +84,7 @@ func (b *buckets) sync(ctx context.Context) error {
 // readWatermark takes over a lower one, too, or the lack of one: the queue was restored from a
 // backup. Or the server is behind, and the next conflict tells.
 func (b *buckets) readWatermark(ctx context.Context) error {
+	began := time.Now()
 	m, err := b.Last(ctx, b.watermarkSubject())
 	if err != nil {
 		return err
@@ -91,8 +95,21 @@ func (b *buckets) readWatermark(ctx context.Context) error {
 			return fmt.Errorf("%w: cannot read how far buckets were closed: %q", driver.ErrStorage, m.Data)
 		}
 	}
-	b.learn(f)
+	b.learnAt(f, began)
 	return nil
+}
+
+// knowWatermark reads the watermark if that was not done lately. A job that was stored elsewhere, since the
+// watermark had passed over its bucket, has left a forward for graveTTL after its end. So a reading of half that age
+// tells it from one that waits.
+func (b *buckets) knowWatermark(ctx context.Context) error {
+	b.mu.Lock()
+	read := b.read
+	b.mu.Unlock()
+	if time.Since(read) < graveTTL/2 {
+		return nil
+	}
+	return b.readWatermark(ctx)
 }
 
 // markClosed writes the mark of a bucket, and with it what else belongs to that and the
@@ -150,6 +167,10 @@ func (b *buckets) mark(subject string) stream.Write {
 
 // markTTL is for how long it is remembered that a bucket was closed.
 const markTTL = 24 * time.Hour
+
+// graveTTL is how long a tombstone lasts. It is also for how long a repeated Add finds that its
+// record has gone into another job, or was stored with another time (isStored).
+const graveTTL = time.Minute
 
 // bucketsOf returns the numbers of the buckets of a level that have something, and of how many
 // messages. It costs one request for each page of subjects, and no message is read. A subject that

@@ -57,12 +57,13 @@ type block struct {
 	bad          int // where the first record is that is not whole; -1 for none
 }
 
-// streamDirs returns the directories of the queues' streams, by name.
+// streamDirs returns the directories of the queues' streams, by name. The directory itself is no
+// pattern: it may have any characters.
 func streamDirs(dir string) (map[string]string, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "TW_*"))
+	paths, err := fs.Glob(os.DirFS(dir), "jetstream/*/streams/TW_*")
 	found := make(map[string]string, len(paths))
 	for _, p := range paths {
-		found[filepath.Base(p)] = p
+		found[filepath.Base(p)] = filepath.Join(dir, p)
 	}
 	return found, err
 }

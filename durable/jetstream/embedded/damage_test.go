@@ -263,3 +263,17 @@ func TestKilledIsNoDamage(t *testing.T) {
 		})
 	}
 }
+
+// A directory may have any name, also one that would be a pattern, or a wrong one.
+func TestDirectoryLikeAPattern(t *testing.T) {
+	for _, name := range []string{"jobs[1]", "jobs["} {
+		dir := filepath.Join(t.TempDir(), name)
+		_, q := open(t, dir)
+		_, err := q.Add(within(t), durable.Job{Kind: "k", After: time.Hour})
+		require.NoError(t, err)
+		require.NoError(t, q.Close())
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "jetstream")))
+		_, err = embedded.Open(within(t), dir)
+		require.ErrorContains(t, err, "the stream TW_default_0 is gone")
+	}
+}

@@ -30,6 +30,10 @@ import (
 const (
 	defaultMaxStore = 16 << 30
 	startTimeout    = 10 * time.Minute // a store of some ten million jobs takes seconds to read
+
+	// The limit is that of the streams. A server with a limit of its own reserves those of its streams,
+	// and refuses to make them smaller while they are above it.
+	unlimited = 1 << 62
 )
 
 // Option sets up an engine that [Open] returns.
@@ -45,7 +49,8 @@ type config struct {
 
 // WithMaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
 // durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs,
-// and goes on when jobs have ended. If the disk has less room, that is the limit.
+// and goes on when jobs have ended. If the disk has less room, that is the limit. Partitions
+// share it in equal parts.
 //
 // 8 MiB of the disk stay free, for the server's own needs. If other programs use these,
 // the engine writes nothing: Add returns durable.ErrFull, no attempt begins or ends,
@@ -132,11 +137,15 @@ func Open(ctx context.Context, dir string, opts ...Option) (driver.Engine, error
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
+	d := newDisk(dir, c.free, c.log)
 	l, err := take(dir)
+	if _, full := d.free(); errors.Is(err, driver.ErrStorage) && errors.Is(full, driver.ErrFull) {
+		err = full // there was no room for the owner's number
+	}
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{lock: l, disk: newDisk(dir, c.free, c.log), dir: dir, log: c.log}
+	e := &engine{lock: l, disk: d, dir: dir, log: c.log}
 	if err := e.open(ctx, &c); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -197,7 +206,7 @@ func (e *engine) check(ctx context.Context, c *config) (*account, error) {
 func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 	e.srv, err = server.NewServer(&server.Options{
 		ServerName: "tickwheel", DontListen: true, NoSigs: true, NoLog: true, NoSystemAccount: true,
-		JetStream: true, StoreDir: dir, SyncAlways: true, JetStreamMaxStore: c.maxStore,
+		JetStream: true, StoreDir: dir, SyncAlways: true, JetStreamMaxStore: unlimited,
 		JetStreamMaxMemory: 1 << 30, DisableJetStreamBanner: true,
 	})
 	if err != nil {
@@ -212,11 +221,10 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 	if e.nc, err = nats.Connect("", nats.InProcessServer(e.srv), nats.MaxReconnects(-1), nats.Timeout(time.Minute)); err != nil {
 		return fmt.Errorf("embedded: Open: %w", err)
 	}
-	maxBytes := c.maxStore - c.maxStore/10
 	own := func(o *options.Options) {
-		o.Own = &options.OwnServer{Free: e.disk.free, Alive: e.disk.alive}
+		o.Own = &options.OwnServer{Free: e.disk.free, MaxStore: c.maxStore - c.maxStore/10, Alive: e.disk.alive}
 	}
-	if e.Engine, err = jetstream.Connect(ctx, e.nc, append([]jetstream.Option{own, jetstream.WithMaxBytes(maxBytes)}, c.engine...)...); err != nil {
+	if e.Engine, err = jetstream.Connect(ctx, e.nc, append([]jetstream.Option{own}, c.engine...)...); err != nil {
 		return err
 	}
 	e.disk.opened(func(ctx context.Context) error { _, _, err := e.Engine.Now(ctx); return err })

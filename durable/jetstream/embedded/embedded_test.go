@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,33 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	_, q := open(t, dir)
 	_, err = q.Add(within(t), durable.Job{Kind: "k"})
 	require.NoError(t, err)
+}
+
+// A store may be opened with another limit than before, also with less than it has, and with several
+// partitions, also without their number.
+func TestAnotherMaxStore(t *testing.T) {
+	for partitions := 1; partitions <= 3; partitions += 2 {
+		dir, stored := t.TempDir(), 0
+		opts := []embedded.Option{embedded.WithJetStream(jetstream.WithPartitions(partitions))}
+		for _, size := range []int64{64 << 20, 32 << 30, 16 << 20, 8 << 20} {
+			_, q := open(t, dir, append(opts, embedded.WithMaxStore(size))...)
+			if opts = nil; stored == 0 {
+				refs, err := q.AddMany(within(t), slices.Repeat([]durable.Job{{Kind: "k", Payload: make([]byte, 200<<10)}}, 100)...)
+				require.NoError(t, err)
+				stored = len(refs)
+			}
+			if size == 8<<20 {
+				_, err := q.Add(within(t), durable.Job{Kind: "k"})
+				require.ErrorIs(t, err, durable.ErrFull)
+				ran, drain := run(t, q)
+				for range stored {
+					<-ran
+				}
+				drain()
+			}
+			require.NoError(t, q.Close())
+		}
+	}
 }
 
 // A full store refuses more by name, goes on running what it has, and takes jobs again

@@ -146,6 +146,22 @@ func TestDiskWithoutRoom(t *testing.T) {
 	require.NoError(t, f.q.Close())
 }
 
+// A disk without a byte is full, whatever the first thing is that finds no room there.
+func TestOpenOnDiskWithoutAByte(t *testing.T) {
+	disk := smallDisk(t, "16m")
+	there, empty := filepath.Join(disk, "there"), filepath.Join(disk, "empty")
+	e, err := embedded.Open(within(t), there)
+	require.NoError(t, err)
+	require.NoError(t, e.Close())
+	require.NoError(t, os.Remove(filepath.Join(there, "owner")))
+	require.NoError(t, os.Mkdir(empty, 0o700))
+	require.Error(t, os.WriteFile(filepath.Join(disk, "others"), make([]byte, 16<<20), 0o600))
+	for _, dir := range []string{there, empty} {
+		_, err := embedded.Open(within(t), dir)
+		require.ErrorIs(t, err, durable.ErrFull)
+	}
+}
+
 // A server one of whose writes has failed, since others took the room meanwhile, ends Run with
 // ErrStorage. All else returns, too, and the store has all that was accepted.
 func TestFailedWrite(t *testing.T) {

@@ -1,4 +1,4 @@
-//go:build !unix && !windows
+//go:build !unix && !windows || aix || solaris && !illumos
 
 package embedded
 
@@ -9,7 +9,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// lock: here no file can be locked (js, wasip1, plan9), and without that two processes
+// lock: here no file can be locked (js, wasip1, plan9, solaris, aix), and without that two processes
 // would lose what they have acknowledged. So no directory is opened.
 type lock struct{}
 

@@ -41,6 +41,10 @@ type OwnServer struct {
 	// any other error. May be nil.
 	Free func() (int64, error)
 
+	// MaxStore is how many bytes all partitions may take together, 0 for no limit. MaxBytes, if
+	// it is set, is the limit of each instead.
+	MaxStore int64
+
 	// Alive ends the engine for good when it ends: all calls then return its cause. If that
 	// wraps driver.ErrClosed, it also ends Queue.Run. May be nil.
 	Alive context.Context

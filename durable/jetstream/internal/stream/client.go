@@ -183,16 +183,21 @@ func (c *client) LastOf(ctx context.Context, subjects ...string) (LastRead, erro
 type LastRead func(subject string) (Message, error)
 
 // Lasts returns the last message of each of the subjects that has one; see direct. It takes a
-// request for each PageSize subjects, fewer if they are long: half of max_payload leaves room for
-// the rest of the question. One answer is of one moment; those of several requests are not.
+// request for each PageSize subjects, fewer if they or their messages are long: half of max_payload
+// leaves room for the rest of the question. One answer is of one moment; those of several requests are
+// not. A filter that selects too much for one answer is ErrTooMany.
 func (c *client) Lasts(ctx context.Context, subjects []string) (map[string]Message, error) {
 	found := make(map[string]Message, len(subjects))
-	for len(subjects) > 0 {
+	for most := PageSize; len(subjects) > 0; {
 		n := 0
-		for size := 0; n < min(len(subjects), PageSize) && size <= c.Conn.MaxPayload()/2; n++ {
+		for size := 0; n < min(len(subjects), most) && size <= c.Conn.MaxPayload()/2; n++ {
 			size += len(subjects[n]) + len(`"",`)
 		}
-		all, err := c.direct(ctx, map[string]any{"multi_last": subjects[:n]})
+		all, err := c.direct(ctx, map[string]any{"multi_last": subjects[:n], "max_bytes": pageBytes})
+		if errors.Is(err, ErrTooMany) && n > 1 {
+			most = n / 2
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -457,7 +462,7 @@ func (c *client) answers(ctx context.Context, api string, request map[string]any
 	}
 	defer Unsubscribe(sub)
 	_, several := request["multi_last"]
-	before := "0"
+	before, left := "0", ""
 	for {
 		select {
 		case m := <-msgs:
@@ -467,6 +472,9 @@ func (c *client) answers(ctx context.Context, api string, request map[string]any
 				status == "404" && (len(all) > 0 || several && m.Header.Get("Description") != "No Results") {
 				return nil, errIncomplete
 			}
+			if several && status == "204" && left != "" && left != "0" {
+				return nil, ErrTooMany // the server ends an answer at max_bytes, and says no more than this
+			}
 			if status == "204" || status == "404" {
 				return all, nil
 			}
@@ -474,7 +482,7 @@ func (c *client) answers(ctx context.Context, api string, request map[string]any
 			if err != nil {
 				return nil, err
 			}
-			all, before = append(all, s), m.Header.Get("Nats-Sequence")
+			all, before, left = append(all, s), m.Header.Get("Nats-Sequence"), m.Header.Get("Nats-Num-Pending")
 		case <-lost.Done():
 			return nil, context.Cause(lost)
 		case <-ctx.Done():

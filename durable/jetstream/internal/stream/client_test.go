@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,35 @@ func TestLastsOfMany(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, len(subjects))
 	require.Greater(t, len(p.questions(direct)), 2)
+}
+
+// Messages that are too large for one answer are read in several questions.
+func TestLastsOfLargeMessages(t *testing.T) {
+	t.Parallel()
+	s, p := newStream(t, 1, nil)
+	p.says(direct, func(m *nats.Msg) (all []*nats.Msg) {
+		var question struct {
+			Subjects []string `json:"multi_last"`
+			MaxBytes int      `json:"max_bytes"`
+		}
+		require.NoError(t, json.Unmarshal(m.Data, &question))
+		require.Equal(t, pageBytes, question.MaxBytes)
+		for i, subject := range question.Subjects[:min(2, len(question.Subjects))] {
+			all = append(all, read(subject, i+1, i, subject))
+			all[i].Header.Set("Nats-Num-Pending", strconv.Itoa(len(question.Subjects)-i-1))
+		}
+		return append(all, end(len(all)))
+	})
+	subjects := []string{"TW.1", "TW.2", "TW.3", "TW.4", "TW.5"}
+	found, err := s.Lasts(t.Context(), subjects)
+	require.NoError(t, err)
+	require.Len(t, found, len(subjects))
+
+	cut := read("TW.1", 1, 0, "")
+	cut.Header.Set("Nats-Num-Pending", "1")
+	p.says(direct, exactly(cut, end(1)))
+	_, err = s.Lasts(t.Context(), []string{"TW.*"})
+	require.ErrorIs(t, err, ErrTooMany)
 }
 
 // A read after a write goes on until a server answers that has the write. What never changes may come from any server.

@@ -277,6 +277,15 @@ func (s *Stream) LastsOf(ctx context.Context, filter string) (map[string]Message
 	return s.Lasts(ctx, slices.Collect(maps.Keys(info.Subjects)))
 }
 
+// LastsIn is Lasts of a filter, and LastsOf if it selects too much for one answer.
+func (s *Stream) LastsIn(ctx context.Context, filter string) (map[string]Message, error) {
+	found, err := s.Lasts(ctx, []string{filter})
+	if errors.Is(err, ErrTooMany) {
+		return s.LastsOf(ctx, filter)
+	}
+	return found, err
+}
+
 // Past returns how often the stream went back, and by which sign that was noticed the last time.
 func (s *Stream) Past() (backs int64, how string) {
 	s.history.mu.Lock()

@@ -161,6 +161,7 @@ func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
 
 // A waiting task may be canceled at the last moment. The executor never gets an empty slice.
 func TestExecutorGetsNoEmptySlice(t *testing.T) {
+	needsProcessors(t)
 	calls := 0
 	inDetachedCall(t, func(w *testWheel, h *handoff) {
 		w.driver.numWaiting.Add(1)

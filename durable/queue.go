@@ -218,7 +218,8 @@ func (q *Queue) Signal(ctx context.Context, key string, payload []byte) (bool, e
 	return q.engine.Signal(ctx, key, payload, clock.WholeMicros(q.clock.Time()))
 }
 
-// Lookup returns the job that has the key, or [ErrNotFound]. On a cluster of NATS whose leader was
+// Lookup returns the job that has the key, or [ErrNotFound]: a job that has expired has it no
+// more. On a cluster of NATS whose leader was
 // cut off from the other servers, but not from this process, the Info may be old, by at most
 // 20 s; ErrNotFound is not. The same holds for Get and All, whose ErrNotFound or end may be old, too.
 func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
@@ -312,6 +313,9 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 // All iterates over the jobs that are kept and selected, in no order; [driver.Engine] says
 // how it treats changes during the loop. It reads the whole store, with any Filter. An error
 // is the last element.
+//
+// A job that changes meanwhile may come more than once. A loop that redrives dead jobs keeps their
+// Refs and passes over those that it has seen, or else it may go on for as long as they die again.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if q.closed.Err() != nil {

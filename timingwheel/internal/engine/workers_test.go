@@ -81,12 +81,11 @@ func TestWorkersDoNotWaitForALock(t *testing.T) {
 func TestWorkersDoNotWaitForEmptyBuckets(t *testing.T) {
 	w := newTestWheel(withManualDrive(), withShards(1), withWheelSize(65536))
 	defer w.Stop()
-	for i := range 20 + mostDrops {
+	for i := 0; w.driver.queue.Len() < 20; i++ { // on a busy machine cancels drop more of them
 		timeout, err := w.Schedule(time.Second+time.Duration(i)*time.Millisecond, mustNotRun)
 		require.NoError(t, err)
 		require.True(t, timeout.Cancel())
 	}
-	require.GreaterOrEqual(t, w.driver.queue.Len(), 20)
 	ran := make(chan bool)
 	w.runner.Admit(1)
 	w.driver.alone = run.Function(func() { ran <- true })

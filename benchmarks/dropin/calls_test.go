@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package dropin_test measures each call of dropin beside package time and package context:
-// what wins on the wheel is forwarded to it, see the table in README.md.
+// what wins on the wheel is forwarded to it, see the table in dropin/README.md.
 //
 //	go test ./dropin -bench .
 package dropin_test
@@ -69,6 +69,9 @@ type setUp func(s side) (work func(n int), stop func())
 // of the rounds.
 func beside(b *testing.B, name string, start setUp) {
 	b.Run(name, func(b *testing.B) {
+		if testing.Short() {
+			b.Skip("it takes ten seconds")
+		}
 		w := timingwheel.New()
 		defer w.Stop()
 		sides := []side{packageTime, onWheel(w)}

@@ -116,11 +116,11 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 	if s == nil {
 		panic("timingwheel: ScheduleFunc: nil Scheduler")
 	}
+	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	e := w.engine()
-	if e.IsStopped() {
+	if e.IsClosed() {
 		return nil, ErrStopped
 	}
-	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	a := w.attachment()
 	c := &calendar{scheduler: s, jitter: j.jitter, wall: a.wall, wheel: j.engine.Clock().Now, look: lookInterval}
 	j.calendar = c

@@ -46,7 +46,9 @@ func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentTy
 
 func (h *Handler) serveJSON(rw http.ResponseWriter, r *http.Request, name string) {
 	h.serve(rw, r, name, "application/json", func(out io.Writer, a answer) {
-		json.NewEncoder(out).Encode(a)
+		if err := json.NewEncoder(out).Encode(a); err != nil { // or the client is gone
+			http.Error(rw, err.Error(), http.StatusInternalServerError)
+		}
 	})
 }
 

@@ -74,7 +74,9 @@
 // it calls try for the second time, Park calls done.
 //
 // A call may end many operations, and a done among them may panic or end the goroutine
-// (runtime.Goexit). Then other goroutines end the rest, and the call waits for them.
+// (runtime.Goexit). Then other goroutines end the rest, and the call waits for them. A try
+// or a done that takes long delays the operations after it in the same call, a Wait
+// included: start a goroutine for work that blocks.
 //
 // A done may end another operation, whose done then runs inside the first. Such calls
 // nest about 64 frames deep. Deeper calls are queued. The call at that depth makes them

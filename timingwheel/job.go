@@ -459,9 +459,9 @@ func (j *Job) Next() (time.Time, bool) {
 func (j *Job) Done() <-chan struct{} { return j.done }
 
 // Err returns why the job has ended: [ErrCanceled] after Stop, [ErrStopped] with the
-// wheel, a [*PanicError] after a panic, another error if the Scheduler went back in time,
-// and nil if the Scheduler had no further time. Err also returns nil while the job goes
-// on; Done tells the two apart.
+// wheel, a [*PanicError] after a panic, another error if the Scheduler went back in time
+// or ended its goroutine, and nil if the Scheduler had no further time. Err also returns
+// nil while the job goes on; Done tells the two apart.
 func (j *Job) Err() error {
 	j.entry.LockShard()
 	defer j.entry.UnlockShard()

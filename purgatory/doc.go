@@ -71,10 +71,14 @@
 // Cancel, Check, Close or Park. After the deadline it is called by the wheel's executor,
 // and after the wheel's Stop by a goroutine of the wheel's, in both cases under the
 // wheel's panic handler. If the operation ends while Park still runs, for example while
-// it calls try for the second time, Park calls done.
+// it calls try for the second time, Park calls done. An executor that drops functions, such
+// as a full pool of pool.Discard, may drop a done that is due to the deadline: then it is
+// not called. (A Wait does not depend on the executor.)
 //
 // A call may end many operations, and a done among them may panic or end the goroutine
-// (runtime.Goexit). Then other goroutines end the rest, and the call waits for them.
+// (runtime.Goexit). Then other goroutines end the rest, and the call waits for them. A try
+// or a done that takes long delays the operations after it in the same call, a Wait
+// included: start a goroutine for work that blocks.
 //
 // A done may end another operation, whose done then runs inside the first. Such calls
 // nest about 64 frames deep. Deeper calls are queued. The call at that depth makes them

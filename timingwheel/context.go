@@ -279,7 +279,7 @@ func (c *deadlineCtx) start(e *engine.Engine, after engine.Delay) {
 	c.entry.Join(e)
 	defer c.entry.UnlockShard()
 	if c.entry.Closed() {
-		c.moveToTime()
+		c.moveToTime(c.deadline)
 	} else {
 		c.entry.AddDisguised(after, engine.Disguise(c), contextDue)
 	}
@@ -294,7 +294,7 @@ func contextDue(disguised func()) { engine.Undisguise[deadlineCtx](disguised).du
 // wheel was stopped first, it moves to package time. The caller holds the shard's lock.
 func (c *deadlineCtx) due() {
 	if c.entry.Dismissed() {
-		c.moveToTime()
+		c.moveToTime(c.entry.Clock().Time(c.entry.Deadline())) // the deadline was converted once, when it was set
 		return
 	}
 	c.state.Or(overdue) // so that it shows at once
@@ -302,11 +302,11 @@ func (c *deadlineCtx) due() {
 }
 
 // moveToTime is called with the shard's lock held.
-func (c *deadlineCtx) moveToTime() {
+func (c *deadlineCtx) moveToTime(at time.Time) {
 	if clock := c.entry.Clock(); clock.IsManual() && clock.Read().Before(c.deadline) {
 		c.state.Or(cut) // its time never comes
 	}
-	c.relay = c.entry.Fallback(c.deadline, func() {
+	c.relay = c.entry.Fallback(at, func() {
 		c.state.Or(overdue)
 		go c.finish()
 	})

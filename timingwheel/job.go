@@ -116,11 +116,11 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 	if s == nil {
 		panic("timingwheel: ScheduleFunc: nil Scheduler")
 	}
+	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	e := w.engine()
-	if e.IsStopped() {
+	if e.IsClosed() {
 		return nil, ErrStopped
 	}
-	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	a := w.attachment()
 	c := &calendar{scheduler: s, jitter: j.jitter, wall: a.wall, wheel: j.engine.Clock().Now, look: lookInterval}
 	j.calendar = c
@@ -459,9 +459,9 @@ func (j *Job) Next() (time.Time, bool) {
 func (j *Job) Done() <-chan struct{} { return j.done }
 
 // Err returns why the job has ended: [ErrCanceled] after Stop, [ErrStopped] with the
-// wheel, a [*PanicError] after a panic, another error if the Scheduler went back in time,
-// and nil if the Scheduler had no further time. Err also returns nil while the job goes
-// on; Done tells the two apart.
+// wheel, a [*PanicError] after a panic, another error if the Scheduler went back in time
+// or ended its goroutine, and nil if the Scheduler had no further time. Err also returns
+// nil while the job goes on; Done tells the two apart.
 func (j *Job) Err() error {
 	j.entry.LockShard()
 	defer j.entry.UnlockShard()

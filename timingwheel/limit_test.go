@@ -57,7 +57,7 @@ func TestMaxPendingIsExact(t *testing.T) {
 							keyed.Schedule(n%3, time.Duration(rand.IntN(500_000)), noop)
 							Submit(w, time.Duration(rand.IntN(500_000)), func(context.Context) (int, error) { return 0, nil })
 						}
-						if rearms || w.engine().IsStopped() {
+						if rearms || w.engine().IsClosed() {
 							timer.Reset(time.Duration(rand.IntN(500_000)))
 						}
 						if n%3 == 0 {
@@ -65,7 +65,7 @@ func TestMaxPendingIsExact(t *testing.T) {
 							keyed.Cancel(n % 3)
 						}
 						// While the wheel is being stopped, the Reset above may be a re-arm, too.
-						if shards == 1 && !rearms && w.Len() > limit && !w.engine().IsStopped() {
+						if shards == 1 && !rearms && w.Len() > limit && !w.engine().IsClosed() {
 							t.Error("more are pending than may be")
 							return
 						}

@@ -277,7 +277,9 @@ func WithPreciseWakeups() Option {
 // A timer that came due during the suspend fires when the machine resumes, and is late by
 // up to the length of the suspend. Stats count that as lateness. A job at a fixed rate
 // catches up on its missed runs, unless [OnMissed] says otherwise. A Deadline that was
-// read before the suspend is wrong by that length; one that is read later is right.
+// read before the suspend is wrong by that length; one that is read later is right, but
+// that of a context does not change. A context whose parent is one of package context with
+// an earlier deadline has none of its own: it ends with the parent, by the monotonic clock.
 //
 // The option needs Linux. It takes what a calendar job of [TimingWheel.ScheduleFunc] takes: a
 // goroutine that waits in the network poller and a file descriptor, one of each for the whole

@@ -159,7 +159,8 @@ func newStats(s engine.Stats) Stats {
 }
 
 // Snapshot describes the pending entries by slot, as [TimingWheel.Snapshot] returns them.
-// It encodes to JSON; durations are nanoseconds there.
+// It encodes to JSON, where durations are nanoseconds, if JSON can have the times of Next: a
+// wheel of [WithManualClock] may have years after 9999.
 type Snapshot struct {
 	Now       time.Duration    // Since the wheel was made.
 	Pending   int64            // The sum of Due, Waiting, Cascading and all of Occupied.

@@ -19,9 +19,10 @@ import (
 //
 // A wheel that was made outside can be used in a bubble, whatever the bubble's date is. A function that is scheduled there
 // goes by the bubble's clock, on a small wheel of its own. It runs as with [Goroutines],
-// whatever the executor is, and Len, Stats and limits of the wheel do not include it. A
-// Timer, a Keyed or a Group that was made outside can be stopped in a bubble, but panics when
-// it is set. The wheel itself cannot be stopped there: Stop and Shutdown panic. A wheel of
+// whatever the executor is, and Len, Stats and limits of the wheel do not include it. The
+// Now of a Stats or a Snapshot that is taken there is wrong, since the time outside is not
+// known. A Timer, a Keyed or a Group that was made outside can be stopped in a bubble, but
+// panics when it is set. The wheel itself cannot be stopped there: Stop and Shutdown panic. A wheel of
 // [WithManualDrive] panics too. One of [WithManualClock] has no part in this, and no check: as with
 // any channel of a bubble, a value for one that was made in a bubble must be sent there, so call
 // Advance in that bubble.

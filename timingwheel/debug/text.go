@@ -46,7 +46,12 @@ func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentTy
 
 func (h *Handler) serveJSON(rw http.ResponseWriter, r *http.Request, name string) {
 	h.serve(rw, r, name, "application/json", func(out io.Writer, a answer) {
-		json.NewEncoder(out).Encode(a)
+		text, err := json.Marshal(a)
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		out.Write(append(text, '\n'))
 	})
 }
 

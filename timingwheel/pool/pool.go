@@ -135,7 +135,8 @@ var (
 // goes on to its next time; if f calls the function, that is no run of the Job. A key of
 // a [timingwheel.Keyed] is no longer scheduled. A function of a [timingwheel.Group] has
 // left its group. A [timingwheel.Future] has ended with [timingwheel.ErrDiscarded], and
-// the function that f gets does nothing. Stats counts what was discarded.
+// the function that f gets does nothing. An operation of package purgatory has expired,
+// and its done is called only if f calls it. Stats counts what was discarded.
 func Discard(f func(task func())) WhenFull {
 	if f == nil {
 		panic("pool: Discard(nil)")

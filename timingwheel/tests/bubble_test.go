@@ -88,6 +88,19 @@ func outerWheelInABubble(t *testing.T, inBubble func(func(t *testing.T))) {
 	require.True(t, outside.Stop())
 }
 
+// A wheel that accepts no more outside accepts no more in a bubble.
+func TestOuterWheelAfterShutdownInABubble(t *testing.T) {
+	w := timingwheel.New()
+	require.NoError(t, w.Shutdown(t.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		_, err := w.Schedule(time.Second, func() { t.Error("ran though refused") })
+		require.ErrorIs(t, err, timingwheel.ErrStopped)
+		start := time.Now()
+		w.Sleep(time.Second)
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
 // Every kind of clock tells a bubble that has the present date, also the wheel of the process.
 func TestEveryClockInABubbleOfThePresent(t *testing.T) {
 	for name, w := range map[string]*timingwheel.TimingWheel{

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -115,6 +116,22 @@ func TestDeadlinesAfterASuspend(t *testing.T) {
 	at, ok = channel.Deadline()
 	require.True(t, ok)
 	near(time.Hour, at)
+}
+
+// So does a context.
+func TestContextAfterASuspendAndStop(t *testing.T) {
+	w, e := suspendable(t)
+	ctx, cancel := w.WithTimeout(t.Context(), 2*time.Hour+100*time.Millisecond)
+	defer cancel()
+	e.Suspend(2 * time.Hour)
+	w.Schedule(time.Hour, func() {}) // the clock finds it out
+	w.Stop()
+	select {
+	case <-ctx.Done():
+		require.Equal(t, context.DeadlineExceeded, ctx.Err())
+	case <-time.After(10 * time.Second):
+		t.Error("late by the suspend")
+	}
 }
 
 func TestTickersAndRatesAfterASuspend(t *testing.T) {

@@ -225,7 +225,7 @@ func (e *Engine) here(now time.Duration) (*Engine, time.Duration) {
 		PanicHandler: e.runner.PanicHandler, Tracer: e.runner.Tracer, Log: e.runner.Log,
 	}
 	local := New(c, e.attached)
-	if e.IsStopped() {
+	if e.IsClosed() {
 		local.stopShards()
 	}
 	return local, local.clock.Now()

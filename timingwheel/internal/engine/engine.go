@@ -147,17 +147,17 @@ func (e *Engine) Clock() *clock { return &e.clock }
 // Attached returns what New was given for the surface.
 func (e *Engine) Attached() any { return e.attached }
 
-// IsStopped reports whether stop was called.
-func (e *Engine) IsStopped() bool { return e.ctx.Err() != nil }
-
-// Refuses reports whether a function that is added may be refused: the engine has a limit, or accepts
-// no more.
-func (e *Engine) Refuses() bool {
+// IsClosed reports whether the engine accepts no more: Stop or Drain was called.
+func (e *Engine) IsClosed() bool {
 	s := &e.shards[0]
 	s.lock()
 	defer s.unlock()
-	return s.closed || s.hub.limit != nil
+	return s.closed
 }
+
+// Refuses reports whether a function that is added may be refused: the engine has a limit, or accepts
+// no more.
+func (e *Engine) Refuses() bool { return e.driver.limit != nil || e.IsClosed() }
 
 // CountPanic counts a task whose panic was recovered.
 func (e *Engine) CountPanic() { e.runner.Panicked.Add(1) }

@@ -219,9 +219,9 @@ func (q *Queue) Signal(ctx context.Context, key string, payload []byte) (bool, e
 }
 
 // Lookup returns the job that has the key, or [ErrNotFound]: a job that has expired has it no
-// more. On a cluster of NATS whose leader was
-// cut off from the other servers, but not from this process, the Info may be old, by at most
-// 20 s; ErrNotFound is not. The same holds for Get and All, whose ErrNotFound or end may be old, too.
+// more. On a cluster of NATS whose leader was cut off from the other servers, but not from this
+// process, the Info may be old, by at most 20 s; ErrNotFound is not. The same holds for Get and
+// All, whose ErrNotFound or end may be old, too.
 func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed

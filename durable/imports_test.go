@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"internal/held":            {},
 	"internal/unread":          {},
 	"internal/valid":           {},
-	"memory":                   {module + "/driver", module + "/internal/held"},
+	"memory":                   {module + "/driver", module + "/internal/clock", module + "/internal/held"},
 	"enginetest":               {module, module + "/driver", module + "/testservers/busy", module + "/memory"},
 	"crashtest":                {module, module + "/driver", module + "/memory"},
 	"admin":                    {module, core + "timingwheel"},

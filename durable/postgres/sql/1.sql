@@ -356,7 +356,7 @@ begin
             perform pg_sleep(0.002 + 0.02 * random());
         end if;
         if given_key is not null then -- a job that has expired leaves it
-            update tickwheel.job j set key = null, ord = null where j.key = add_job.key and j.state = 0 and j.expires <= clock_timestamp();
+            update tickwheel.job j set key = null, ord = case when j.claim > 0 then j.ord end where j.key = add_job.key and j.state = 0 and j.expires <= clock_timestamp();
         end if;
         if on_key <> 'refuse' then
             select j.id, coalesce(j.first_born, j.born) as first_born, j.due, j.signal into waits

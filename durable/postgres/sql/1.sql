@@ -370,7 +370,7 @@ begin
                     timeout = nullif((extract(epoch from add_job.timeout) * 1000000)::int8, 0), expires = add_job.expires,
                     flags = nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end + case when retain_payload then 4 else 0 end, 0),
                     retain = nullif((extract(epoch from add_job.retain) * 1000000)::int8, 0),
-                    version = j.version + 1, attempt = 0, last_error = '', errors = null, holder = null, held_until = null,
+                    version = j.version + 1, attempt = 0, schedule = '', last_error = '', errors = null, holder = null, held_until = null,
                     signal = case when signals then j.signal end, filled = clock_timestamp()
                 where j.id = waits.id;
                 stored := waits.id;

@@ -326,29 +326,47 @@ func (c *changes) cancelRunning(ctx context.Context, a address, ref driver.Ref, 
 // canceledOf returns the jobs of a worker's claims that are to be canceled, and removes the
 // requests for claims that have ended.
 //
-// It costs one read with each heartbeat, and one for each request that is there. A request
+// It costs one read with each heartbeat, and one more for all requests that are there. A request
 // is compared with the sequence of the claim: a later claim of the same worker is not
-// canceled by it.
+// canceled by it. A server that is behind may answer the second read, so the status of a claim
+// that seems to have ended is read again.
 func (c *changes) canceledOf(ctx context.Context, worker string) (refs []driver.Ref, err error) {
 	backs := c.Backs()
 	requests, err := c.LastsIn(ctx, c.cancelSubject(worker, "*"))
+	if err != nil || len(requests) == 0 {
+		return nil, err
+	}
+	type request struct {
+		at    location
+		claim uint64
+		ref   string
+	}
+	asked, statuses := make(map[string]request, len(requests)), make([]string, 0, len(requests))
 	for subject, m := range requests {
-		var at location
-		var claim uint64
-		var ref string
-		if _, err := fmt.Sscanf(string(m.Data), "%d %d %d %s", &at.bucket, &at.version, &claim, &ref); err != nil {
+		var r request
+		if _, err := fmt.Sscanf(string(m.Data), "%d %d %d %s", &r.at.bucket, &r.at.version, &r.claim, &r.ref); err != nil {
 			return nil, fmt.Errorf("%w: cannot read the request to cancel a job: %q", driver.ErrStorage, m.Data)
 		}
-		at.id = strings.TrimPrefix(subject, c.cancelSubject(worker, ""))
-		s, err := c.status(ctx, at)
+		r.at.id = strings.TrimPrefix(subject, c.cancelSubject(worker, ""))
+		asked[subject], statuses = r, append(statuses, c.statusSubject(r.at))
+	}
+	found, err := c.Lasts(ctx, statuses)
+	if err != nil {
+		return nil, err
+	}
+	for subject, r := range asked {
+		s, err := c.statusBy(r.at, func(subject string) (stream.Message, error) { return found[subject], nil })
+		if err == nil && (s.fate != claimed || s.seq != r.claim) {
+			s, err = c.status(ctx, r.at)
+		}
 		switch {
 		case err != nil:
 			return nil, err
-		case s.fate == claimed && s.seq == claim:
-			refs = append(refs, driver.Ref(ref))
+		case s.fate == claimed && s.seq == r.claim:
+			refs = append(refs, driver.Ref(r.ref))
 		default:
-			_ = c.Purge(ctx, backs, subject, m.Seq) // or it lapses
+			_ = c.Purge(ctx, backs, subject, requests[subject].Seq) // or it lapses
 		}
 	}
-	return refs, err
+	return refs, nil
 }

@@ -169,3 +169,28 @@ func TestMoreThanAnAnswerHas(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
+
+// The requests to cancel claims of one worker are read together, however many.
+func TestManyCancelsAreReadTogether(t *testing.T) {
+	t.Parallel()
+	const many = 700
+	p := newPart(t)
+	var groups []stream.Group
+	for i := range many {
+		s := status{fate: claimed, worker: "w", token: "t"}
+		groups = append(groups, stream.Group{{Subject: p.statusSubject(location{id: fmt.Sprint("job", i), bucket: 1}), Data: s.encode()}})
+	}
+	var requests []stream.Group
+	for i, res := range p.Commit(t.Context(), groups) {
+		require.NoError(t, res.Err)
+		requests = append(requests, stream.Group{{Subject: p.cancelSubject("w", fmt.Sprint("job", i)), Data: fmt.Appendf(nil, "1 0 %d ref%d", res.First, i)}})
+	}
+	for _, res := range p.Commit(t.Context(), requests) {
+		require.NoError(t, res.Err)
+	}
+	before := p.Conn.NC.Stats().OutMsgs
+	refs, err := p.changes.canceledOf(t.Context(), "w")
+	require.NoError(t, err)
+	require.Len(t, refs, many)
+	require.Less(t, p.Conn.NC.Stats().OutMsgs-before, uint64(50))
+}

@@ -249,3 +249,20 @@ func replacing(t *testing.T, e *postgres.Engine) driver.Record {
 	require.NoError(t, err)
 	return r
 }
+
+// A job of RunNow that a Middleware gave a key is none of its schedule any more, once add_job has gone into it.
+func TestAddJobGoesIntoOneOfASchedule(t *testing.T) {
+	t.Parallel()
+	s := sharedStore(t)
+	pool := s.pool(t)
+	q, err := durable.Open(t.Context(), s.open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k"})
+	require.NoError(t, err)
+	s.exec(t, pool, "update SCHEMA.job set schedule = 's'")
+	var got durable.Ref
+	require.NoError(t, pool.QueryRow(t.Context(), "select "+s.schema+".add_job('l', key => 'k', on_key => 'replace')").Scan(&got))
+	require.Equal(t, ref, got)
+	require.Zero(t, s.exec(t, pool, "select from SCHEMA.job where schedule <> ''"))
+}

@@ -49,7 +49,7 @@ begin
     grant update (swept_to) on "tickwheel".format to "tickwheel_work";
 
     grant select on "tickwheel".format to "tickwheel_add";
-    grant insert, select (id, key, given_key, ord, state, expires, occurrence), update (key, ord) on "tickwheel".job to "tickwheel_add";
+    grant insert, select (id, key, given_key, ord, state, claim, expires, occurrence), update (key, ord) on "tickwheel".job to "tickwheel_add";
     grant execute on function "tickwheel".add_job to "tickwheel_add", "tickwheel_work";
 end
 $$;

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -203,33 +205,38 @@ func TestDeletedNewerStays(t *testing.T) {
 	require.Empty(t, attempts, "the older one runs again")
 }
 
+// beganTwice returns two jobs of one key that have begun. The older one runs, and fails once fail is closed. The
+// newer one has failed, and waits for an hour.
+func beganTwice(t *testing.T, s *store) (q *durable.Queue, pool *pgxpool.Pool, older, newer durable.Ref, fail chan bool, attempts chan string) {
+	attempts, fail = make(chan string, 1000), make(chan bool)
+	q, _ = runQueue(t, s.open(t), func(_ context.Context, a *durable.Attempt) error {
+		attempts <- string(a.Job.Payload)
+		if string(a.Job.Payload) == "older" {
+			<-fail
+			return errors.New("it fails")
+		}
+		return durable.RetryAfter(time.Hour, errors.New("it fails"))
+	})
+	add := func(payload string) durable.Ref {
+		ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", FreeWhenBegun: true, Payload: []byte(payload)})
+		require.NoError(t, err)
+		require.Equal(t, payload, await(t, attempts))
+		return ref
+	}
+	older, newer = add("older"), add("newer")
+	require.Eventually(t, func() bool {
+		i, err := q.Get(t.Context(), newer)
+		return err == nil && i.State == durable.Waiting
+	}, patience, 10*time.Millisecond)
+	return q, s.pool(t), older, newer, fail, attempts
+}
+
 // The same holds if the newer one waited for its next attempt, and another job that replaced it was canceled.
 func TestReplacedNewerStays(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []bool{false, true} {
 		s := sharedStore(t)
-		e, pool := s.open(t), s.pool(t)
-		attempts, fail := make(chan string, 1000), make(chan bool)
-		q, _ := runQueue(t, e, func(_ context.Context, a *durable.Attempt) error {
-			attempts <- string(a.Job.Payload)
-			if string(a.Job.Payload) == "older" {
-				<-fail
-				return errors.New("it fails")
-			}
-			return durable.RetryAfter(time.Hour, errors.New("it fails"))
-		})
-		add := func(payload string) durable.Ref {
-			ref, err := q.Add(t.Context(), durable.Job{Kind: "k", Key: "k", FreeWhenBegun: true, Payload: []byte(payload)})
-			require.NoError(t, err)
-			require.Equal(t, payload, await(t, attempts))
-			return ref
-		}
-		older := add("older")
-		newer := add("newer")
-		require.Eventually(t, func() bool {
-			i, err := q.Get(t.Context(), newer)
-			return err == nil && i.State == durable.Waiting
-		}, patience, 10*time.Millisecond)
+		q, pool, older, _, fail, attempts := beganTwice(t, s)
 		var newest durable.Ref
 		var err error
 		if sql {
@@ -247,5 +254,47 @@ func TestReplacedNewerStays(t *testing.T) {
 			return errors.Is(err, durable.ErrNotFound) || len(attempts) > 0
 		}, patience, 10*time.Millisecond)
 		require.Empty(t, attempts, "the older one runs again")
+	}
+}
+
+// The same holds if the newer one has expired while it waited for its next attempt, and a job that took its key was
+// canceled. The newer one dies as expired when its turn comes, although a job newer than itself is there.
+func TestExpiredNewerStays(t *testing.T) {
+	t.Parallel()
+	for name, add := range map[string]string{"refuse": "", "replace": "", "sql": "select SCHEMA.add_job('k', key => 'k', due => now() + interval '1 hour')"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sharedStore(t)
+			q, pool, older, newer, fail, attempts := beganTwice(t, s)
+			s.exec(t, pool, "update SCHEMA.job set expires = now() where claim > 0 and state = 0")
+			job := durable.Job{Kind: "k", Key: "k", After: time.Hour}
+			var newest durable.Ref
+			var err error
+			switch name {
+			case "sql":
+				err = pool.QueryRow(t.Context(), strings.ReplaceAll(add, "SCHEMA", s.schema)).Scan(&newest)
+			case "replace":
+				job.OnKey = durable.Replace
+				fallthrough
+			default:
+				newest, err = q.Add(t.Context(), job)
+			}
+			require.NoError(t, err)
+			_, err = q.Reschedule(t.Context(), newer, time.Now())
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				i, err := q.Get(t.Context(), newer)
+				return err == nil && i.State == durable.Dead
+			}, patience, 10*time.Millisecond)
+			ok, err := q.Cancel(t.Context(), newest)
+			require.NoError(t, err)
+			require.True(t, ok)
+			close(fail)
+			require.Eventually(t, func() bool {
+				_, err := q.Get(t.Context(), older)
+				return errors.Is(err, durable.ErrNotFound) || len(attempts) > 0
+			}, patience, 10*time.Millisecond)
+			require.Empty(t, attempts, "the older one runs again")
+		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -134,7 +135,9 @@ func Open(ctx context.Context, dir string, opts ...Option) (driver.Engine, error
 		}
 		opt(&c)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); errors.Is(err, syscall.ENOSPC) {
+		return nil, fmt.Errorf("%w: %w", driver.ErrFull, err)
+	} else if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	d := newDisk(dir, c.free, c.log)

@@ -204,3 +204,10 @@ func runAll(t *testing.T, q *durable.Queue, accepted map[durable.Ref]bool, add f
 	}
 	drain()
 }
+
+// A disk on which no directory can be made is full, too.
+func TestOpenWithoutRoomForADirectory(t *testing.T) {
+	disk := smallDisk(t, "16m,nr_inodes=1") // the one is that of the disk itself
+	_, err := embedded.Open(within(t), filepath.Join(disk, "store"))
+	require.ErrorIs(t, err, durable.ErrFull)
+}

@@ -356,7 +356,7 @@ begin
             perform pg_sleep(0.002 + 0.02 * random());
         end if;
         if given_key is not null then -- a job that has expired leaves it
-            update tickwheel.job j set key = null, ord = null where j.key = add_job.key and j.state = 0 and j.expires <= clock_timestamp();
+            update tickwheel.job j set key = null, ord = case when j.claim > 0 then j.ord end where j.key = add_job.key and j.state = 0 and j.expires <= clock_timestamp();
         end if;
         if on_key <> 'refuse' then
             select j.id, coalesce(j.first_born, j.born) as first_born, j.due, j.signal into waits
@@ -370,7 +370,7 @@ begin
                     timeout = nullif((extract(epoch from add_job.timeout) * 1000000)::int8, 0), expires = add_job.expires,
                     flags = nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end + case when retain_payload then 4 else 0 end, 0),
                     retain = nullif((extract(epoch from add_job.retain) * 1000000)::int8, 0),
-                    version = j.version + 1, attempt = 0, last_error = '', errors = null, holder = null, held_until = null,
+                    version = j.version + 1, attempt = 0, schedule = '', last_error = '', errors = null, holder = null, held_until = null,
                     signal = case when signals then j.signal end, filled = clock_timestamp()
                 where j.id = waits.id;
                 stored := waits.id;

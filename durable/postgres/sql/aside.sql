@@ -9,7 +9,7 @@ with locked as (
     where j.id = $1::text and o.state = 0 and (e.expired or (o.ord, o.id) < (j.ord, j.id))
     for update of o
 ), expired as (
-    update tickwheel.job o set key = null, ord = null
+    update tickwheel.job o set key = null, ord = case when o.claim > 0 then o.ord end
     from locked l where o.id = l.id and l.expired
 ), kept as (
     update tickwheel.job o

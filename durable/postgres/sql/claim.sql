@@ -9,7 +9,7 @@
 -- has the number after that, however often it is claimed.
 --
 -- What is returned as superseded has been claimed before, and has left its key to a newer job: see finish.sql. The
--- caller ends it.
+-- caller ends it. One that waits, and has lost its key since it has expired, dies as any other that has expired.
 --
 -- Nothing is claimed if the limits and pauses are no longer of revision $5, by which the caller has told
 -- the jobs that a limit covers from the others. What is between "with limits" and "end" is for
@@ -21,7 +21,7 @@ with asked as (
 ), locked as (
     select j.id, j.state, j.holder, j.attempt, j.claim, j.crashes, j.exact as was_exact, j.max_attempts, j.permits, a.ord,
         a.exact, j.version = a.version and j.state < 2 as there,
-        j.flags & 1 <> 0 and j.claim > 0 and exists (
+        j.flags & 1 <> 0 and j.claim > 0 and (j.state > 0 or j.key is not null or j.expires is null or j.expires > clock_timestamp()) and exists (
             select from tickwheel.job o where o.given_key = j.given_key and o.ord is not null and (o.ord, o.id) > (j.ord, j.id)) as superseded
     from tickwheel.job j join asked a on a.id = j.id
     order by j.id

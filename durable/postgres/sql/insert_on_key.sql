@@ -38,7 +38,7 @@ with asked as materialized (
     from waits w where j.id = w.id and w.on_key < 3 and not w.expired and not w.due
     returning j.id, w.by, w.first_born, w.was_due as due, w.signal
 ), aside as (
-    update tickwheel.job j set key = null, ord = null
+    update tickwheel.job j set key = null, ord = case when j.claim > 0 then j.ord end
     from waits w where j.id = w.id and w.expired
     returning j.id, w.by
 ), filled as (

@@ -158,7 +158,8 @@ func WithMiddleware(m ...Middleware) Option {
 //     the last), error (up to the first blank line: Info.LastError has the stack of a panic), next (when
 //     the next attempt is due; not of a dead job)
 //   - a job is dead; its last attempt did not end: kind, ref, error
-//   - a job has expired: kind, ref, dropped (an occurrence; other jobs are listed as dead)
+//   - a job has expired: kind, ref, dropped (an occurrence that was missed; other jobs are
+//     listed as dead)
 //   - another worker has the job; the end of the attempt is not stored: ref
 //   - an attempt was completed in its handler's transaction, or another worker has the job:
 //     ref, error (of the handler, which has failed)

@@ -523,3 +523,39 @@ func TestWhyAnOccurrenceExpired(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, durable.CauseExpired, why.Cause)
 }
+
+// An occurrence that has begun, or was rescheduled, was not missed. If its next attempt comes too late for MissedSkip, it
+// is dead and listed, and the schedule goes on.
+func TestMissedSkipKeepsWhatHasBegun(t *testing.T) {
+	for name, result := range map[string]error{"failed": errors.New("failed"), "snoozed": durable.Snooze(2 * time.Minute), "rescheduled": nil} {
+		t.Run(name, func(t *testing.T) {
+			clock := memory.NewClock(begin)
+			q, run := open(t, memory.New(clock), durable.WithBackoff(func(int) time.Duration { return 2 * time.Minute }))
+			q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+				if a.Occurrence.Equal(begin.Add(time.Hour)) {
+					return result
+				}
+				return nil
+			})
+			require.NoError(t, q.SetSchedule(t.Context(), "s", "@hourly", durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedSkip)))
+			first, err := q.Lookup(t.Context(), driver.OccurrenceKey("s"))
+			require.NoError(t, err)
+			if result == nil {
+				moved, err := q.Reschedule(t.Context(), first.Ref, begin.Add(time.Hour+2*time.Minute))
+				require.NoError(t, err)
+				require.True(t, moved)
+			}
+			run()
+			require.NoError(t, clock.Advance(within(t), 90*time.Minute))
+			info, err := q.Get(t.Context(), first.Ref)
+			require.NoError(t, err)
+			require.Equal(t, durable.Dead, info.State)
+			require.Equal(t, durable.ErrExpired.Error(), info.LastError)
+			next, err := q.Lookup(t.Context(), driver.OccurrenceKey("s"))
+			require.NoError(t, err)
+			require.Equal(t, begin.Add(2*time.Hour), next.Due.UTC())
+			require.NoError(t, clock.Advance(within(t), time.Hour))
+			require.EqualValues(t, 1, q.Stats().Done)
+		})
+	}
+}

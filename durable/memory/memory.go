@@ -1004,7 +1004,7 @@ func (w *worker) finish(o *driver.Completion) error {
 	case driver.DeadLetter:
 		j.state, j.until, j.rec.Ending = driver.Dead, w.e.m.now().Add(max(w.c.Retention, j.rec.Retain)), ending
 	}
-	if o.Next != nil {
+	if o.Next != nil && w.e.m.holder(o.Next.Key) == "" { // else another occurrence has the key
 		_, err := w.e.m.insert(*o.Next, time.Now())
 		return err
 	}

@@ -559,3 +559,18 @@ func TestMissedSkipKeepsWhatHasBegun(t *testing.T) {
 		})
 	}
 }
+
+// The end of an occurrence that has expired before its schedule was changed is stored beside the new occurrence.
+func TestExpiredOccurrenceOfAChangedSchedule(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, run := open(t, memory.New(clock))
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+	for i, payload := range []string{"old", "new"} {
+		require.NoError(t, q.SetSchedule(t.Context(), "s", "@hourly", durable.Job{Kind: "k", Payload: []byte(payload)}, durable.OnMissed(durable.MissedSkip)))
+		clock.Set(begin.Add(time.Hour + time.Duration(2+i)*time.Minute))
+	}
+	run()
+	require.NoError(t, clock.Advance(within(t), time.Hour))
+	st := q.Stats()
+	require.EqualValues(t, []int64{1, 1, 0}, []int64{st.Expired, st.Done, st.LeaseLost})
+}

@@ -574,3 +574,16 @@ func TestExpiredOccurrenceOfAChangedSchedule(t *testing.T) {
 	st := q.Stats()
 	require.EqualValues(t, []int64{1, 1, 0}, []int64{st.Expired, st.Done, st.LeaseLost})
 }
+
+// A call of Advance that waits for a due job goes on to the end of a pause that is set meanwhile.
+func TestPauseBesideAdvance(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, _ := open(t, memory.New(clock))
+	_, err := q.Add(t.Context(), durable.Job{Kind: "nobody's"})
+	require.NoError(t, err)
+	synced := make(chan error, 1)
+	go func() { synced <- clock.Advance(within(t), time.Minute) }()
+	time.Sleep(20 * time.Millisecond) // it most likely waits
+	require.NoError(t, q.PauseFor(t.Context(), durable.Pausable{}, time.Hour))
+	require.NoError(t, <-synced)
+}

@@ -70,6 +70,11 @@ func WithGrace(d time.Duration) Option {
 // many may run again when the process is killed. Since one of them may have killed it, at
 // first n/16 of them, or one, run at a time; see the package comment. The default is 256.
 // Open panics on less than 1.
+//
+// Due jobs are claimed before a handler is free, up to n of each [Priority], so that the next
+// handler begins at once. If handlers take long, such a job waits for one of them, although
+// another process may be idle. A job that a limit covers ([Queue.SetLimit]) is not claimed
+// before it begins: an idle process gets it after some leases.
 func WithConcurrency(n int) Option {
 	return func(c *config) {
 		if n < 1 {

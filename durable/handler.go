@@ -9,7 +9,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
-// Handle sets the handler of a kind. Call it before Run. It panics after Run has begun,
+// Handle sets the handler of a kind. Call it before Run. It panics while Run is under way,
 // on a kind that no job can have (see [Job]), on a nil handler, and on a kind that has a
 // handler already.
 //

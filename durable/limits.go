@@ -318,10 +318,10 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 // within a third of the lease. The handler's result decides: with nil the job is done,
 // with any error it is canceled. The next occurrence of a schedule follows. A handler that has not begun never begins.
 //
-// True: the job was claimed, and the request is stored for this claim. If the worker dies
-// before it has read it, the job runs again. False without an error: it does not run;
-// [Queue.Cancel] ends a waiting job. [ErrNotFound]: the Ref is not one of this queue.
-// [ErrUncertain]: call it again.
+// True: the job was claimed, and the request is stored for this claim. If the worker dies, or
+// hands the job back, as at the end of its Run, before it has read the request, the job runs
+// again. False without an error: it does not run; [Queue.Cancel] ends a waiting job.
+// [ErrNotFound]: the Ref is not one of this queue. [ErrUncertain]: call it again.
 func (q *Queue) CancelRunning(ctx context.Context, r Ref) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed

@@ -70,6 +70,11 @@ func WithGrace(d time.Duration) Option {
 // many may run again when the process is killed. Since one of them may have killed it, at
 // first n/16 of them, or one, run at a time; see the package comment. The default is 256.
 // Open panics on less than 1.
+//
+// Due jobs are claimed before a handler is free, up to n of each [Priority], so that the next
+// handler begins at once. If handlers take long, such a job waits for one of them, although
+// another process may be idle. A job that a limit covers ([Queue.SetLimit]) is not claimed
+// before it begins: an idle process gets it after some leases.
 func WithConcurrency(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -158,7 +163,8 @@ func WithMiddleware(m ...Middleware) Option {
 //     the last), error (up to the first blank line: Info.LastError has the stack of a panic), next (when
 //     the next attempt is due; not of a dead job)
 //   - a job is dead; its last attempt did not end: kind, ref, error
-//   - a job has expired: kind, ref, dropped (an occurrence; other jobs are listed as dead)
+//   - a job has expired: kind, ref, dropped (an occurrence that was missed; other jobs are
+//     listed as dead)
 //   - another worker has the job; the end of the attempt is not stored: ref
 //   - an attempt was completed in its handler's transaction, or another worker has the job:
 //     ref, error (of the handler, which has failed)

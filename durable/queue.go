@@ -111,7 +111,8 @@ func disown(e driver.Engine) {
 //
 // An engine that does not answer delays Close by at most 15 seconds. Then calls of Add
 // that are under way return [ErrUncertain], or ErrClosed if the job was not sent to the
-// engine, and attempts whose end could not be stored run again.
+// engine, and attempts whose end could not be stored run again. An attempt whose handler
+// returns more than 15 seconds after the call of Close runs again, too, whatever it returns.
 func (q *Queue) Close() error {
 	q.closing.Do(func() {
 		q.mu.Lock() // for Run, which must not join while Close waits

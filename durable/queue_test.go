@@ -413,6 +413,7 @@ func TestWrongUse(t *testing.T) {
 	panics("durable: Run: another call of Run has not returned", func() { q.Run(ctx) })
 	stop()
 	require.NoError(t, <-done)
+	q.Handle("b", handler) // for another call of Run
 	require.NoError(t, q.Close())
 }
 

@@ -25,8 +25,12 @@ type MissedPolicy int
 
 // The policies for missed occurrences; [MissedEach] is another.
 const (
-	MissedOnce MissedPolicy = 0  // One occurrence runs at once, for all that were missed.
-	MissedSkip MissedPolicy = -1 // An occurrence that has not begun a minute after its time, or when the next is due, is left out.
+	MissedOnce MissedPolicy = 0 // One occurrence runs at once, for all that were missed.
+
+	// MissedSkip leaves out an occurrence that has not begun a minute after its time, or when the next is due. No later
+	// attempt begins after that time either: an occurrence that has begun, or was rescheduled, is then dead with
+	// [ErrExpired].
+	MissedSkip MissedPolicy = -1
 )
 
 // MissedEach runs each of the last n missed occurrences, one after the other. Earlier ones

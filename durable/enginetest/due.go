@@ -135,6 +135,21 @@ func dueKeepsItsTurn(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// A job that waits in a paused lane runs once a job of another lane has gone into it.
+func dueLeavesItsLane(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil)
+	require.NoError(t, r.Pause(within(t), durable.Pausable{Lane: "paused"}))
+	r.start()
+	ref := r.add(durable.Job{Kind: kind, Key: "k", Lane: "paused"})[0]
+	await(t, "the job waits for the end of the pause", func() bool { return r.Stats().Limited == 1 })
+	r.add(durable.Job{Kind: kind, Key: "k", Lane: "other", OnKey: durable.Replace})
+	run := r.awaitRuns(1)[0]
+	require.Equal(t, ref, run.Ref)
+	require.Equal(t, "other", run.Job.Lane)
+	require.NoError(t, r.Resume(within(t), durable.Pausable{Lane: "paused"}))
+	empty(t, r)
+}
+
 // Of the Adds of one call that follow one which is due, none pushes that back.
 func dueKeepsItsTurnInOneCall(t *testing.T, s Store) {
 	r := open(t, s.Open(t))

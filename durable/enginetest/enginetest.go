@@ -130,7 +130,7 @@ var cases = []testCase{
 	{"ExpiredHolder", expiredHolder}, {"SignalReplaced", signalReplaced}, {"SignalReplacedAfterFailure", signalReplacedAfterFailure}, {"NewerStays", newerStays}, {"NewerStaysAfterGrace", newerStaysAfterGrace}, {"NewerAfterTakeover", newerAfterTakeover},
 	{"KeyAfterReleaseOfTwo", keyAfterReleaseOfTwo}, {"KeyReplacedByMany", keyReplacedByMany},
 	{"AddedWithoutPause", addedWithoutPause}, {"DueKeepsItsTurn", dueKeepsItsTurn}, {"DueTakesManyValues", dueTakesManyValues},
-	{"DueKeepsItsTurnInOneCall", dueKeepsItsTurnInOneCall},
+	{"DueKeepsItsTurnInOneCall", dueKeepsItsTurnInOneCall}, {"DueLeavesItsLane", dueLeavesItsLane},
 
 	{"Cancel", cancel}, {"ChangeRetry", changeRetry}, {"CancelAgainstClaim", cancelAgainstClaim}, {"CancelOnTheWay", cancelOnTheWay},
 	{"Reschedule", reschedule}, {"MoveAgainstClaim", moveAgainstClaim}, {"MoveWhileFetched", moveWhileFetched},

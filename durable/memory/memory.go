@@ -899,7 +899,8 @@ func (e *engine) SetFlowControl(_ context.Context, was int64, r *driver.FlowCont
 	return nil
 }
 
-// recall has what was put off handed out at once. m.mu is held.
+// recall hands out at once all that was put off, and lets Advance see which jobs are due now: the limits, the pauses or the
+// clock were changed. m.mu is held.
 func (m *Store) recall() {
 	for _, j := range m.jobs {
 		if j.by == nobody {
@@ -907,6 +908,7 @@ func (m *Store) recall() {
 		}
 	}
 	m.change()
+	m.end()
 }
 
 func (e *engine) Usage(context.Context) (all []driver.Usage, err error) {
@@ -1004,7 +1006,7 @@ func (w *worker) finish(o *driver.Completion) error {
 	case driver.DeadLetter:
 		j.state, j.until, j.rec.Ending = driver.Dead, w.e.m.now().Add(max(w.c.Retention, j.rec.Retain)), ending
 	}
-	if o.Next != nil {
+	if o.Next != nil && w.e.m.holder(o.Next.Key) == "" { // else another occurrence has the key
 		_, err := w.e.m.insert(*o.Next, time.Now())
 		return err
 	}
@@ -1069,8 +1071,8 @@ func (w *worker) Close(context.Context) error {
 			j.since = time.Time{}
 		}
 	}
-	m.recall() // it may have deferred jobs because of limits that were changed since
-	m.change()
-	m.end() // a job that it has claimed may wait for a token from now on
+	// It may have deferred jobs because of limits that were changed since. And a job that it has claimed may wait for a
+	// token from now on.
+	m.recall()
 	return w.e.open()
 }

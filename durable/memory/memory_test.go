@@ -523,3 +523,67 @@ func TestWhyAnOccurrenceExpired(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, durable.CauseExpired, why.Cause)
 }
+
+// An occurrence that has begun, or was rescheduled, was not missed. If its next attempt comes too late for MissedSkip, it
+// is dead and listed, and the schedule goes on.
+func TestMissedSkipKeepsWhatHasBegun(t *testing.T) {
+	for name, result := range map[string]error{"failed": errors.New("failed"), "snoozed": durable.Snooze(2 * time.Minute), "rescheduled": nil} {
+		t.Run(name, func(t *testing.T) {
+			clock := memory.NewClock(begin)
+			q, run := open(t, memory.New(clock), durable.WithBackoff(func(int) time.Duration { return 2 * time.Minute }))
+			q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+				if a.Occurrence.Equal(begin.Add(time.Hour)) {
+					return result
+				}
+				return nil
+			})
+			require.NoError(t, q.SetSchedule(t.Context(), "s", "@hourly", durable.Job{Kind: "k"}, durable.OnMissed(durable.MissedSkip)))
+			first, err := q.Lookup(t.Context(), driver.OccurrenceKey("s"))
+			require.NoError(t, err)
+			if result == nil {
+				moved, err := q.Reschedule(t.Context(), first.Ref, begin.Add(time.Hour+2*time.Minute))
+				require.NoError(t, err)
+				require.True(t, moved)
+			}
+			run()
+			require.NoError(t, clock.Advance(within(t), 90*time.Minute))
+			info, err := q.Get(t.Context(), first.Ref)
+			require.NoError(t, err)
+			require.Equal(t, durable.Dead, info.State)
+			require.Equal(t, durable.ErrExpired.Error(), info.LastError)
+			next, err := q.Lookup(t.Context(), driver.OccurrenceKey("s"))
+			require.NoError(t, err)
+			require.Equal(t, begin.Add(2*time.Hour), next.Due.UTC())
+			require.NoError(t, clock.Advance(within(t), time.Hour))
+			require.EqualValues(t, 1, q.Stats().Done)
+		})
+	}
+}
+
+// The end of an occurrence that has expired before its schedule was changed is stored beside the new occurrence.
+func TestExpiredOccurrenceOfAChangedSchedule(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, run := open(t, memory.New(clock))
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+	for i, payload := range []string{"old", "new"} {
+		require.NoError(t, q.SetSchedule(t.Context(), "s", "@hourly", durable.Job{Kind: "k", Payload: []byte(payload)}, durable.OnMissed(durable.MissedSkip)))
+		clock.Set(begin.Add(time.Hour + time.Duration(2+i)*time.Minute))
+	}
+	run()
+	require.NoError(t, clock.Advance(within(t), time.Hour))
+	st := q.Stats()
+	require.EqualValues(t, []int64{1, 1, 0}, []int64{st.Expired, st.Done, st.LeaseLost})
+}
+
+// A call of Advance that waits for a due job goes on to the end of a pause that is set meanwhile.
+func TestPauseBesideAdvance(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, _ := open(t, memory.New(clock))
+	_, err := q.Add(t.Context(), durable.Job{Kind: "nobody's"})
+	require.NoError(t, err)
+	synced := make(chan error, 1)
+	go func() { synced <- clock.Advance(within(t), time.Minute) }()
+	time.Sleep(20 * time.Millisecond) // it most likely waits
+	require.NoError(t, q.PauseFor(t.Context(), durable.Pausable{}, time.Hour))
+	require.NoError(t, <-synced)
+}

@@ -123,10 +123,16 @@ func (c *Calendar) Replacement(name string, s *Schedule, revision int64, last ti
 	return s.occurrence(name, revision, t, s.Job, at, due, now)
 }
 
+// MayBeMissed reports whether a record is an occurrence that is missed if it begins too late. One that has begun before, or
+// was rescheduled, is not.
+func MayBeMissed(r *driver.Record) bool {
+	return r.IsOccurrence() && r.Version == 0 && r.Attempt == 0 && r.Crashes == 0
+}
+
 // IsLeftOut reports whether a record that begins is an occurrence that MissedEach(n) leaves out: it was
-// missed, and so were n later ones. What has begun before, or was rescheduled, was not missed.
+// missed, and so were n later ones.
 func (c *Calendar) IsLeftOut(r *driver.Record, began time.Time) bool {
-	if !r.IsOccurrence() || r.Version > 0 || r.Attempt > 0 || r.Crashes > 0 {
+	if !MayBeMissed(r) {
 		return false
 	}
 	o, at := DecodeOccurrence(r.Occurrence), Occurred(r)

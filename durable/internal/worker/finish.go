@@ -9,6 +9,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/batch"
 	"github.com/tickwheel/tickwheel/durable/internal/held"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
 )
@@ -79,7 +80,7 @@ func (w *Worker) handBack(r *run) {
 func (w *Worker) expire(r *run) {
 	rec := &r.attempt.Delivery.Record
 	out := driver.Completion{Delivery: r.attempt.Delivery, End: driver.DeadLetter, Uncounted: true, Error: driver.ErrExpired.Error()}
-	if rec.IsOccurrence() { // that is what MissedSkip asks for
+	if recur.MayBeMissed(rec) { // that is what MissedSkip asks for
 		out.End = driver.Done
 	}
 	w.c.Log.Warn("durable: a job has expired", "kind", rec.Kind, "ref", r.attempt.Delivery.Ref, "dropped", out.End == driver.Done)

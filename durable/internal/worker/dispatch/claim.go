@@ -130,7 +130,7 @@ func (d *Dispatcher) Answered(jobs []*Job, results []driver.ClaimResult, now Mom
 			j.kind.queues.claims[j.priority]--
 		}
 		switch r := &results[i]; {
-		case r.Status == driver.Gone:
+		case r.Status == driver.Gone, r.Status != driver.Granted && j.newer != nil:
 			d.Forget(j, now)
 		case j.lost:
 			d.dropBack(j)

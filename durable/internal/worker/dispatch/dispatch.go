@@ -71,7 +71,8 @@ func (d *Dispatcher) Fire(t Timer, now Moment) {
 
 // Has reports whether a job is held already. A newer version, of a job that was moved or
 // that waits for its next attempt, is added when the held one is forgotten. A held job that waits for
-// its time is forgotten at once, since the newer version may be due earlier. The same
+// its time is forgotten at once, since the newer version may be due earlier, and so is one in a
+// queue that the newer version does not belong to: that queue may be paused. The same
 // version is dropped: the engine hands it out again, or the end of the held one settles it.
 func (d *Dispatcher) Has(h *driver.Delivery) bool {
 	j := d.held.jobs[h.Ref]
@@ -79,7 +80,8 @@ func (d *Dispatcher) Has(h *driver.Delivery) bool {
 	case j == nil:
 		return false
 	case h.Record.Version <= j.Delivery.Record.Version:
-	case j.phase == fetched:
+	case j.phase < claiming && !j.reserved && (j.phase == fetched || !j.sharesQueue(&h.Record)):
+		d.takeOut(j)
 		d.drop(j)
 		return false
 	default:

@@ -485,6 +485,86 @@ func TestMovedWhileFetched(t *testing.T) {
 	require.Equal(t, []string{"a"}, s.begun)
 }
 
+// A job that waits in a queue leaves it for a newer version that belongs to another one: the queue may be paused, or its
+// kind may have no slot for long.
+func TestNewerBelongsElsewhere(t *testing.T) {
+	for name, set := range map[string]func(*driver.Record){
+		"lane":    func(r *driver.Record) { r.Lane = "paused" },
+		"kind":    func(r *driver.Record) { r.Kind = "slow" },
+		"last":    func(r *driver.Record) { r.Kind, r.MaxAttempts = "slow", 1 },
+		"suspect": func(r *driver.Record) { r.Kind, r.Crashes = "slow", 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDesk(t, Config{Concurrency: 4, Kinds: []string{"k", "slow"}, Limits: map[string]int{"slow": 1}})
+			s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pause{{Pausable: driver.Pausable{Lane: "paused"}}}), s.moment())
+			for _, slow := range []string{"a", "b"} {
+				s.addOne(slow, func(r *driver.Record) { r.Kind = "slow" })
+				s.claim(grant)
+			}
+			s.addOne("c", func(r *driver.Record) { set(r) })
+			s.pass(0)
+			s.claim(grant)
+			require.Equal(t, []string{"a"}, s.begun)
+			h := &driver.Delivery{Ref: "c", Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: s.now, Version: 1}}
+			require.False(t, s.d.Has(h))
+			s.d.Add(h, s.moment())
+			s.next()
+			s.claim(grant)
+			require.Equal(t, []string{"a", "c"}, s.begun)
+		})
+	}
+}
+
+// A newer version with a higher priority does not wait for the turn of the job that is held.
+func TestNewerHasPriority(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 1})
+	s.add("a", "b", "c", "d")
+	s.claim(grant)
+	h := &driver.Delivery{Ref: "d", Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25, Priority: driver.High}, Due: s.now, Version: 1}}
+	require.False(t, s.d.Has(h))
+	s.d.Add(h, s.moment())
+	s.next()
+	s.claim(grant)
+	s.end("a")
+	require.Equal(t, []string{"a", "d"}, s.begun)
+}
+
+// A newer version of a job that a full lane defers is handed back.
+func TestNewerOfADeferred(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 1})
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pause{{Pausable: driver.Pausable{Lane: "x"}}}), s.moment())
+	for i := range minInLane {
+		s.addOne(fmt.Sprint(i), func(r *driver.Record) { r.Lane, r.Due = "x", s.now.Add(time.Duration(i-minInLane)*time.Second) })
+	}
+	s.pass(0)
+	last := s.d.held.jobs[driver.Ref(fmt.Sprint(minInLane-1))].Delivery
+	h := *last
+	h.Record.Version++
+	require.True(t, s.d.Has(&h))
+	early := &driver.Delivery{Ref: "early", Record: last.Record}
+	early.Record.Due = s.now.Add(-time.Hour)
+	s.d.Add(early, s.moment())
+	s.d.await(s.d.held.jobs["early"], s.moment())
+	require.Contains(t, s.next().Dropped, &h)
+}
+
+// A newer version that came while a claim was under way takes the place of the job whose claim was refused.
+func TestNewerOfARefusedClaim(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 1})
+	s.d.SetFlowControl(driver.NewFlowControl(1, []*driver.StoredLimit{{Name: "l", ID: 1, Limit: driver.Limit{PerLane: true, Running: 1}}}, nil), s.moment())
+	s.addOne("a", func(r *driver.Record) { r.Lane = "full" })
+	s.pass(0)
+	jobs := s.d.Claims(s.moment())
+	s.next()
+	require.Len(t, jobs, 1)
+	h := &driver.Delivery{Ref: "a", Record: driver.Record{Job: driver.Job{Kind: "k", MaxAttempts: 25}, Due: s.now, Version: 1}}
+	require.True(t, s.d.Has(h))
+	s.d.Answered(jobs, []driver.ClaimResult{{Status: driver.Throttled, Limit: 1, After: driver.RetryInterval}}, s.moment())
+	s.next()
+	s.claim(grant)
+	require.Equal(t, []string{"a"}, s.begun)
+}
+
 // A newer version of a job that is dropped, or that ends while the worker drains, is handed back.
 func TestNewerIsHandedBack(t *testing.T) {
 	for name, drop := range map[string]func(s *desk){

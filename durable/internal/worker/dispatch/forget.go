@@ -1,5 +1,11 @@
 package dispatch
 
+import (
+	"slices"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
 // How a job leaves the Dispatcher. A job that has ended, or has a newer version, is forgotten. All
 // others are handed back, so that the engine can hand them out again.
 
@@ -15,6 +21,29 @@ func (d *Dispatcher) drop(j *Job) {
 	delete(d.held.jobs, j.Delivery.Ref)
 	d.held.account(j, -1)
 	d.agenda.recheck, d.agenda.Changed = true, true
+}
+
+// sharesQueue reports whether a newer version of a job that waits belongs where the job is. A record that has gone into
+// it may have another kind, lane or priority.
+func (j *Job) sharesQueue(newer *driver.Record) bool {
+	r := &j.Delivery.Record
+	return r.Kind == newer.Kind && r.Lane == newer.Lane && r.Priority == newer.Priority
+}
+
+// takeOut takes a job that is not being claimed out of the queue that it is in, unless a slot is reserved for it.
+func (d *Dispatcher) takeOut(j *Job) {
+	k := j.kind.queues
+	switch {
+	case j.phase == fetched:
+	case j.phase == claimable:
+		k.claimable.remove(j)
+	case j.limits != nil && j.limits.lane != nil:
+		d.gates.leaveLane(j)
+	case j.crashes > 0:
+		k.suspects = slices.DeleteFunc(k.suspects, func(other *Job) bool { return other == j })
+	default:
+		k.last.remove(j)
+	}
 }
 
 // dropBack takes a job away that is to be handed back.

@@ -256,6 +256,7 @@ func (d *Dispatcher) deferLast(lane *laneQueue, now Moment) {
 	}
 	d.deferred.byTime[after] = append(d.deferred.byTime[after], j.Delivery)
 	d.drop(j)
+	d.agenda.dropNewer(j)
 }
 
 // giveBack hands deferred jobs back.
@@ -308,6 +309,23 @@ func (s *gateSet) pass(j *Job, turn int) {
 	for _, g := range j.limits.gates {
 		g.taken++
 		g.claims++
+	}
+}
+
+// leaveLane takes a job out of its lane without a turn. A lane without jobs is forgotten.
+func (s *gateSet) leaveLane(j *Job) {
+	lane := j.limits.lane
+	j.limits.lane = nil
+	lane.jobs.remove(j)
+	lane.kind.inLanes--
+	if lane.jobs.len() > 0 {
+		return
+	}
+	lane.kind.unqueue(lane)
+	delete(lane.kind.lanes, lane.name)
+	for _, g := range lane.gates {
+		g.parked = slices.DeleteFunc(g.parked, func(other *laneQueue) bool { return other == lane })
+		s.unpark(g)
 	}
 }
 

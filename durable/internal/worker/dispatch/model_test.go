@@ -210,6 +210,7 @@ func (m *model) known(j *Job, s state) *entry {
 
 func (m *model) gone(h *driver.Delivery) {
 	if m.newer[h] {
+		delete(m.newer, h)
 		return // it was no job of this model yet
 	}
 	e := m.jobs[h.Ref]
@@ -269,15 +270,21 @@ func (m *model) add() {
 		h.Record.Due = m.now.Add(3 * m.c.Lease)
 	}
 	if m.r.IntN(10) == 0 && len(m.jobs) > 0 { // a newer version of one that is held
-		o := m.pick(func(e *entry) bool { return e.state == runs || e.state == ends })
+		o := m.pick(func(e *entry) bool { return m.d.Job(e.record.Ref) != nil })
 		if o == nil {
 			return
 		}
-		n := *o.record
-		n.Record.Version++
-		require.True(m.t, m.d.Has(&n))
-		m.newer[&n] = true
-		return
+		was := m.d.Job(o.record.Ref).newer
+		h.Ref, h.Record.Version = o.record.Ref, o.record.Record.Version+1
+		if m.d.Has(h) {
+			delete(m.newer, was)
+			m.newer[h] = true
+			return
+		}
+		delete(m.newer, was)
+		if o.state != held {
+			m.fail("%s was dropped in state %d", h.Ref, o.state)
+		}
 	}
 	m.jobs[h.Ref] = &entry{record: h}
 	m.d.Add(h, m.moment())
@@ -353,8 +360,8 @@ func (m *model) answerBy(jobs []*Job, results []driver.ClaimResult) {
 	for i, j := range jobs {
 		e := m.known(j, asked)
 		switch r := results[i]; {
-		case r.Status == driver.Gone:
-			delete(m.jobs, j.Delivery.Ref)
+		case r.Status == driver.Gone, r.Status != driver.Granted && j.newer != nil:
+			m.remove(e)
 		case r.Status == driver.Granted && !j.lost:
 			e.state, e.token, e.number = granted, r.At, r.Attempt
 		default:
@@ -415,13 +422,17 @@ func (m *model) forgetSome() {
 }
 
 func (m *model) forget(e *entry) {
+	m.remove(e)
+	m.d.Forget(e.job, m.moment())
+}
+
+// remove removes a job that is forgotten. Its newer version is a job from then on.
+func (m *model) remove(e *entry) {
 	delete(m.jobs, e.record.Ref)
-	newer := e.job.newer
-	if newer != nil {
+	if newer := e.job.newer; newer != nil {
 		m.jobs[newer.Ref] = &entry{record: newer}
 		delete(m.newer, newer)
 	}
-	m.d.Forget(e.job, m.moment())
 }
 
 func (m *model) cancelSome() {
@@ -529,4 +540,5 @@ func (m *model) finish() {
 		}
 		m.follow()
 	}
+	require.Empty(m.t, m.newer, "newer versions that were neither added nor handed back, seed %d", m.seed)
 }

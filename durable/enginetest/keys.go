@@ -344,6 +344,7 @@ func expiredHolder(t *testing.T, s Store) {
 		require.Empty(t, found)
 		require.Equal(t, ref, r.lookup("k").Ref)
 		r.cancelKey("k", true)
+		r.cancelKey("k", false) // the expired one is found by its key no more
 	}
 	killed := r.add(keyed(durable.Refuse, "killed"))[0]
 	r.handle(kind, fails(durable.Discard(errTest))).start()

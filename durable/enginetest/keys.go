@@ -359,6 +359,9 @@ func expiredHolder(t *testing.T, s Store) {
 	}
 	require.Equal(t, 1, attempts(r))
 	r.drain()
+	expired(durable.Job{})
+	time.Sleep(200 * time.Millisecond)
+	r.cancelKey("k", true)
 	dead = append(dead, expired(durable.Job{}))
 	time.Sleep(200 * time.Millisecond)
 	r.redrive(killed)

@@ -147,6 +147,13 @@ func onKey(t *testing.T, s Store) {
 	waits(refs[1], "6")
 	require.Equal(t, refs[1], refs[2])
 	empties(t, r)
+	for _, on := range []durable.OnKey{durable.Replace, durable.Later, durable.Keep} {
+		refs, err := r.AddMany(within(t), keyed(on, "8"), keyed(durable.Refuse, "9"))
+		require.ErrorIs(t, err, durable.ErrExists)
+		waits(refs[0], "8")
+		require.Empty(t, refs[1])
+		empties(t, r)
+	}
 }
 
 // empties cancels the job that waits under "k", and checks that no job is left.

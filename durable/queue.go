@@ -173,7 +173,7 @@ func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
 }
 
 // CancelKey is Cancel of the job that has the key. It returns false without an error if
-// no job has it.
+// no job has it. It also cancels a waiting job that has expired, until another takes its key.
 func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed

@@ -206,6 +206,7 @@ func cooldownAfterResume(t *testing.T, s Store) {
 	a, b := open(t, unnotified{s.Open(t)}, steady), open(t, s.Open(t))
 	a.handle(kind, func(context.Context, *durable.Attempt) error {
 		<-release
+		time.Sleep(time.Nanosecond) // in a bubble, too, it is no whole microsecond
 		return durable.Cooldown(time.Hour, errTest)
 	}).start()
 	what := durable.Pausable{Kind: kind}
@@ -238,6 +239,7 @@ func cooldownAfterResume(t *testing.T, s Store) {
 				return b.get(ref).State == durable.Waiting
 			})
 		}
+		require.ElementsMatch(t, refs, b.listed(durable.Filter{State: durable.Waiting}, 1))
 		a.cancelAll(refs)
 		b.resume(what)
 	}

@@ -147,6 +147,13 @@ func onKey(t *testing.T, s Store) {
 	waits(refs[1], "6")
 	require.Equal(t, refs[1], refs[2])
 	empties(t, r)
+	for _, on := range []durable.OnKey{durable.Replace, durable.Later, durable.Keep} {
+		refs, err := r.AddMany(within(t), keyed(on, "8"), keyed(durable.Refuse, "9"))
+		require.ErrorIs(t, err, durable.ErrExists)
+		waits(refs[0], "8")
+		require.Empty(t, refs[1])
+		empties(t, r)
+	}
 }
 
 // empties cancels the job that waits under "k", and checks that no job is left.
@@ -344,6 +351,7 @@ func expiredHolder(t *testing.T, s Store) {
 		require.Empty(t, found)
 		require.Equal(t, ref, r.lookup("k").Ref)
 		r.cancelKey("k", true)
+		r.cancelKey("k", false) // the expired one is found by its key no more
 	}
 	killed := r.add(keyed(durable.Refuse, "killed"))[0]
 	r.handle(kind, fails(durable.Discard(errTest))).start()
@@ -358,6 +366,9 @@ func expiredHolder(t *testing.T, s Store) {
 	}
 	require.Equal(t, 1, attempts(r))
 	r.drain()
+	expired(durable.Job{})
+	time.Sleep(200 * time.Millisecond)
+	r.cancelKey("k", true)
 	dead = append(dead, expired(durable.Job{}))
 	time.Sleep(200 * time.Millisecond)
 	r.redrive(killed)

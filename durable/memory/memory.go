@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	micros "github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/held"
 )
 
@@ -204,6 +205,7 @@ func (m *Store) insert(r driver.Record, since time.Time) (driver.Ref, error) {
 			return there, nil
 		}
 	}
+	m.leaveExpired(r.Key)
 	m.stored++
 	m.jobs[ref] = &entry{rec: stored(&r), state: driver.Waiting, claim: m.nextClaim(), order: m.stored}
 	m.change()
@@ -252,7 +254,7 @@ func (m *Store) fill(j *entry, r *driver.Record, since time.Time) error {
 	return nil
 }
 
-// holder returns the job that has the key, or "". One that waits and has expired leaves it.
+// holder returns the job that has the key, or "". One that waits and has expired has it no more.
 func (m *Store) holder(key string) driver.Ref {
 	if key == "" {
 		return ""
@@ -261,12 +263,20 @@ func (m *Store) holder(key string) driver.Ref {
 		switch {
 		case j.rec.Key != key || j.left || j.state != driver.Waiting && j.state != driver.Running:
 		case j.state == driver.Waiting && j.rec.Expired(m.now()):
-			j.left = true
 		default:
 			return ref
 		}
 	}
 	return ""
+}
+
+// leaveExpired notes that a job takes a key that has no holder: no Lookup finds one of the expired jobs any more.
+func (m *Store) leaveExpired(key string) {
+	for _, j := range m.jobs {
+		if key != "" && j.rec.Key == key && j.state == driver.Waiting {
+			j.left = true
+		}
+	}
 }
 
 // superseded reports whether a job that has left its key has ended by that: a newer job of the key
@@ -374,7 +384,7 @@ func (e *engine) Signal(_ context.Context, key string, payload []byte, at time.T
 		return false, nil
 	}
 	j.rec.Signal = append([]byte{}, payload...)
-	if now := e.m.now(); now.Before(at) {
+	if now := micros.WholeMicros(e.m.now()); now.Before(at) {
 		at = now
 	}
 	e.m.move(j, at)
@@ -393,6 +403,7 @@ func (e *engine) Redrive(_ context.Context, ref driver.Ref, at time.Time) error 
 	case e.m.holder(j.rec.Key) != "":
 		return driver.ErrExists
 	}
+	e.m.leaveExpired(j.rec.Key)
 	e.m.stored++
 	j.left, j.order = false, e.m.stored
 	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, driver.Waiting, ""
@@ -427,7 +438,7 @@ func (e *engine) Lookup(_ context.Context, key string) (driver.Ref, error) {
 		return ref, nil
 	}
 	for ref, j := range e.m.jobs { // as with other engines
-		if key != "" && j.rec.Key == key && j.state == driver.Waiting && j.rec.Expired(e.m.now()) {
+		if key != "" && j.rec.Key == key && !j.left && j.state == driver.Waiting && j.rec.Expired(e.m.now()) {
 			return ref, nil
 		}
 	}

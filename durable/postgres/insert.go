@@ -154,13 +154,19 @@ const heldPause = 10 * time.Millisecond
 func (in *inserter) insertNow(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	var plain, keyed, onKey, busy []int
+	meets := map[string]bool{} // the keys of records with an OnKey: others of these keys have their turns among them
+	for i := range recs {
+		if recs[i].OnKey != driver.KeyRefuse {
+			meets[recs[i].Key] = true
+		}
+	}
 	for i := range recs {
 		switch r := &recs[i]; {
 		case r.Key == "":
 			plain = append(plain, i)
 		case in.heldKeys.busy(r.Key):
 			busy = append(busy, i)
-		case r.OnKey == driver.KeyRefuse:
+		case !meets[r.Key]:
 			keyed = append(keyed, i)
 		default:
 			onKey = append(onKey, i)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
@@ -27,7 +28,7 @@ type cooldown struct {
 // while a request is under way share the next.
 func (w *Worker) coolDown(out *driver.Completion, d time.Duration) {
 	r := &out.Delivery.Record
-	now := w.c.Clock.Time()
+	now := clock.WholeMicros(w.c.Clock.Time())
 	c := &cooldown{driver.Pause{Pausable: driver.Pausable{Kind: r.Kind, Lane: r.Lane}, Since: now}, out.Error, make(chan error, 1)}
 	c.Until = now.Add(d + cooldownStep - 1).Truncate(cooldownStep)
 	ctx, cancel := context.WithTimeout(w.link.requests, w.c.patience())

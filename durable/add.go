@@ -79,15 +79,18 @@ func (c *contended) has(key string) bool {
 	return c.keys[key] > 0
 }
 
-// put adds an Add to those that wait. It returns false if the Queue is closed.
-func (c *contended) put(it *adding) bool {
+// put adds Adds to those that wait, together: two jobs of one key stay in their order. It returns false if the
+// Queue is closed.
+func (c *contended) put(items []*adding) bool {
 	c.mu.Lock()
-	if !it.contended {
-		it.contended = true
-		c.keys[it.rec.Key]++
+	for _, it := range items {
+		if !it.contended {
+			it.contended = true
+			c.keys[it.rec.Key]++
+		}
 	}
 	c.mu.Unlock()
-	return c.batch.Put(it)
+	return c.batch.Put(items...)
 }
 
 // leave removes an Add that has its answer.
@@ -157,7 +160,7 @@ func (a *adder) add(ctx context.Context, jobs []Job, items []adding) ([]Ref, err
 	c := &call{done: make(chan struct{})}
 	c.left.Store(int64(len(items)))
 	plain := make([]*adding, 0, len(items))
-	var keyed []*adding
+	var keyed, waiting []*adding
 	for i := range items {
 		it := &items[i]
 		it.call = c
@@ -165,11 +168,12 @@ func (a *adder) add(ctx context.Context, jobs []Job, items []adding) ([]Ref, err
 		case it.rec.Key == "":
 			plain = append(plain, it)
 		case a.contended.has(it.rec.Key):
-			a.await(it)
+			waiting = append(waiting, it)
 		default:
 			keyed = append(keyed, it)
 		}
 	}
+	a.await(waiting)
 	a.put(a.plain, plain)
 	a.put(a.keyed, keyed)
 	select {
@@ -220,9 +224,11 @@ func (a *adder) insert(items []*adding) {
 	if ctx.Err() == nil {
 		refs, errs = a.engine.Insert(held.NoWait(ctx), recs)
 	}
+	var waiting []*adding
+	defer func() { a.await(waiting) }()
 	for i, it := range items {
 		if errors.Is(errs[i], held.Err) {
-			a.await(it)
+			waiting = append(waiting, it)
 			continue
 		}
 		it.ref, it.err = refs[i], errs[i]
@@ -240,9 +246,12 @@ func (a *adder) insert(items []*adding) {
 	}
 }
 
-// await puts an Add aside until its key is free.
-func (a *adder) await(it *adding) {
-	if !a.contended.put(it) {
+// await puts Adds aside until their keys are free.
+func (a *adder) await(items []*adding) {
+	if len(items) == 0 || a.contended.put(items) {
+		return
+	}
+	for _, it := range items {
 		a.contended.leave(it)
 		it.err = ErrClosed
 		it.answer()

@@ -150,6 +150,23 @@ func dueLeavesItsLane(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// Of two jobs of one key and one call the last has the key, also if both have to wait, since another has just gone into
+// the job that is due.
+func dueTakesTheLast(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	r.add(durable.Job{Kind: kind, Key: "k"})
+	value := func(i int) durable.Job {
+		return durable.Job{Kind: kind, Key: "k", OnKey: durable.Replace, Payload: strconv.AppendInt(nil, int64(i), 10)}
+	}
+	for i := range 6 {
+		r.add(value(3 * i))
+		r.add(value(3*i+1), value(3*i+2))
+		require.Equal(t, strconv.Itoa(3*i+2), string(r.lookup("k").Job.Payload))
+	}
+	r.cancelKey("k", true)
+	empty(t, r)
+}
+
 // Of the Adds of one call that follow one which is due, none pushes that back.
 func dueKeepsItsTurnInOneCall(t *testing.T, s Store) {
 	r := open(t, s.Open(t))

@@ -130,7 +130,7 @@ var cases = []testCase{
 	{"ExpiredHolder", expiredHolder}, {"SignalReplaced", signalReplaced}, {"SignalReplacedAfterFailure", signalReplacedAfterFailure}, {"NewerStays", newerStays}, {"NewerStaysAfterGrace", newerStaysAfterGrace}, {"NewerAfterTakeover", newerAfterTakeover},
 	{"KeyAfterReleaseOfTwo", keyAfterReleaseOfTwo}, {"KeyReplacedByMany", keyReplacedByMany},
 	{"AddedWithoutPause", addedWithoutPause}, {"DueKeepsItsTurn", dueKeepsItsTurn}, {"DueTakesManyValues", dueTakesManyValues},
-	{"DueKeepsItsTurnInOneCall", dueKeepsItsTurnInOneCall}, {"DueLeavesItsLane", dueLeavesItsLane},
+	{"DueKeepsItsTurnInOneCall", dueKeepsItsTurnInOneCall}, {"DueLeavesItsLane", dueLeavesItsLane}, {"DueTakesTheLast", dueTakesTheLast},
 
 	{"Cancel", cancel}, {"ChangeRetry", changeRetry}, {"CancelAgainstClaim", cancelAgainstClaim}, {"CancelOnTheWay", cancelOnTheWay},
 	{"Reschedule", reschedule}, {"MoveAgainstClaim", moveAgainstClaim}, {"MoveWhileFetched", moveWhileFetched},
@@ -151,7 +151,7 @@ var cases = []testCase{
 	{"Overdue", overdue}, {"NeverEarly", neverEarly}, {"Accounts", accounts},
 
 	{"ScheduleShared", scheduleShared}, {"ScheduleFailed", scheduleFailed}, {"ScheduleAgain", scheduleAgain},
-	{"ScheduleChanged", scheduleChanged}, {"SchedulePaused", schedulePaused}, {"ScheduleMissed", scheduleMissed},
+	{"ScheduleChanged", scheduleChanged}, {"SchedulePaused", schedulePaused}, {"ScheduleMissed", scheduleMissed}, {"ScheduleSkipFailed", scheduleSkipFailed},
 	{"ScheduleOverlap", scheduleOverlap}, {"ScheduleEditedWaiting", scheduleEditedWaiting},
 	{"ScheduleEditedMissed", scheduleEditedMissed}, {"ScheduleEditedLate", scheduleEditedLate}, {"ScheduleRedriven", scheduleRedriven},
 	{"ScheduleClockAhead", scheduleClockAhead},

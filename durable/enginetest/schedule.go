@@ -211,6 +211,25 @@ func scheduleMissed(t *testing.T, s Store) {
 	require.LessOrEqual(t, len(madeUp), 3)
 }
 
+// An occurrence that has failed, and whose next attempt comes too late for MissedSkip, is dead. The schedule goes on.
+func scheduleSkipFailed(t *testing.T, s Store) {
+	var failed atomic.Bool
+	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
+		if failed.CompareAndSwap(false, true) {
+			return durable.RetryAfter(3*time.Second, errors.New("fails"))
+		}
+		return nil
+	}).start()
+	r.schedule("s", "@every 1s", durable.Job{Kind: kind}, durable.OnMissed(durable.MissedSkip))
+	await(t, "the schedule goes on", func() bool { return r.haveRun(3, "s") })
+	dead := r.matching(durable.Filter{State: durable.Dead})
+	require.Len(t, dead, 1)
+	require.Equal(t, durable.ErrExpired.Error(), dead[0].LastError)
+	r.deleteSchedule("s")
+	require.NoError(t, r.Delete(within(t), dead[0].Ref))
+	empty(t, r)
+}
+
 // An occurrence that comes due while one runs waits for its end, or is left out. Two never run at one
 // time.
 func scheduleOverlap(t *testing.T, s Store) {

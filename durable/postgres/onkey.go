@@ -71,17 +71,19 @@ func (m *meeting) keysOf() []string {
 // turn reads the rows of a turn, and returns the records without a row: they were stored
 // before, or were born too long ago.
 func (m *meeting) turn(q *refs, rows []metRow) (unsaid []int) {
-	byID, keys := map[string]*metRow{}, map[string]bool{}
+	byID, keys := map[string]*metRow{}, map[string]*metRow{}
 	for i := range rows {
-		byID[rows[i].ID], keys[rows[i].Key] = &rows[i], true
+		byID[rows[i].ID], keys[rows[i].Key] = &rows[i], &rows[i]
 	}
 	var again []int
 	for _, i := range m.left {
 		r := &m.recs[i]
 		row := byID[idOf(r)]
 		switch {
-		case row == nil && !keys[r.Key]:
+		case row == nil && keys[r.Key] == nil:
 			unsaid = append(unsaid, i)
+		case row == nil && keys[r.Key].Begins: // not before the first of its key
+			m.errs[i] = errBegins
 		case row == nil:
 			again = append(again, i)
 		case row.Begins:

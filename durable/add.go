@@ -72,11 +72,19 @@ func newContended(insert func([]*adding)) *contended {
 	return &contended{batch: batch.New(byKey, contendedEvery, batch.Max), keys: map[string]int{}}
 }
 
-// has reports whether an Add waits for a key. The next Add of that key waits with it at once.
-func (c *contended) has(key string) bool {
+// split returns the Adds for whose keys others wait, which wait with these at once, and the rest. It looks at all Adds of a
+// call at one time: two jobs of one key stay in their order.
+func (c *contended) split(items []*adding) (waiting, rest []*adding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.keys[key] > 0
+	for _, it := range items {
+		if c.keys[it.rec.Key] > 0 {
+			waiting = append(waiting, it)
+		} else {
+			rest = append(rest, it)
+		}
+	}
+	return waiting, rest
 }
 
 // put adds Adds to those that wait, together: two jobs of one key stay in their order. It returns false if the
@@ -160,19 +168,16 @@ func (a *adder) add(ctx context.Context, jobs []Job, items []adding) ([]Ref, err
 	c := &call{done: make(chan struct{})}
 	c.left.Store(int64(len(items)))
 	plain := make([]*adding, 0, len(items))
-	var keyed, waiting []*adding
+	var keyed []*adding
 	for i := range items {
 		it := &items[i]
-		it.call = c
-		switch {
-		case it.rec.Key == "":
+		if it.call = c; it.rec.Key == "" {
 			plain = append(plain, it)
-		case a.contended.has(it.rec.Key):
-			waiting = append(waiting, it)
-		default:
+		} else {
 			keyed = append(keyed, it)
 		}
 	}
+	waiting, keyed := a.contended.split(keyed)
 	a.await(waiting)
 	a.put(a.plain, plain)
 	a.put(a.keyed, keyed)

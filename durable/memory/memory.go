@@ -910,8 +910,8 @@ func (e *engine) SetFlowControl(_ context.Context, was int64, r *driver.FlowCont
 	return nil
 }
 
-// recall hands out at once all that was put off, and lets Advance see which jobs are due now: the limits, the pauses or the
-// clock were changed. m.mu is held.
+// recall hands out at once all that was put off, since the limits, the pauses or the clock were changed. Advance looks
+// again at which jobs are due. m.mu is held.
 func (m *Store) recall() {
 	for _, j := range m.jobs {
 		if j.by == nobody {

@@ -301,7 +301,7 @@ func (w *worker) endSuperseded(ctx context.Context, held []*driver.Delivery, ind
 		outs[k] = driver.DoneWith(held[i], time.Time{})
 		outs[k].Uncounted = true // no attempt belongs to the claim
 	}
-	for k, err := range w.finishAll(ctx, outs) {
+	for k, err := range w.finishNow(ctx, outs) {
 		if results[indices[k]] = (driver.ClaimResult{Status: driver.Gone}); err != nil {
 			results[indices[k]] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 		}
@@ -555,8 +555,8 @@ func haveSameCounters(outs []driver.Completion) bool {
 	})
 }
 
-// finishOnce stores ends whose rows are not locked: all take a key again, or none does. The error besides
-// those of the ends is that of the commit.
+// finishOnce stores ends whose rows are not locked: finishNow has divided them. The error besides those of the ends is
+// that of the commit.
 func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) ([]error, error) {
 	statement, args := w.finishStatement(outs)
 	settings := []string{hot}
